@@ -1,0 +1,57 @@
+"""Policy gradients with error bars.
+
+Bayesian policy gradient and actor-critic algorithms after Ghavamzadeh, Engel and Valko (JMLR 2016).
+
+The array-level functions take scores and returns from anywhere:
+
+    >>> from bayespg import quadrature
+    >>> posterior = quadrature.model2(scores, returns, fisher, baseline=float("inf"))
+    >>> posterior.mean, posterior.interval(0.95), posterior.natural
+
+Importing this package starts no device and changes no JAX setting. On machines with two or three
+cores it sets the environment variable ``NPROC`` if it is unset, because XLA can deadlock there (see
+`bayespg._threads`).
+"""
+
+from bayespg import _threads
+
+_threads.protect()
+
+from bayespg import (  # noqa: E402  (the pool must be safe before JAX is imported)
+
+    environments,
+    estimators,
+    evidence,
+    fisher,
+    kernels,
+    monte_carlo,
+    policies,
+    quadrature,
+    scores,
+    training,
+    updates,
+)
+from bayespg.posterior import GradientPosterior  # noqa: E402
+from bayespg.rollout import rollout  # noqa: E402
+from bayespg.sparsification import Sparsify  # noqa: E402
+from bayespg.trajectories import Trajectories  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GradientPosterior",
+    "Sparsify",
+    "Trajectories",
+    "environments",
+    "estimators",
+    "evidence",
+    "fisher",
+    "kernels",
+    "monte_carlo",
+    "policies",
+    "quadrature",
+    "rollout",
+    "scores",
+    "training",
+    "updates",
+]

@@ -1,0 +1,1 @@
+"""Calibration (to be written)."""

@@ -1,0 +1,121 @@
+"""What a caller may pass, and the sentence a mistake gets.
+
+Every function here raises ValueError with the name of the argument and what was found in it.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+Array = np.ndarray
+
+
+def array(name: str, value: Any) -> Float[Array, "..."]:
+    """`value` as a finite float64 array. Accepts lists, NumPy, JAX, PyTorch and DLPack arrays."""
+    try:
+        found = _to_numpy(value)
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise ValueError(f"{name}: not an array of numbers ({problem})") from None
+    bad = ~np.isfinite(found)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{name}: {int(bad.sum())} of {found.size} entries are NaN or infinite, "
+            f"the first at index {where if len(where) != 1 else where[0]} ({found[where]})"
+        )
+    return found
+
+
+def _to_numpy(value: Any) -> Float[Array, "..."]:
+    if hasattr(value, "detach"):  # a PyTorch tensor that may carry a graph
+        value = value.detach()
+    if hasattr(value, "__array__") or not hasattr(value, "__dlpack__"):
+        found = np.asarray(value)
+    else:
+        found = np.from_dlpack(value)
+    if found.dtype == object or np.iscomplexobj(found) or found.dtype.kind in "USMm":
+        raise TypeError(f"entries of type {found.dtype}")
+    return np.asarray(found, dtype=np.float64)
+
+
+def scores(value: Any) -> Float[Array, "M n"]:
+    """Scores: one row a path, at least one path and one parameter."""
+    found = array("scores", value)
+    if found.ndim != 2:
+        raise ValueError(f"scores: expected shape (M, n), one row a path, found {found.shape}")
+    if found.shape[0] == 0:
+        raise ValueError("scores: the batch is empty (0 paths)")
+    if found.shape[1] == 0:
+        raise ValueError("scores: the policy has no parameters (shape (M, 0))")
+    return found
+
+
+def vector(name: str, value: Any, size: int, meaning: str) -> Float[Array, " M"]:
+    """A vector whose length is set by another argument."""
+    found = array(name, value)
+    if found.shape != (size,):
+        raise ValueError(f"{name}: expected shape ({size},), {meaning}, found {found.shape}")
+    return found
+
+
+def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
+    """A symmetric positive semi-definite matrix."""
+    found = array(name, value)
+    if found.shape != (size, size):
+        raise ValueError(f"{name}: expected shape ({size}, {size}), found {found.shape}")
+    gap = np.abs(found - found.T)
+    scale = np.abs(found).max(initial=0.0)
+    if gap.max(initial=0.0) > 1e-6 * scale:
+        i, j = (int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
+        raise ValueError(
+            f"{name}: not symmetric, entry ({i}, {j}) is {found[i, j]:.6g} "
+            f"but ({j}, {i}) is {found[j, i]:.6g}"
+        )
+    found = (found + found.T) / 2
+    diagonal = np.diag(found)
+    if (diagonal < 0).any():
+        j = int(diagonal.argmin())
+        raise ValueError(
+            f"{name}: not positive semi-definite, diagonal entry {j} is {diagonal[j]:.6g}"
+        )
+    # Judged on the correlation matrix, so that units of the parameters do not matter.
+    d = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    smallest = np.linalg.eigvalsh(found / np.outer(d, d))[0]
+    if smallest < -1e-8 * size:
+        raise ValueError(
+            f"{name}: not positive semi-definite, its correlation matrix has "
+            f"eigenvalue {smallest:.3g}"
+        )
+    return found
+
+
+def nonnegative(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
+    """Variances: a scalar or one of `shapes`, none negative."""
+    found = array(name, value)
+    if found.ndim != 0 and found.shape not in shapes:
+        allowed = " or ".join(str(shape) for shape in ((), *shapes))
+        raise ValueError(f"{name}: expected shape {allowed}, found {found.shape}")
+    variances = np.diag(found) if found.ndim == 2 and found.shape[0] == found.shape[1] else found
+    if (variances < 0).any():
+        raise ValueError(f"{name}: a variance cannot be negative, found {variances.min():.6g}")
+    return found
+
+
+def positive(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
+    """Prior variances: a scalar or one of `shapes`, all above zero."""
+    found = nonnegative(name, value, shapes)
+    if (found == 0).any():
+        raise ValueError(f"{name}: must be positive, found 0")
+    return found
+
+
+def variance_or_infinity(name: str, value: Any) -> float:
+    """A prior variance; infinity is a flat prior."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected one number, found {value!r}") from None
+    if np.isnan(found) or found < 0:
+        raise ValueError(f"{name}: expected a variance from 0 to infinity, found {found}")
+    return found

@@ -1,0 +1,62 @@
+"""What an environment is, and what one with known answers adds.
+
+Rewards are always maximised: a task that speaks of costs negates them here and nowhere else.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+
+
+class Environment(eqx.Module):
+    """A Markov decision process in pure JAX."""
+
+    horizon: eqx.AbstractVar[int]
+    """Steps after which a path is truncated."""
+    discount: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def reset(self, key: PRNGKeyArray) -> Shaped[Array, " *state"]:
+        """Draw x_0 from P_0."""
+
+    @abc.abstractmethod
+    def step(
+        self, key: PRNGKeyArray, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
+    ) -> tuple[Shaped[Array, " *state"], Float[Array, ""], Bool[Array, ""]]:
+        """Draw the next state and the reward; the last answer says that the next state is absorbing."""
+
+
+class Solved(Environment):
+    """An environment whose expected return and Fisher matrix are known for some policies."""
+
+    @abc.abstractmethod
+    def expected_return(self, policy: Any) -> Float[Array, ""]:
+        """eta(theta)."""
+
+    @abc.abstractmethod
+    def fisher(self, policy: Any) -> Float[Array, "n n"]:
+        """G(theta) of a path, Eq. 23, in the policy's own parameters."""
+
+
+def exact_gradient(environment: Solved, policy: Any) -> Float[Array, " n"]:
+    """The gradient of the expected return, by differentiating its closed form."""
+    return ravel_pytree(jax.grad(environment.expected_return)(policy))[0]
+
+
+def gaussian_fisher(
+    policy: Any, mean: str, weight: Float[Array, ""], steps: int
+) -> Float[Array, "n n"]:
+    """Fisher matrix of `steps` actions N(c_t m, s^2) whose c_t^2 sum to `weight` in expectation:
+
+    (weight dm dm' + 2 steps ds ds') / s^2, with m = policy.<mean> and s = policy.scale.
+    """
+    dm, ds = (
+        ravel_pytree(jax.grad(lambda p, name=name: 1.0 * getattr(p, name))(policy))[0]
+        for name in (mean, "scale")
+    )
+    return (weight * jnp.outer(dm, dm) + 2 * steps * jnp.outer(ds, ds)) / policy.scale**2

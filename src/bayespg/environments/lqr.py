@@ -1,0 +1,107 @@
+"""The linear-quadratic regulator of Section 6.2.
+
+    x_0 ~ N(0.3, 0.001),   x_{t+1} = x_t + a_t + n_x,   n_x ~ N(0, 0.01),   cost x_t^2 + 0.1 a_t^2
+
+over 20 steps (N(m, v) is mean and variance). The cost is negated, so the return is maximised. For a policy
+a ~ N(gain x, scale^2) the first two moments of x_t follow a linear recursion, which gives the expected
+return and the Fisher matrix in closed form.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bayespg.environments.base import Solved, gaussian_fisher
+from bayespg.trajectories import Trajectories
+
+
+class LQR(Solved):
+    """x' = state_gain x + action_gain a + offset + N(0, state_noise^2)."""
+
+    state_gain: float | Float[Array, ""] = 1.0
+    action_gain: float | Float[Array, ""] = 1.0
+    offset: float | Float[Array, ""] = 0.0
+    state_noise: float | Float[Array, ""] = 0.1
+    """Standard deviation of the transition."""
+    initial_mean: float | Float[Array, ""] = 0.3
+    initial_variance: float | Float[Array, ""] = 0.001
+    action_cost: float = 0.1
+    reward_noise: float = 0.0
+    """Standard deviation sigma_r of Gaussian noise on each reward."""
+    horizon: int = eqx.field(static=True, default=20)
+    discount: float = eqx.field(static=True, default=1.0)
+
+    def reset(self, key: PRNGKeyArray) -> Float[Array, ""]:
+        return self.initial_mean + jnp.sqrt(self.initial_variance) * jax.random.normal(key)
+
+    def step(
+        self, key: PRNGKeyArray, state: Float[Array, ""], action: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+        n_x, n_r = jax.random.normal(key, (2,), state.dtype)
+        reward = -(state**2 + self.action_cost * action**2) + self.reward_noise * n_r
+        following = self.state_gain * state + self.action_gain * action + self.offset
+        return following + self.state_noise * n_x, reward, jnp.asarray(False)
+
+    def second_moments(self, policy: Any) -> Float[Array, " T"]:
+        """E[x_t^2] for t < T, with k = state_gain + action_gain gain:
+
+        E[x'] = k E[x] + c,   E[x'^2] = k^2 E[x^2] + 2 k c E[x] + c^2 + (action_gain scale)^2 + state_noise^2.
+        """
+        k = self.state_gain + self.action_gain * policy.gain
+        noise = (self.action_gain * policy.scale) ** 2 + self.state_noise**2
+
+        def advance(moments: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
+            m, s = moments
+            following = (
+                k * m + self.offset,
+                k**2 * s + 2 * k * self.offset * m + self.offset**2 + noise,
+            )
+            return following, s
+
+        m0 = jnp.asarray(self.initial_mean, jnp.result_type(k))
+        start = (m0, m0**2 + self.initial_variance)
+        return jax.lax.scan(advance, start, None, self.horizon)[1]
+
+    def expected_return(self, policy: Any) -> Float[Array, ""]:
+        s = self.second_moments(policy)
+        costs = s + self.action_cost * (policy.gain**2 * s + policy.scale**2)
+        return -jnp.sum(costs * self.discount ** jnp.arange(self.horizon))
+
+    def fisher(self, policy: Any) -> Float[Array, "n n"]:
+        """sum_t E[x_t^2] dgain dgain' / scale^2 + 2 T dscale dscale' / scale^2."""
+        visited = jnp.sum(self.second_moments(policy))
+        return gaussian_fisher(policy, "gain", visited, self.horizon)
+
+
+def fit(paths: Trajectories, like: LQR) -> LQR:
+    """Maximum likelihood of P(x'|x, a) = N(c_1 x + c_2 a + c_3, c_4^2) and of P_0 (Section 6.2.2).
+
+    `like` gives what is not learned: horizon, discount and costs.
+    """
+    following = jnp.concatenate([paths.states[:, 1:], paths.final[:, None]], 1)
+    x, a, y, w = (z.reshape(-1) for z in (paths.states, paths.actions, following, paths.mask))
+    w = w.astype(x.dtype)
+    features = jnp.stack([x, a, jnp.ones_like(x)], 1)
+    coefficients = jnp.linalg.lstsq(features * w[:, None], y * w)[0]
+    residuals = (y - features @ coefficients) * w
+    first = paths.states[:, 0]
+    return eqx.tree_at(
+        lambda e: (
+            e.state_gain,
+            e.action_gain,
+            e.offset,
+            e.state_noise,
+            e.initial_mean,
+            e.initial_variance,
+        ),
+        like,
+        (
+            *coefficients,
+            jnp.sqrt(jnp.sum(residuals**2) / jnp.sum(w)),
+            first.mean(),
+            first.var(),
+        ),
+    )

@@ -1,0 +1,173 @@
+"""The marginal likelihood, and the scale, noise and baseline that maximise it.
+
+The returns are y ~ N(0, c K + v 1 1' + s^2 I). One eigendecomposition of K turns every evaluation into sums over p
+numbers, so a whole grid of ratios costs less than one more factorisation; the overall
+scale is maximised in closed form. Model 1 is the same with one column of observations a component, each with its
+own scale.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bayespg import checks, kernels
+from bayespg import fisher as fishers
+from bayespg.conditioning import LOG_2PI
+from bayespg.fisher import Fisher
+from bayespg.precision import in_float64, to_float64, traced
+
+RATIOS = (-4.0, 8.0)
+"""Decades searched for c/s^2 and v/s^2."""
+GRID = 33
+ZOOMS = 5
+FLOOR = 1e-10
+"""Smallest noise variance, relative to that of the returns: noiseless returns would have none."""
+
+
+class Choice(NamedTuple):
+    """Hyperparameters of greatest evidence, as `model1` and `model2` take them."""
+
+    scale: Float[Array, "..."]
+    noise: Float[Array, "..."]
+    baseline: Float[Array, ""]
+    log_evidence: Float[Array, ""]
+
+
+class Spectrum(NamedTuple):
+    """Observations in the eigenvectors of K: what every evaluation needs."""
+
+    eigenvalues: Float[Array, " p"]
+    y: Float[Array, " p"]
+    """Coordinates of the observations."""
+    ones: Float[Array, " p"]
+    """Coordinates of the constant."""
+    rest_yy: Float[Array, ""]
+    """Inner products of what lies outside the p eigenvectors."""
+    rest_y1: Float[Array, ""]
+    rest_11: Float[Array, ""]
+    count: int
+
+
+def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
+    """Diagonalise K = Psi Psi' through the smaller of its two Gram matrices."""
+    M, p = Psi.shape
+    if M <= p:
+        eigenvalues, Q = jnp.linalg.eigh(Psi @ Psi.T)
+    else:
+        eigenvalues, E = jnp.linalg.eigh(Psi.T @ Psi)
+        safe = jnp.maximum(eigenvalues, eigenvalues[-1] * M * jnp.finfo(Psi.dtype).eps)
+        Q = (Psi @ E) / jnp.sqrt(jnp.where(safe > 0, safe, 1.0))
+    ones = jnp.ones_like(y)
+    qy, q1 = Q.T @ y, Q.T @ ones
+    ry, r1 = y - Q @ qy, ones - Q @ q1
+    rest = (ry @ ry, ry @ r1, r1 @ r1) if M > p else (jnp.zeros(()),) * 3
+    return Spectrum(jnp.maximum(eigenvalues, 0.0), qy, q1, *rest, M)
+
+
+def profile(
+    spectrum: Spectrum, ratio: Float[Array, ""], baseline_ratio: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Greatest log evidence over s^2 at c = ratio s^2 and v = baseline_ratio s^2, and that s^2.
+
+    With A = ratio K + I, log |A + w 1 1'| = log |A| + log(1 + w 1'A^-1 1), and the quadratic form loses
+    (1'A^-1 y)^2 / (1/w + 1'A^-1 1); a flat baseline (w infinite) takes one observation with it.
+    """
+    weights = 1 / (1 + ratio * spectrum.eigenvalues)
+    yy = jnp.sum(weights * spectrum.y**2) + spectrum.rest_yy
+    y1 = jnp.sum(weights * spectrum.y * spectrum.ones) + spectrum.rest_y1
+    oo = jnp.sum(weights * spectrum.ones**2) + spectrum.rest_11
+    flat = jnp.isinf(baseline_ratio)
+    finite = jnp.where(flat, 0.0, baseline_ratio)
+    quadratic = yy - y1**2 / (1 / baseline_ratio + oo)
+    log_det = -jnp.sum(jnp.log(weights)) + jnp.where(flat, jnp.log(oo), jnp.log1p(finite * oo))
+    count = spectrum.count - flat
+    total = jnp.sum(spectrum.y**2) + spectrum.rest_yy
+    floor = FLOOR * total / spectrum.count + jnp.finfo(total.dtype).tiny
+    s2 = jnp.maximum(quadratic / jnp.maximum(count, 1), floor)
+    value = -0.5 * (quadratic / s2 + log_det + count * (jnp.log(s2) + LOG_2PI))
+    return value, s2
+
+
+def _maximise(found: Spectrum, baseline) -> Choice:
+    """Zoom a grid over (c/s^2, v/s^2) onto the greatest profile evidence.
+
+    `baseline` None chooses its variance too; otherwise it is 0 or infinity.
+    """
+    low, high = RATIOS
+    free = baseline is None
+    # The kernel's own size sets the unit of the ratio, that of the constant the unit of the other.
+    unit = found.count / jnp.maximum(jnp.sum(found.eigenvalues), jnp.finfo(found.y.dtype).tiny)
+
+    def value(a, b):
+        return profile(found, unit * 10**a, 10**b if free else jnp.asarray(baseline, a.dtype))[0]
+
+    def zoom(box, _):
+        (a, b), half = box
+        grid = jnp.linspace(-half, half, GRID)
+        A, B = a + grid, (b + grid if free else jnp.zeros(1))
+        values = jax.vmap(lambda x: jax.vmap(lambda y: value(x, y))(B))(A)
+        i, j = jnp.unravel_index(jnp.argmax(values), values.shape)
+        centre = (jnp.clip(A[i], low, high), jnp.clip(B[j], low, high) if free else b)
+        return (centre, half * 4 / GRID), None
+
+    middle = jnp.asarray((low + high) / 2, found.y.dtype)
+    start = ((middle, middle), jnp.asarray((high - low) / 2, found.y.dtype))
+    ((a, b), _), _ = jax.lax.scan(zoom, start, None, ZOOMS)
+    ratio, w = unit * 10**a, 10**b if free else jnp.asarray(baseline, a.dtype)
+    log_evidence, s2 = profile(found, ratio, w)
+    return Choice(ratio * s2, s2, jnp.where(w > 0, w * s2, 0.0), log_evidence)
+
+
+def choose_model2(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    *,
+    baseline: float | None = float("inf"),
+) -> Choice:
+    """Kernel scale and noise of Model 2 that maximise the evidence.
+
+    `baseline` is infinity (flat, restricted likelihood), 0 (none) or None (choose its variance as well). Use as
+    ``model2(..., scale=choice.scale, noise=choice.noise, baseline=choice.baseline)``.
+    """
+    if baseline not in (None, 0, float("inf")):
+        raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
+    if traced(scores, returns, fisher):
+        return _choose_model2(scores, returns, fisher, baseline)
+    U, R, G = _checked(scores, returns, fisher)
+    return in_float64(_choose_model2)(U, R, G, baseline)
+
+
+def _choose_model2(U, R, fisher, baseline) -> Choice:
+    kernel = kernels.Linear(fishers.as_fisher(fisher))
+    return _maximise(spectrum(kernel.features(U), R), baseline)
+
+
+def choose_model1(
+    scores: Float[Array, "M n"], returns: Float[Array, " M"], fisher: Fisher | Float[Array, "n n"]
+) -> Choice:
+    """Kernel scale and noise of Model 1, one of each a component.
+
+    Use as ``model1(..., scale=choice.scale, noise=np.broadcast_to(choice.noise, scores.shape))``.
+    """
+    if traced(scores, returns, fisher):
+        return _choose_model1(scores, returns, fisher)
+    U, R, G = _checked(scores, returns, fisher)
+    return in_float64(_choose_model1)(U, R, G)
+
+
+def _choose_model1(U, R, fisher) -> Choice:
+    Psi = kernels.Quadratic(fishers.as_fisher(fisher)).features(U)
+    found = jax.vmap(lambda y: _maximise(spectrum(Psi, y), 0.0), 1)(R[:, None] * U)
+    return Choice(
+        found.scale, found.noise, jnp.zeros(()), jnp.sum(found.log_evidence)
+    )
+
+
+def _checked(scores, returns, fisher):
+    U = checks.scores(scores)
+    R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
+    return U, R, to_float64(fishers.checked(fisher, np.asarray(U)))

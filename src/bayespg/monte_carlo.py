@@ -1,0 +1,116 @@
+"""The Monte Carlo rivals, as the same type: REINFORCE and GPOMDP.
+
+Their mean is an average over paths and their covariance the sample covariance of that average, which is also
+what leaving paths out gives.
+"""
+
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bayespg import checks
+from bayespg import fisher as fishers
+from bayespg.fisher import Fisher
+from bayespg.posterior import Diagonal, GradientPosterior
+from bayespg.precision import in_float64, to_float64, traced
+from bayespg.trajectories import discounted_tails
+
+Baseline = Literal["none", "mean", "best"]
+LARGE = 2048
+
+
+def reinforce(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"] | None = None,
+    *,
+    baseline: Baseline = "none",
+) -> GradientPosterior:
+    """(1/M) sum_i (R_i - b) u_i, Eq. 6.
+
+    `baseline` "mean" subtracts the mean return of the other paths, so the estimate stays unbiased. "best" is the
+    constant of least variance, one for each component (Greensmith et al., 2004):
+    b_j = E[R u_j^2] / E[u_j^2], estimated from the other paths. `fisher` is needed for the natural gradient only.
+    """
+    if baseline not in ("none", "mean", "best"):
+        raise ValueError(f"baseline: expected 'none', 'mean' or 'best', found {baseline!r}")
+    if traced(scores, returns, fisher):
+        return _reinforce(scores, returns, fisher, baseline)
+    U = checks.scores(scores)
+    R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
+    G = None if fisher is None else to_float64(fishers.checked(fisher, U))
+    return in_float64(_reinforce)(U, R, G, baseline)
+
+
+def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
+    if baseline == "none":
+        b = jnp.zeros_like(U)
+    elif baseline == "mean":
+        b = _of_the_others(R[:, None], jnp.ones_like(R)[:, None])
+    else:
+        b = _of_the_others(R[:, None] * U**2, U**2)
+    return average((R[:, None] - b) * U, fisher)
+
+
+def _of_the_others(numerator: Float[Array, "M k"], denominator: Float[Array, "M k"]) -> Array:
+    """Ratio of sums over all paths but the one in the row; zero where there are no others."""
+    a, b = (x.sum(0) - x for x in (numerator, denominator))
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1.0), 0.0)
+
+
+def gpomdp(
+    step_scores: Float[Array, "M T n"],
+    rewards: Float[Array, "M T"],
+    fisher: Fisher | Float[Array, "n n"] | None = None,
+    *,
+    discount: float = 1.0,
+) -> GradientPosterior:
+    """(1/M) sum_i sum_t gamma^t u(z_t) sum_{s >= t} gamma^(s-t) r_s (Baxter and Bartlett, 2001).
+
+    A reward answers only for the actions before it. Uneven paths are padded with zero scores and rewards.
+    """
+    if traced(step_scores, rewards, fisher):
+        return _gpomdp(step_scores, rewards, fisher, discount)
+    U = checks.array("step_scores", step_scores)
+    if U.ndim != 3 or 0 in U.shape:
+        raise ValueError(f"step_scores: expected shape (M, T, n), none of them 0, found {U.shape}")
+    r = checks.array("rewards", rewards)
+    if r.shape != U.shape[:2]:
+        raise ValueError(f"rewards: expected shape {U.shape[:2]} to go with scores, found {r.shape}")
+    if not 0 <= discount <= 1:
+        raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
+    G = None if fisher is None else to_float64(fishers.checked(fisher, U.sum(1)))
+    return in_float64(_gpomdp)(U, r, G, discount)
+
+
+def _gpomdp(U, rewards, fisher, discount) -> GradientPosterior:
+    weights = jnp.asarray(discount, U.dtype) ** jnp.arange(U.shape[1])
+    togo = discounted_tails(rewards, discount) * weights
+    return average(jnp.sum(U * togo[..., None], 1), fisher)
+
+
+def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosterior:
+    """The mean of per-path gradients, with the sample covariance of that mean.
+
+    One path alone says nothing of its spread: its covariance is infinite.
+    """
+    M, n = samples.shape
+    mean = samples.mean(0)
+    away = samples - mean
+    spread = 1 / (M * (M - 1)) if M > 1 else jnp.inf
+    if M == 1:
+        covariance = jnp.diag(jnp.full(n, jnp.inf)) if n <= LARGE else Diagonal(jnp.full(n, jnp.inf))
+    elif n <= LARGE:
+        covariance = spread * away.T @ away
+    else:
+        covariance = Diagonal(spread * jnp.sum(away**2, 0))
+    return GradientPosterior(
+        mean=mean,
+        covariance=covariance,
+        fisher=None if fisher is None else fishers.as_fisher(fisher),
+        influence=away / max(M - 1, 1),
+        info={},
+    )
+
+

@@ -1,0 +1,17 @@
+"""Policies: a module that holds parameters and maps a state to a distribution of actions."""
+
+from bayespg.policies.base import Policy, flatten, information, score
+from bayespg.policies.distributions import Distribution, Normal
+from bayespg.policies.gaussian import BoundedLinearGaussian, Gaussian, LinearGaussian
+
+__all__ = [
+    "BoundedLinearGaussian",
+    "Distribution",
+    "Gaussian",
+    "LinearGaussian",
+    "Normal",
+    "Policy",
+    "flatten",
+    "information",
+    "score",
+]

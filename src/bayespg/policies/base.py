@@ -1,0 +1,47 @@
+"""What a policy is. Its score and its Fisher information follow from its density by differentiation."""
+
+import abc
+from collections.abc import Callable
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Shaped
+
+from bayespg.policies.distributions import Distribution
+
+P = TypeVar("P", bound="Policy")
+
+
+class Policy(eqx.Module):
+    """mu(a|x; theta). The inexact arrays it holds are theta."""
+
+    @abc.abstractmethod
+    def __call__(self, state: Shaped[Array, " *state"]) -> Distribution:
+        """The distribution of actions at a state."""
+
+
+def score(
+    policy: Policy, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
+) -> Float[Array, " n"]:
+    """u(z) = grad log mu(a|x; theta), Eq. 39."""
+    theta, rebuild = flatten(policy)
+    return jax.grad(lambda t: rebuild(t)(state).log_prob(action))(theta)
+
+
+def information(policy: Policy, state: Shaped[Array, " *state"]) -> Float[Array, "n n"]:
+    """E_{a|x}[u u'] = J' F J: the Fisher matrix at a state, the action integrated out.
+
+    J is the Jacobian of the distribution's parameters, F their Fisher information.
+    """
+    theta, rebuild = flatten(policy)
+    J = jax.jacobian(lambda t: ravel_pytree(rebuild(t)(state))[0])(theta)
+    return J.T @ policy(state).fisher() @ J
+
+
+def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]], P]]:
+    """theta as one vector, and the way back to a policy."""
+    parameters, rest = eqx.partition(policy, eqx.is_inexact_array)
+    theta, unravel = ravel_pytree(parameters)
+    return theta, lambda t: eqx.combine(unravel(t), rest)

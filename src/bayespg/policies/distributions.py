@@ -1,0 +1,40 @@
+"""Distributions of actions. Each knows the Fisher information of its own parameters."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+
+class Distribution(eqx.Module):
+    """A distribution whose array fields are its parameters."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, " *action"]: ...
+
+    @abc.abstractmethod
+    def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]: ...
+
+    @abc.abstractmethod
+    def fisher(self) -> Float[Array, "p p"]:
+        """F = E[d log p d log p'] with respect to the fields, flattened in their order."""
+
+
+class Normal(Distribution):
+    """N(mean, scale^2) for a scalar action."""
+
+    mean: Float[Array, ""]
+    scale: Float[Array, ""]
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, ""]:
+        return self.mean + self.scale * jax.random.normal(key, (), jnp.result_type(self.mean))
+
+    def log_prob(self, action: Float[Array, ""]) -> Float[Array, ""]:
+        z = (action - self.mean) / self.scale
+        return -0.5 * (z**2 + jnp.log(2 * jnp.pi)) - jnp.log(self.scale)
+
+    def fisher(self) -> Float[Array, "2 2"]:
+        """diag(1, 2) / scale^2."""
+        return jnp.diag(jnp.array([1.0, 2.0])) / self.scale**2

@@ -1,0 +1,99 @@
+"""The online dictionary (Sections 4.4 and 7.3).
+
+A sample joins the dictionary if its feature image is farther than tau from the span of those already
+there:  delta_i = k(xi_i, xi_i) - k~' K~^-1 k~ > tau.
+
+With K~ = L L' the row A_i L of Proposition 5 is L^-1 k~(xi_i), to which a new member appends sqrt(delta_i). So
+sparsification is a Cholesky factorisation of K in order of arrival that drops pivots below tau, and the rows
+are features: K is approximated by Psi Psi', Psi = A L. The buffers have fixed capacity, so everything
+jits and vmaps.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, Int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparsify:
+    """How to sparsify: threshold tau, and the most members a dictionary may have (None: no limit)."""
+
+    threshold: float
+    capacity: int | None = None
+
+    def __post_init__(self):
+        if not self.threshold >= 0:
+            raise ValueError(f"sparsify: threshold must be 0 or more, found {self.threshold}")
+        if self.capacity is not None and self.capacity < 1:
+            raise ValueError(f"sparsify: capacity must be at least 1, found {self.capacity}")
+
+
+class Dictionary(NamedTuple):
+    """m slots, the first `size` of them used."""
+
+    features: Float[Array, "M m"]
+    """Psi = A L; zero in unused columns."""
+    members: Int[Array, " m"]
+    """Which samples are in; 0 in unused slots."""
+    used: Bool[Array, " m"]
+    factor: Float[Array, "m m"]
+    """L, with ones on the diagonal of unused slots."""
+    refused: Int[Array, ""]
+    """Samples beyond the threshold that found the dictionary full: they are projected onto it."""
+    residual: Float[Array, ""]
+    """The largest delta_i that was dropped."""
+
+    @property
+    def size(self) -> Int[Array, ""]:
+        return self.used.sum()
+
+    def functional(self, B: Float[Array, "k M"]) -> Float[Array, "k m"]:
+        """V = B~ L^-T: a functional with cross-covariance B in terms of the features' weights."""
+        members = jnp.where(self.used, B[:, self.members], 0.0)
+        return solve_triangular(self.factor, members.T, lower=True).T
+
+    def info(self) -> dict[str, Array]:
+        return {
+            "dictionary_size": self.size,
+            "dictionary_refused": self.refused,
+            "dictionary_residual": self.residual,
+        }
+
+
+def build(
+    row: Callable[[Int[Array, ""], Int[Array, " m"]], Float[Array, " m"]],
+    diagonal: Float[Array, " M"],
+    threshold: float,
+    capacity: int,
+) -> Dictionary:
+    """Pass over the samples once, O(m^2) each.
+
+    `row(i, members)` is the kernel between sample i and the members; `diagonal` holds k(xi_i, xi_i).
+    """
+    M, m = diagonal.shape[0], capacity
+    dtype = diagonal.dtype
+
+    def visit(carry, i):
+        L, members, size, refused, residual = carry
+        used = jnp.arange(m) < size
+        k = jnp.where(used, row(i, members), 0.0)
+        psi = solve_triangular(L, k, lower=True)  # zero in unused slots: L has a unit diagonal there
+        delta = diagonal[i] - psi @ psi
+        novel = delta > threshold
+        joins = novel & (size < m)
+        slot = jnp.arange(m) == size
+        psi = jnp.where(joins & slot, jnp.sqrt(jnp.maximum(delta, 0.0)), psi)
+        L = jnp.where((joins & slot)[:, None], psi[None, :], L)
+        members = jnp.where(joins & slot, i, members)
+        dropped = jnp.where(joins, residual, jnp.maximum(residual, delta))
+        return (L, members, size + joins, refused + (novel & ~joins), dropped), psi
+
+    start = (jnp.eye(m, dtype=dtype), jnp.zeros(m, int), 0, 0, jnp.zeros((), dtype))
+    start = jax.tree.map(jnp.asarray, start)
+    (L, members, size, refused, residual), Psi = jax.lax.scan(visit, start, jnp.arange(M))
+    return Dictionary(Psi, members, jnp.arange(m) < size, L, refused, residual)

@@ -1,0 +1,148 @@
+"""The loop of Algorithm 2: draw paths, estimate the gradient, update; whole runs compiled, many seeds at once."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bayespg.environments import Environment, Solved
+from bayespg.estimators import Estimator, Sample
+from bayespg.policies import Policy, flatten
+from bayespg.precision import to_float64, to_numpy
+from bayespg.rollout import rollout
+
+Progress = Callable[[int, int], None]
+"""Called with updates done and updates in all."""
+
+
+class History(NamedTuple):
+    """One entry an update, measured before it was applied; runs in front where there are several."""
+
+    parameters: Float[Array, "*runs N n"]
+    sample_return: Float[Array, "*runs N"]
+    """Mean return of the paths drawn."""
+    expected_return: Float[Array, "*runs N"]
+    """eta(theta) where the environment knows it, NaN where not."""
+    gradient_norm: Float[Array, "*runs N"]
+    uncertainty: Float[Array, "*runs N"]
+    """Square root of the trace of the robust covariance: the norm's standard error, roughly."""
+    running: Bool[Array, "*runs N"]
+    """False once the stopping rule has fired."""
+
+
+class Result(NamedTuple):
+    """What training returns."""
+
+    policy: Any
+    history: History
+
+
+class State(eqx.Module):
+    """All a run needs to go on."""
+
+    policy: Policy
+    optimiser: Any
+    key: PRNGKeyArray
+    running: Bool[Array, ""]
+
+
+def train(
+    environment: Environment,
+    policy: Policy,
+    estimator: Estimator,
+    update: optax.GradientTransformationExtraArgs,
+    *,
+    key: PRNGKeyArray,
+    updates: int,
+    paths: int,
+    stop: float = 0.0,
+    runs: int | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`.
+
+    A run ends early, its parameters frozen, once the norm of the estimated gradient falls below `stop`. With `runs`, that many
+    independent runs go side by side; the arrays of `policy` then hold the start of each in their leading
+    axis. Works in float64. `progress` is called some fifty times along the way.
+    """
+    with jax.enable_x64(True):
+        policy = to_float64(policy)
+        if runs is None:
+            state = _start(policy, update, key)
+        else:
+            state = jax.vmap(lambda p, k: _start(p, update, k))(
+                policy, jax.random.split(key, runs)
+            )
+        size = _divisor(updates, updates if progress is None else max(1, updates // 50))
+        records = []
+        for done in range(0, updates, size):
+            state, record = _advance(
+                environment, estimator, update, state, paths, stop, size, runs is not None
+            )
+            records.append(to_numpy(record))
+            if progress is not None:
+                progress(done + size, updates)
+        history = jax.tree.map(lambda *parts: np.concatenate(parts, int(runs is not None)), *records)
+        return Result(to_numpy(state.policy), history)
+
+
+def _divisor(total: int, most: int) -> int:
+    """The largest divisor of `total` that is at most `most`, so that every chunk compiles once."""
+    return next(size for size in range(most, 0, -1) if total % size == 0)
+
+
+def _start(
+    policy: Policy, update: optax.GradientTransformationExtraArgs, key: PRNGKeyArray
+) -> State:
+    policy = jax.tree.map(jnp.asarray, policy)
+    return State(policy, update.init(flatten(policy)[0]), key, jnp.asarray(True))
+
+
+@eqx.filter_jit
+def _advance(environment, estimator, update, state, paths, stop, size, many):
+    """`size` updates, of one run or of many side by side."""
+
+    def run(state: State) -> tuple[State, History]:
+        def one(state: State, _: None) -> tuple[State, History]:
+            return step(environment, estimator, update, state, paths, stop)
+
+        return jax.lax.scan(one, state, None, size)
+
+    return (jax.vmap(run) if many else run)(state)
+
+
+def step(
+    environment: Environment,
+    estimator: Estimator,
+    update: optax.GradientTransformationExtraArgs,
+    state: State,
+    paths: int,
+    stop: float,
+) -> tuple[State, History]:
+    """One pass of Algorithm 2's loop, lines 2 and 3."""
+    key, key_paths = jax.random.split(state.key)
+    policy = state.policy
+    sample = Sample(environment, policy, rollout(environment, policy, key_paths, paths))
+    posterior = estimator(sample)
+    theta, rebuild = flatten(policy)
+    change, optimiser = update.update(posterior.mean, state.optimiser, theta, posterior=posterior)
+    norm = jnp.linalg.norm(posterior.mean)
+    # A gradient that is not finite stops the run too: its parameters stay what they were.
+    running = state.running & (norm >= stop) & jnp.all(jnp.isfinite(change))
+    record = History(
+        parameters=theta,
+        sample_return=sample.returns().mean(),
+        expected_return=(
+            environment.expected_return(policy) if isinstance(environment, Solved) else jnp.nan
+        ),
+        gradient_norm=norm,
+        uncertainty=jnp.sqrt(jnp.sum(posterior.influence**2)),
+        running=running,
+    )
+    policy = rebuild(jnp.where(running, theta + change, theta))
+    return State(policy, optimiser, key, running), record

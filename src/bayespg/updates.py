@@ -1,0 +1,86 @@
+"""Updates of the policy as optax transformations (Algorithm 2, line 3).
+
+Each takes the posterior as an extra argument: ``update(posterior.mean, state, theta, posterior=posterior)``. All ascend. The three of the
+paper are `conventional`, `natural` and `variance_scaled`; they are chains of the small ones below, and so
+are yours: ``optax.chain(natural_gradient(), optax.adam(...), optax.scale(-1))``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from bayespg.fisher import Dense
+from bayespg.posterior import GradientPosterior
+
+Rate = float | Float[Array, " n"] | Callable[[Any], Any]
+
+
+def hyperbolic(initial: float | Float[Array, " n"], halving: float = 20.0) -> Callable[[Any], Any]:
+    """beta_j = beta_0 c / (c + j), the paper's schedule with c = 20."""
+    return lambda j: jnp.asarray(initial) * halving / (halving + j)
+
+
+def ascend(rate: Rate) -> optax.GradientTransformation:
+    """Multiply by a learning rate: a number, one a component, or a schedule."""
+    schedule = rate if callable(rate) else lambda j: jnp.asarray(rate)
+    return optax.scale_by_schedule(schedule)
+
+
+def natural_gradient() -> optax.GradientTransformationExtraArgs:
+    """Replace the gradient by G^-1 times it."""
+    return _stateless(lambda g, posterior: posterior.fisher.solve(g))
+
+
+def scale_by_certainty() -> optax.GradientTransformationExtraArgs:
+    """Multiply by [(1 + n) I - Cov] / (1 + n) (Section 6.2.2).
+
+    1 + n is Model 1's prior variance b_0, so a component nothing is known of does not move.
+    """
+
+    def scale(g: Array, posterior: GradientPosterior) -> Array:
+        b0 = 1.0 + g.shape[-1]
+        return g - g @ posterior.covariance / b0
+
+    return _stateless(scale)
+
+
+def scale_by_fisher_determinant() -> optax.GradientTransformationExtraArgs:
+    """Multiply by det G, as the paper does in BPNG."""
+
+    def scale(g: Array, posterior: GradientPosterior) -> Array:
+        G = posterior.fisher
+        dense = G if isinstance(G, Dense) else Dense(G.matrix())  # type: ignore[union-attr]
+        return g * jnp.exp(dense.log_determinant())
+
+    return _stateless(scale)
+
+
+def _stateless(
+    function: Callable[[Array, GradientPosterior], Array],
+) -> optax.GradientTransformationExtraArgs:
+    def update(updates, state, params=None, *, posterior: GradientPosterior, **_):
+        del params
+        return function(updates, posterior), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def conventional(rate: Rate) -> optax.GradientTransformationExtraArgs:
+    """theta += rate E[grad]."""
+    return optax.with_extra_args_support(ascend(rate))
+
+
+def natural(rate: Rate, *, times_determinant: bool = False) -> optax.GradientTransformationExtraArgs:
+    """theta += rate G^-1 E[grad]; BPNG of the paper multiplies the rate by det G."""
+    parts = [natural_gradient(), ascend(rate)]
+    if times_determinant:
+        parts.insert(1, scale_by_fisher_determinant())
+    return optax.chain(*parts)
+
+
+def variance_scaled(rate: Rate) -> optax.GradientTransformationExtraArgs:
+    """BPG-var: theta += rate [(1 + n) I - Cov] / (1 + n) E[grad]."""
+    return optax.chain(scale_by_certainty(), ascend(rate))
