@@ -18,6 +18,7 @@ from bayespg import _threads
 _threads.protect()
 
 from bayespg import (  # noqa: E402  (the pool must be safe before JAX is imported)
+    calibration,
 
     environments,
     estimators,
@@ -42,6 +43,7 @@ __all__ = [
     "GradientPosterior",
     "Sparsify",
     "Trajectories",
+    "calibration",
     "environments",
     "estimators",
     "evidence",

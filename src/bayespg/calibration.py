@@ -1,1 +1,106 @@
-"""Calibration (to be written)."""
+"""How often do the error bars hold the truth?
+
+For an environment whose gradient is known, draw many batches of paths, and count how often the regions and
+intervals of each estimator's posterior hold the exact gradient.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+import scipy.stats
+from jaxtyping import PRNGKeyArray
+
+from bayespg.environments import Solved, exact_gradient
+from bayespg.estimators import Estimator, Sample
+from bayespg.policies import Policy
+from bayespg.posterior import component_statistics, region_statistics
+from bayespg.precision import to_float64, to_numpy
+from bayespg.rollout import rollout
+
+LEVELS = (0.5, 0.9, 0.95)
+BATCH = 500
+
+
+class Coverage(NamedTuple):
+    """Runs whose region, or share of components whose interval, held the exact gradient."""
+
+    estimator: str
+    robust: bool
+    level: float
+    region: float
+    region_interval: tuple[float, float]
+    """Exact binomial (Clopper-Pearson) 95 % interval."""
+    components: tuple[float, ...]
+    width: tuple[float, ...]
+    """Median width of each component's interval."""
+    runs: int
+
+
+def coverage(
+    environment: Solved,
+    policy: Policy,
+    estimators: Mapping[str, Estimator],
+    *,
+    paths: int,
+    runs: int,
+    key: PRNGKeyArray,
+    levels: Sequence[float] = LEVELS,
+) -> list[Coverage]:
+    """One row for each estimator, model or robust, and level. All see the same paths."""
+    with jax.enable_x64(True):
+        policy = to_float64(policy)
+        truth = np.asarray(exact_gradient(environment, policy))
+        found = to_numpy(
+            _statistics(
+                environment, policy, list(estimators.values()), truth, paths, jax.random.split(key, runs)
+            )
+        )
+    return [
+        _row(name, robust, level, truth, *statistics[robust])
+        for name, statistics in zip(estimators, found, strict=True)
+        for robust in (False, True)
+        for level in levels
+    ]
+
+
+def _row(name, robust, level, truth, components, region) -> Coverage:
+    centre, spread, freedom = components
+    reach = spread * scipy.stats.t.ppf(0.5 + level / 2, freedom)
+    distance, scale, rank, nu = region
+    held = distance <= scale * scipy.stats.f.ppf(level, rank, nu)
+    return Coverage(
+        estimator=name,
+        robust=robust,
+        level=level,
+        region=float(held.mean()),
+        region_interval=binomial_interval(int(held.sum()), held.size),
+        components=tuple((np.abs(centre - truth) <= reach).mean(0).tolist()),
+        width=tuple(np.median(2 * reach, 0).tolist()),
+        runs=held.size,
+    )
+
+
+def binomial_interval(successes: int, runs: int) -> tuple[float, float]:
+    """Clopper-Pearson, 95 %."""
+    low = scipy.stats.beta.ppf(0.025, successes, runs - successes + 1) if successes else 0.0
+    high = scipy.stats.beta.ppf(0.975, successes + 1, runs - successes) if successes < runs else 1.0
+    return float(low), float(high)
+
+
+@eqx.filter_jit
+def _statistics(environment, policy, estimators, truth, paths, keys):
+    def run(key: PRNGKeyArray):
+        sample = Sample(environment, policy, rollout(environment, policy, key, paths))
+        posteriors = [estimator(sample) for estimator in estimators]
+        return [
+            [
+                (component_statistics(p, robust), region_statistics(p, truth, robust))
+                for robust in (False, True)
+            ]
+            for p in posteriors
+        ]
+
+    return jax.lax.map(run, keys, batch_size=BATCH)

@@ -119,3 +119,14 @@ def variance_or_infinity(name: str, value: Any) -> float:
     if np.isnan(found) or found < 0:
         raise ValueError(f"{name}: expected a variance from 0 to infinity, found {found}")
     return found
+
+
+def probability(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected one number, found {value!r}") from None
+    if not 0 < found < 1:
+        raise ValueError(f"{name}: expected a number between 0 and 1, found {found}")
+    return found

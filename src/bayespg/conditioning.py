@@ -57,6 +57,8 @@ class Conditioned(NamedTuple):
     """C y."""
     diagonal: Float[Array, " M"]
     """The diagonal of C: one over the predictive variance of each sample given the others."""
+    freedom: Float[Array, ""]
+    """tr(Sigma C): observations left for the noise, M less the effective number of parameters."""
     covariance: Float[Array, "k k"] | None
     root: Float[Array, "r k"] | None
     """Z with B C B' = Z'Z, where the covariance was not asked for."""
@@ -99,6 +101,7 @@ def dual(
         gain=Z.T @ R,
         alpha=R.T @ r,
         diagonal=jnp.sum(R**2, 0),
+        freedom=jnp.sum((R @ Sigma) * R),
         covariance=None if B0 is None else B0 - Z.T @ Z,
         root=Z if B0 is None else None,
         log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + constant.observations(M) * LOG_2PI),
@@ -131,13 +134,15 @@ def weight_space(
     e = solve_triangular(L.T, E @ z, lower=False)  # posterior mean of the weights
     r = z - X @ e
     EQ = constant.remove(E.T)
+    kept = constant.diagonal() - jnp.sum(EQ**2, 1)  # one minus the leverages
     pivots = jnp.diagonal(L)
     log_det = jnp.sum(jnp.log(noise)) + 2 * jnp.sum(jnp.log(pivots)) + constant.log_determinant()
     fit = jnp.sum(r**2, 0) + jnp.sum(e**2, 0)
     return Conditioned(
         gain=(VL.T @ EQ.T) * w,
         alpha=constant.remove(r) * w[:, None],
-        diagonal=(constant.diagonal() - jnp.sum(EQ**2, 1)) / noise,
+        diagonal=kept / noise,
+        freedom=jnp.sum(kept),
         covariance=None if remainder is None else remainder + VL.T @ VL,
         root=_explained(P, V) if remainder is None else None,
         log_evidence=-0.5 * (fit + log_det + constant.observations(M) * LOG_2PI),

@@ -23,6 +23,9 @@ RATIOS = (-4.0, 8.0)
 """Decades searched for c/s^2 and v/s^2."""
 GRID = 33
 ZOOMS = 5
+SIGNAL = 3.0
+"""Least c/s^2 times the number of paths: the evidence of few paths may see no signal at all (in 40 % of batches of
+five on LQR), and the estimate and every error bar would collapse to zero with it."""
 FLOOR = 1e-10
 """Smallest noise variance, relative to that of the returns: noiseless returns would have none."""
 
@@ -116,7 +119,8 @@ def _maximise(found: Spectrum, baseline) -> Choice:
     middle = jnp.asarray((low + high) / 2, found.y.dtype)
     start = ((middle, middle), jnp.asarray((high - low) / 2, found.y.dtype))
     ((a, b), _), _ = jax.lax.scan(zoom, start, None, ZOOMS)
-    ratio, w = unit * 10**a, 10**b if free else jnp.asarray(baseline, a.dtype)
+    ratio = jnp.maximum(unit * 10**a, SIGNAL / found.count)
+    w = 10**b if free else jnp.asarray(baseline, a.dtype)
     log_evidence, s2 = profile(found, ratio, w)
     return Choice(ratio * s2, s2, jnp.where(w > 0, w * s2, 0.0), log_evidence)
 

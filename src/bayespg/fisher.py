@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bayespg import checks
 from bayespg.environments import Environment, Solved, lqr
-from bayespg.policies import Policy, information
+from bayespg.policies import Policy, information_root
 from bayespg.trajectories import Trajectories
 
 
@@ -61,8 +61,11 @@ class Dense(Fisher):
     D: Float[Array, " n"]
     L: Float[Array, "n n"]
     jitter: Float[Array, ""]
+    factors: Float[Array, "M r n"] | None
+    """A_i with G = (1/M) sum_i A_i' A_i, where G is an average over the paths it will be used with."""
 
-    def __init__(self, G: Float[Array, "n n"]):
+    def __init__(self, G: Float[Array, "n n"], factors: Float[Array, "M r n"] | None = None):
+        self.factors = factors
         n = G.shape[-1]
         diagonal = jnp.diagonal(G)
         informed = diagonal > 0
@@ -261,9 +264,10 @@ def actions_integrated_out(policy: Policy, paths: Trajectories) -> Dense:
     Scores of different steps are uncorrelated, so this has the expectation of the path's Fisher matrix, Eq. 23,
     without the noise of the actions. The default wherever G is not known.
     """
-    per_step = jax.vmap(jax.vmap(lambda x: information(policy, x)))(paths.states)
-    G = jnp.sum(jnp.where(paths.mask[..., None, None], per_step, 0.0), (0, 1))
-    return Dense(G / paths.mask.shape[0])
+    roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
+    roots = jnp.where(paths.mask[..., None, None], roots, 0.0)
+    M, _, _, n = roots.shape
+    return _average(roots.reshape(M, -1, n))
 
 
 def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
@@ -271,7 +275,15 @@ def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
     M, n = scores.shape
     if damping > 0 and n > M:
         return LowRank(scores / jnp.sqrt(M), damping)
-    return Dense(scores.T @ scores / M + damping * jnp.eye(n))
+    if damping > 0:
+        return Dense(scores.T @ scores / M + damping * jnp.eye(n))
+    return _average(scores[:, None, :])
+
+
+def _average(factors: Float[Array, "M r n"]) -> Dense:
+    M, _, n = factors.shape
+    flat = factors.reshape(-1, n)
+    return Dense(flat.T @ flat / M, factors)
 
 
 def recursive(

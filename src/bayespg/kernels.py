@@ -83,6 +83,10 @@ class FisherKernel(Kernel):
     def prior(self) -> Float[Array, "k k"]: ...
 
     @abc.abstractmethod
+    def explained(self, U: Float[Array, "M n"], gain: Float[Array, "k M"]) -> Float[Array, ""]:
+        """tr(B_0^-1 B C B') / k for gain = B C: the fraction of the prior variance that the paths explain."""
+
+    @abc.abstractmethod
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M p"]: ...
 
     @abc.abstractmethod
@@ -110,6 +114,9 @@ class Linear(FisherKernel):
     def prior(self) -> Float[Array, "n n"]:
         """B_0 = G."""
         return self.fisher.matrix()
+
+    def explained(self, U: Float[Array, "M n"], gain: Float[Array, "n M"]) -> Float[Array, ""]:
+        return jnp.sum(gain.T * self.fisher.solve(U)) / self.fisher.size
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M n"]:
         """The whitened scores."""
@@ -142,6 +149,9 @@ class Quadratic(FisherKernel):
     def prior(self) -> Float[Array, "1 1"]:
         """b_0 = 1 + n."""
         return jnp.full((1, 1), 1.0 + self.fisher.size)
+
+    def explained(self, U: Float[Array, "M n"], gain: Float[Array, "1 M"]) -> Float[Array, ""]:
+        return jnp.sum(gain * self.cross(U)) / (1.0 + self.fisher.size)
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M p"]:
         """The (n+1)(n+2)/2 monomials 1, sqrt2 s_i, s_i^2, sqrt2 s_i s_j of the whitened scores s."""

@@ -6,6 +6,7 @@ grad) it is an ordinary JAX function and the caller chooses the precision, for i
 ``jax.enable_x64``.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ def to_float64(tree: Any) -> Any:
     )
 
 
+@functools.cache
 def in_float64(function: Callable) -> Callable:
     """Compile `function` once per shape, run it in float64, answer in NumPy arrays."""
     compiled = eqx.filter_jit(function)

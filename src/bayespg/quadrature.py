@@ -195,7 +195,8 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     U, (M, n) = scores, scores.shape
     G = fishers.as_fisher(fisher)
     form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
-    condition, info = _conditioner(kernels.Quadratic(G), U, sparsify, form)
+    kernel = kernels.Quadratic(G)
+    condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
     if noise.ndim == 2 or scale.ndim == 1:  # one regression a component
@@ -206,16 +207,20 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         variance = at.covariance[:, 0, 0]
         influence = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T
         mean = jnp.sum(at.gain[:, 0] * Y.T, -1)
+        explained = jax.vmap(lambda gain: kernel.explained(U, gain))(at.gain)
     else:
         at = condition(Y, noise, scale)
         variance = jnp.broadcast_to(at.covariance[0, 0], (n,))
         influence = at.leave_one_out()
         mean = (at.gain @ Y)[0]
+        explained = kernel.explained(U, at.gain)
     return GradientPosterior(
         mean=mean,
         covariance=jnp.diag(variance) if n <= LARGE else Diagonal(variance),
         fisher=G,
         influence=influence,
+        explained=explained,
+        freedom=at.freedom,
         info=_info(G, at) | info,
     )
 
@@ -259,16 +264,35 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
     U, (M, n) = scores, scores.shape
     G = fishers.as_fisher(fisher)
     form = _choose(form, M, n, noise)
-    condition, info = _conditioner(kernels.Linear(G), U, sparsify, form)
+    kernel = kernels.Linear(G)
+    condition, info = _conditioner(kernel, U, sparsify, form)
     y = returns[:, None]
     at = condition(y, jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype), baseline)
+    mean = (at.gain @ y)[:, 0]
     return GradientPosterior(
-        mean=(at.gain @ y)[:, 0],
+        mean=mean,
         covariance=Downdate(G, scale, at.root) if at.covariance is None else at.covariance,
         fisher=G,
-        influence=at.leave_one_out(),
+        influence=_without_fisher_of_path(mean, at.leave_one_out(), G),
+        explained=kernel.explained(U, at.gain),
+        freedom=at.freedom,
         info=_info(G, at) | info,
     )
+
+
+def _without_fisher_of_path(mean, influence, G: Fisher):
+    """Leave path i out of the average G too: the gradient is G w, and without path i
+
+    G_{-i} w_{-i} = g_{-i} - (G_i w_{-i} - g_{-i}) / (M - 1),   g_{-i} = G w_{-i}.
+    """
+    factors = G.factors if isinstance(G, Dense) else None
+    M = influence.shape[0]
+    if factors is None or factors.shape[0] != M or M == 1:
+        return influence
+    g = mean - influence
+    w = G.solve(g)
+    own = jnp.einsum("irn,ir->in", factors, jnp.einsum("irn,in->ir", factors, w))
+    return influence + (own - g) / (M - 1)
 
 
 def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, form: Form):

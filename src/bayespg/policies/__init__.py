@@ -1,6 +1,6 @@
 """Policies: a module that holds parameters and maps a state to a distribution of actions."""
 
-from bayespg.policies.base import Policy, flatten, information, score
+from bayespg.policies.base import Policy, flatten, information_root, score
 from bayespg.policies.distributions import Distribution, Normal
 from bayespg.policies.gaussian import BoundedLinearGaussian, Gaussian, LinearGaussian
 
@@ -12,6 +12,6 @@ __all__ = [
     "Normal",
     "Policy",
     "flatten",
-    "information",
+    "information_root",
     "score",
 ]

@@ -30,14 +30,14 @@ def score(
     return jax.grad(lambda t: rebuild(t)(state).log_prob(action))(theta)
 
 
-def information(policy: Policy, state: Shaped[Array, " *state"]) -> Float[Array, "n n"]:
-    """E_{a|x}[u u'] = J' F J: the Fisher matrix at a state, the action integrated out.
+def information_root(policy: Policy, state: Shaped[Array, " *state"]) -> Float[Array, "r n"]:
+    """A J with (A J)'(A J) = E_{a|x}[u u']: the Fisher matrix at a state, the action integrated out.
 
-    J is the Jacobian of the distribution's parameters, F their Fisher information.
+    J is the Jacobian of the distribution's parameters and A a root of their Fisher information.
     """
     theta, rebuild = flatten(policy)
     J = jax.jacobian(lambda t: ravel_pytree(rebuild(t)(state))[0])(theta)
-    return J.T @ policy(state).fisher() @ J
+    return policy(state).fisher_root() @ J
 
 
 def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]], P]]:

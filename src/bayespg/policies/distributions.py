@@ -1,6 +1,7 @@
 """Distributions of actions. Each knows the Fisher information of its own parameters."""
 
 import abc
+import math
 
 import equinox as eqx
 import jax
@@ -18,8 +19,8 @@ class Distribution(eqx.Module):
     def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]: ...
 
     @abc.abstractmethod
-    def fisher(self) -> Float[Array, "p p"]:
-        """F = E[d log p d log p'] with respect to the fields, flattened in their order."""
+    def fisher_root(self) -> Float[Array, "r p"]:
+        """A with A'A = E[d log p d log p'], with respect to the fields, flattened in their order."""
 
 
 class Normal(Distribution):
@@ -35,6 +36,6 @@ class Normal(Distribution):
         z = (action - self.mean) / self.scale
         return -0.5 * (z**2 + jnp.log(2 * jnp.pi)) - jnp.log(self.scale)
 
-    def fisher(self) -> Float[Array, "2 2"]:
-        """diag(1, 2) / scale^2."""
-        return jnp.diag(jnp.array([1.0, 2.0])) / self.scale**2
+    def fisher_root(self) -> Float[Array, "2 2"]:
+        """A'A = diag(1, 2) / scale^2."""
+        return jnp.diag(jnp.array([1.0, math.sqrt(2.0)], jnp.result_type(self.scale))) / self.scale

@@ -1,0 +1,44 @@
+# Everything runs in a virtual environment inside the checkout, built on first use.
+#   make demo   learn the paper's linear-quadratic problem and draw a picture
+#   make test   run the tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench calibrate clean help
+
+help:
+	@sed -n '1,3s/^# *//p' Makefile
+	@echo "  make lint   ruff, pyright and the import contract"
+	@echo "  make bench  speed and memory, against rivals in the same run"
+	@echo "  make clean  remove the virtual environment and caches"
+
+demo: $(VENV)/.installed
+	$(BIN)/bayespg demo --out results
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/run.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("bayespg needs Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.12 ..." % v)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

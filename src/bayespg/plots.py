@@ -1,0 +1,92 @@
+"""Figures: one look for all of them. No global Matplotlib state is touched."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "figure.constrained_layout.use": True,
+}
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "MC": {"color": "#9a9a9a", "marker": "o"},
+    "MC, mean baseline": {"color": "#9a9a9a", "linestyle": ":"},
+    "MC, best baseline": {"color": "#555555", "linestyle": "--", "marker": "s"},
+    "GPOMDP": {"color": "#b8860b", "linestyle": "-.", "marker": "v"},
+    "BQ": {"color": "#2166ac", "marker": "D"},
+    "BQ natural": {"color": "#67a9cf", "marker": "^"},
+    "BQ variant": {"color": "#7b3294", "linestyle": "--", "marker": "P"},
+    "ours": {"color": "#c2410c", "marker": "*", "markersize": 7},
+    "ours exact": {"color": "#f0a36b", "linestyle": "--", "marker": "*", "markersize": 6},
+}
+"""Grey for Monte Carlo, blue for the paper's estimators, red for what goes beyond it."""
+
+
+def sheet(rows: int, columns: int, width: float = 8.0, height: float | None = None, **kwargs: Any):
+    """A figure and its axes, in this module's style; use inside `styled()`."""
+    figure = Figure(figsize=(width, height or 2.6 * rows), dpi=160)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **kwargs)
+    return figure, axes
+
+
+def styled() -> Any:
+    """The style, as a context."""
+    return mpl.rc_context(STYLE)
+
+
+def curve(
+    axes: Axes,
+    x: Sequence[float],
+    mean: Sequence[float],
+    error: Sequence[float] | None = None,
+    *,
+    label: str,
+    look: str,
+    markers: bool = True,
+) -> None:
+    """A line with a band of two standard errors."""
+    style = dict(LOOKS[look])
+    if not markers:
+        style.pop("marker", None)
+        style.pop("markersize", None)
+    mean_, x_ = np.asarray(mean, float), np.asarray(x, float)
+    axes.plot(x_, mean_, label=label, **style)
+    if error is not None:
+        band = 2 * np.asarray(error, float)
+        axes.fill_between(x_, mean_ - band, mean_ + band, color=style["color"], alpha=0.18, lw=0)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    figure.savefig(partial, format="png")
+    os.replace(partial, path)

@@ -1,0 +1,25 @@
+"""The paper's tables and figures, one file each, with what the paper claims about them."""
+
+from bayespg.reproduce import (
+    bandit,
+    lqr_fisher,
+    lqr_gradient,
+    lqr_noise,
+    lqr_optimisation,
+    lqr_variance,
+)
+from bayespg.reproduce.report import Experiment, Report, Settings
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        bandit.EXPERIMENT,
+        lqr_gradient.EXPERIMENT,
+        lqr_noise.EXPERIMENT,
+        lqr_optimisation.EXPERIMENT,
+        lqr_fisher.EXPERIMENT,
+        lqr_variance.EXPERIMENT,
+    )
+}
+
+__all__ = ["EXPERIMENTS", "Experiment", "Report", "Settings"]

@@ -1,0 +1,124 @@
+"""What an experiment is, and what it leaves on disk: a table, a JSON file and a PNG."""
+
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+
+from bayespg import plots
+
+Progress = Callable[[float, str], None]
+"""Called with the fraction done and a word on what is being done."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How much to compute."""
+
+    runs: int
+    seed: int = 0
+    quick: bool = False
+    """A smaller version of everything, to see that it works."""
+    paper: bool = False
+    """The paper's own sizes and number of runs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, restated, and what was measured."""
+
+    says: str
+    measured: str
+    holds: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A series over x with standard errors over runs."""
+
+    panel: str
+    label: str
+    look: str
+    x: list[float]
+    mean: list[float]
+    standard_error: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The outcome of an experiment."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    curves: list[Curve]
+    claims: list[Claim]
+    figure: Callable[[], Figure]
+    notes: list[str] = dataclasses.field(default_factory=list)
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper."""
+
+    name: str
+    item: str
+    """Table 2, Figure 1, ..."""
+    title: str
+    runs: int
+    """Default number of runs: ends within two minutes on two cores."""
+    quick_runs: int
+    paper_runs: int
+    run: Callable[[Settings, Progress], Report]
+
+    def settings(self, runs: int | None, seed: int, quick: bool, paper: bool) -> Settings:
+        default = self.quick_runs if quick else self.paper_runs if paper else self.runs
+        return Settings(default if runs is None else runs, seed, quick, paper)
+
+
+def summarise(samples: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over runs and its standard error."""
+    samples = np.asarray(samples, float)
+    count = samples.shape[axis]
+    spread = samples.std(axis, ddof=1) if count > 1 else np.full(samples.mean(axis).shape, np.nan)
+    return samples.mean(axis), spread / np.sqrt(count)
+
+
+def write(experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float):
+    """<out>/<name>.json and <out>/<name>.png, each written whole or not at all."""
+    from bayespg import __version__
+
+    out.mkdir(parents=True, exist_ok=True)
+    content = {
+        "experiment": experiment.name,
+        "item": experiment.item,
+        "title": experiment.title,
+        "configuration": dataclasses.asdict(settings),
+        "versions": {
+            "bayespg": __version__,
+            "jax": jax.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "device": jax.devices()[0].device_kind,
+        "seconds": round(seconds, 1),
+        "table": {"columns": report.columns, "rows": report.rows},
+        "claims": [dataclasses.asdict(claim) for claim in report.claims],
+        "curves": [dataclasses.asdict(curve) for curve in report.curves],
+        "notes": report.notes,
+        **report.extra,
+    }
+    path = out / f"{experiment.name}.json"
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(content, indent=1, default=float) + "\n")
+    os.replace(partial, path)
+    with plots.styled():
+        plots.save(report.figure(), path.with_suffix(".png"))
+    return path, path.with_suffix(".png")
