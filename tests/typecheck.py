@@ -1,7 +1,7 @@
 """Shapes in annotations, checked at run time.
 
-`Array` is a JAX array inside a transformation and a NumPy array outside. Functions that take anything
-like an array check it themselves and say what is wrong in their own words.
+`Array` is a JAX array inside a transformation and a NumPy array outside. Functions that take
+anything like an array check it themselves and say what is wrong in their own words.
 """
 
 from collections.abc import Callable
@@ -10,22 +10,26 @@ from typing import Any
 from beartype import BeartypeConf, beartype
 
 TAKES_ANYTHING = {
-    "bayes_hermite",
-    "checked",
-    "choose_model1",
-    "choose_model2",
-    "gpomdp",
-    "integral",
-    "model1",
-    "model2",
-    "reinforce",
-    "vector_integral",
+    f"bayespg.{name}"
+    for name in (
+        "evidence.choose_model1",
+        "evidence.choose_model2",
+        "fisher.checked",
+        "monte_carlo.gpomdp",
+        "monte_carlo.reinforce",
+        "quadrature.bayes_hermite",
+        "quadrature.integral",
+        "quadrature.model1",
+        "quadrature.model2",
+        "quadrature.vector_integral",
+        "sparsification.Sparsify.__init__",
+    )
 }
-WRONG = {"Constant.observations"}
+WRONG = {"bayespg.conditioning.Constant.observations", "bayespg.kernels.Gaussian.__init__"}
 
 _checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    name = getattr(function, "__qualname__", "")
+    name = f"{function.__module__}.{getattr(function, '__qualname__', '')}"
     return function if name in TAKES_ANYTHING | WRONG else _checked(function)

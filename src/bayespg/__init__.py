@@ -19,7 +19,6 @@ _threads.protect()
 
 from bayespg import (  # noqa: E402  (the pool must be safe before JAX is imported)
     calibration,
-
     environments,
     estimators,
     evidence,

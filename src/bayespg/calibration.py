@@ -55,7 +55,12 @@ def coverage(
         truth = np.asarray(exact_gradient(environment, policy))
         found = to_numpy(
             _statistics(
-                environment, policy, list(estimators.values()), truth, paths, jax.random.split(key, runs)
+                environment,
+                policy,
+                list(estimators.values()),
+                truth,
+                paths,
+                jax.random.split(key, runs),
             )
         )
     return [

@@ -79,14 +79,18 @@ def reproduce(
     for one in EXPERIMENTS if name == "all" else [_known(name)]:
         experiment = EXPERIMENTS[one]
         settings = experiment.settings(runs, seed, quick, paper)
-        console.rule(f"[bold]{experiment.item}[/bold]  {experiment.title}  ({settings.runs:,} runs)")
+        console.rule(
+            f"[bold]{experiment.item}[/bold]  {experiment.title}  ({settings.runs:,} runs)"
+        )
         started = time.perf_counter()
         with _progress(one) as progress, jax.enable_x64(True):
             report = experiment.run(settings, progress)
         seconds = time.perf_counter() - started
         json_path, png_path = reports.write(experiment, settings, report, out, seconds)
         _show(report)
-        console.print(f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold]  Picture: [bold]{png_path}[/bold]\n")
+        console.print(
+            f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold]  Picture: [bold]{png_path}[/bold]\n"
+        )
 
 
 def _known(name: str) -> str:
@@ -102,7 +106,10 @@ def _show(report: Report) -> None:
     if report.claims:
         _table(
             ["what the paper claims", "measured here", "holds"],
-            [[c.says, c.measured, "[green]yes[/green]" if c.holds else "[red]no[/red]"] for c in report.claims],
+            [
+                [c.says, c.measured, "[green]yes[/green]" if c.holds else "[red]no[/red]"]
+                for c in report.claims
+            ],
         )
     for note in report.notes:
         console.print(f"[dim]{note}[/dim]")

@@ -41,7 +41,9 @@ class Constant:
 
     def log_determinant(self) -> Float[Array, ""]:
         flat = jnp.isinf(self.v)
-        return jnp.where(flat, jnp.log(self.norm), jnp.log1p(jnp.where(flat, 0, self.v) * self.norm))
+        return jnp.where(
+            flat, jnp.log(self.norm), jnp.log1p(jnp.where(flat, 0, self.v) * self.norm)
+        )
 
     def observations(self, M: int) -> Float[Array, ""]:
         """Observations left once a flat constant has taken one."""

@@ -57,7 +57,7 @@ class Spectrum(NamedTuple):
 def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
     """Diagonalise K = Psi Psi' through the smaller of its two Gram matrices."""
     M, p = Psi.shape
-    if M <= p:
+    if p >= M:
         eigenvalues, Q = jnp.linalg.eigh(Psi @ Psi.T)
     else:
         eigenvalues, E = jnp.linalg.eigh(Psi.T @ Psi)
@@ -66,7 +66,7 @@ def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
     ones = jnp.ones_like(y)
     qy, q1 = Q.T @ y, Q.T @ ones
     ry, r1 = y - Q @ qy, ones - Q @ q1
-    rest = (ry @ ry, ry @ r1, r1 @ r1) if M > p else (jnp.zeros(()),) * 3
+    rest = (ry @ ry, ry @ r1, r1 @ r1) if p < M else (jnp.zeros(()),) * 3
     return Spectrum(jnp.maximum(eigenvalues, 0.0), qy, q1, *rest, M)
 
 
@@ -166,9 +166,7 @@ def choose_model1(
 def _choose_model1(U, R, fisher) -> Choice:
     Psi = kernels.Quadratic(fishers.as_fisher(fisher)).features(U)
     found = jax.vmap(lambda y: _maximise(spectrum(Psi, y), 0.0), 1)(R[:, None] * U)
-    return Choice(
-        found.scale, found.noise, jnp.zeros(()), jnp.sum(found.log_evidence)
-    )
+    return Choice(found.scale, found.noise, jnp.zeros(()), jnp.sum(found.log_evidence))
 
 
 def _checked(scores, returns, fisher):

@@ -119,9 +119,7 @@ class LowRank(Fisher):
     def __init__(self, V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
         self.V = jnp.asarray(V)
         self.damping = jnp.broadcast_to(jnp.asarray(damping, self.V.dtype), self.V.shape[-1:])
-        self.L = jnp.linalg.cholesky(
-            jnp.eye(self.V.shape[0]) + (self.V / self.damping) @ self.V.T
-        )
+        self.L = jnp.linalg.cholesky(jnp.eye(self.V.shape[0]) + (self.V / self.damping) @ self.V.T)
 
     @property
     def size(self) -> int:

@@ -72,7 +72,9 @@ def gpomdp(
         raise ValueError(f"step_scores: expected shape (M, T, n), none of them 0, found {U.shape}")
     r = checks.array("rewards", rewards)
     if r.shape != U.shape[:2]:
-        raise ValueError(f"rewards: expected shape {U.shape[:2]} to go with scores, found {r.shape}")
+        raise ValueError(
+            f"rewards: expected shape {U.shape[:2]} to go with scores, found {r.shape}"
+        )
     if not 0 <= discount <= 1:
         raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
     G = None if fisher is None else to_float64(fishers.checked(fisher, U.sum(1)))
@@ -95,7 +97,9 @@ def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosteri
     away = samples - mean
     spread = 1 / (M * (M - 1)) if M > 1 else jnp.inf
     if M == 1:
-        covariance = jnp.diag(jnp.full(n, jnp.inf)) if n <= LARGE else Diagonal(jnp.full(n, jnp.inf))
+        covariance = (
+            jnp.diag(jnp.full(n, jnp.inf)) if n <= LARGE else Diagonal(jnp.full(n, jnp.inf))
+        )
     elif n <= LARGE:
         covariance = spread * away.T @ away
     else:
@@ -109,5 +113,3 @@ def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosteri
         freedom=jnp.asarray(M - 1.0),
         info={},
     )
-
-

@@ -108,7 +108,9 @@ class GradientPosterior(eqx.Module):
     def natural(self) -> Float[Array, " n"]:
         """G^-1 mean, the natural gradient."""
         if self.fisher is None:
-            raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
+            raise ValueError(
+                "natural: this estimate was made without a Fisher matrix; give fisher="
+            )
         return _run(_solve, self.fisher, self.mean)
 
     @property
@@ -158,7 +160,9 @@ def _run(function: Any, *args: Any) -> Any:
     return function(*args) if traced(args) else in_float64(function)(*args)
 
 
-def _outer_sum(influence: Float[Array, "M n"], explained: Float[Array, "..."]) -> Float[Array, "n n"]:
+def _outer_sum(
+    influence: Float[Array, "M n"], explained: Float[Array, "..."]
+) -> Float[Array, "n n"]:
     D = influence / explained
     return D.T @ D
 
@@ -234,7 +238,9 @@ def region_statistics(
     if not robust:
         away = gradient - posterior.mean
         if isinstance(posterior.covariance, Covariance):
-            raise ValueError("region: the model's covariance is too large to invert; use robust=True")
+            raise ValueError(
+                "region: the model's covariance is too large to invert; use robust=True"
+            )
         S = posterior.covariance
         scale = jnp.sqrt(jnp.maximum(jnp.diagonal(S), jnp.finfo(S.dtype).tiny))
         correlation = S / jnp.outer(scale, scale)

@@ -23,9 +23,12 @@ def traced(*trees: Any) -> bool:
 def to_numpy(tree: Any) -> Any:
     """Arrays of a result as NumPy arrays, so that float64 survives where JAX is set to float32."""
     return jax.tree.map(
-        lambda leaf: np.asarray(leaf)
-        if isinstance(leaf, jax.Array) and not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        else leaf,
+        lambda leaf: (
+            np.asarray(leaf)
+            if isinstance(leaf, jax.Array)
+            and not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            else leaf
+        ),
         tree,
     )
 
@@ -33,9 +36,11 @@ def to_numpy(tree: Any) -> Any:
 def to_float64(tree: Any) -> Any:
     """Floating-point arrays of a tree in float64, as NumPy arrays."""
     return jax.tree.map(
-        lambda leaf: np.asarray(leaf, dtype=np.float64)
-        if isinstance(leaf, (jax.Array, np.ndarray)) and np.issubdtype(leaf.dtype, np.floating)
-        else leaf,
+        lambda leaf: (
+            np.asarray(leaf, dtype=np.float64)
+            if isinstance(leaf, (jax.Array, np.ndarray)) and np.issubdtype(leaf.dtype, np.floating)
+            else leaf
+        ),
         tree,
     )
 

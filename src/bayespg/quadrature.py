@@ -6,7 +6,7 @@ with policies.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,9 @@ def integral(
     prior_integral = checks.array("prior_integral", prior_integral)
     posterior = in_float64(_integral)(K, y, b, b0, noise, prior_mean, prior_integral)
     if not np.all(np.isfinite(posterior.mean)):
-        raise ValueError("noise: K plus noise is singular; distinct samples or a positive noise needed")
+        raise ValueError(
+            "noise: K plus noise is singular; distinct samples or a positive noise needed"
+        )
     return posterior
 
 
@@ -128,8 +130,11 @@ def vector_integral(
             f"noise: expected shape (), ({M}, {n}) or ({n}, {n}, {M}, {M}), found {noise.shape}"
         )
     if not isinstance(prior_mean, (int, float)):
-        prior_mean = stack(jnp.broadcast_to(prior_mean, (M, n)) if traced(prior_mean)
-                           else np.broadcast_to(prior_mean, (M, n)))
+        prior_mean = stack(
+            jnp.broadcast_to(prior_mean, (M, n))
+            if traced(prior_mean)
+            else np.broadcast_to(prior_mean, (M, n))
+        )
     return integral(
         blocks(K), stack(y), b.reshape(n, n * M), b0,
         noise=noise, prior_mean=prior_mean, prior_integral=prior_integral,

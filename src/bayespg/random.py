@@ -1,4 +1,5 @@
 """Random keys for experiments that draw billions of numbers (interim)."""
+
 import math
 
 import jax
@@ -46,7 +47,13 @@ def _bits(k, w, shape):
 
 
 IMPL = define_prng_impl(
-    key_shape=(2,), seed=_seed, split=_split, random_bits=_bits, fold_in=_fold_in, name="mix", tag="mx"
+    key_shape=(2,),
+    seed=_seed,
+    split=_split,
+    random_bits=_bits,
+    fold_in=_fold_in,
+    name="mix",
+    tag="mx",
 )
 
 

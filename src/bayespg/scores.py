@@ -10,9 +10,7 @@ from bayespg.trajectories import Trajectories
 
 def of_steps(policy: Policy, paths: Trajectories) -> Float[Array, "M T n"]:
     """u(z_t) = grad log mu(a_t|x_t; theta), Eq. 39; zero where no step was taken."""
-    u = jax.vmap(jax.vmap(lambda x, a: score(policy, x, a)))(
-        paths.states, paths.actions
-    )
+    u = jax.vmap(jax.vmap(lambda x, a: score(policy, x, a)))(paths.states, paths.actions)
     return jnp.where(paths.mask[..., None], u, 0.0)
 
 

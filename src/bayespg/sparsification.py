@@ -82,7 +82,9 @@ def build(
         L, members, size, refused, residual = carry
         used = jnp.arange(m) < size
         k = jnp.where(used, row(i, members), 0.0)
-        psi = solve_triangular(L, k, lower=True)  # zero in unused slots: L has a unit diagonal there
+        psi = solve_triangular(
+            L, k, lower=True
+        )  # zero in unused slots: L has a unit diagonal there
         delta = diagonal[i] - psi @ psi
         novel = delta > threshold
         joins = novel & (size < m)

@@ -75,9 +75,7 @@ def train(
         if runs is None:
             state = _start(policy, update, key)
         else:
-            state = jax.vmap(lambda p, k: _start(p, update, k))(
-                policy, jax.random.split(key, runs)
-            )
+            state = jax.vmap(lambda p, k: _start(p, update, k))(policy, jax.random.split(key, runs))
         size = _divisor(updates, updates if progress is None else max(1, updates // 50))
         records = []
         for done in range(0, updates, size):
@@ -87,7 +85,9 @@ def train(
             records.append(to_numpy(record))
             if progress is not None:
                 progress(done + size, updates)
-        history = jax.tree.map(lambda *parts: np.concatenate(parts, int(runs is not None)), *records)
+        history = jax.tree.map(
+            lambda *parts: np.concatenate(parts, int(runs is not None)), *records
+        )
         return Result(to_numpy(state.policy), history)
 
 

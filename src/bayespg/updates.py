@@ -73,7 +73,9 @@ def conventional(rate: Rate) -> optax.GradientTransformationExtraArgs:
     return optax.with_extra_args_support(ascend(rate))
 
 
-def natural(rate: Rate, *, times_determinant: bool = False) -> optax.GradientTransformationExtraArgs:
+def natural(
+    rate: Rate, *, times_determinant: bool = False
+) -> optax.GradientTransformationExtraArgs:
     """theta += rate G^-1 E[grad]; BPNG of the paper multiplies the rate by det G."""
     parts = [natural_gradient(), ascend(rate)]
     if times_determinant:

@@ -18,7 +18,7 @@ class Bandit(Solved):
     """r = reward(a) + noise. A path is a single action."""
 
     reward: Callable[[Float[Array, ""]], Float[Array, ""]] = eqx.field(static=True)
-    reward_noise: float = 0.0
+    reward_noise: float = eqx.field(static=True, default=0.0)
     """Standard deviation of Gaussian noise on the reward."""
     horizon: int = eqx.field(static=True, default=1)
     discount: float = eqx.field(static=True, default=1.0)
@@ -29,7 +29,9 @@ class Bandit(Solved):
     def step(
         self, key: PRNGKeyArray, state: Float[Array, ""], action: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-        reward = self.reward(action) + self.reward_noise * jax.random.normal(key)
+        reward = self.reward(action)
+        if self.reward_noise:
+            reward = reward + self.reward_noise * jax.random.normal(key, (), reward.dtype)
         return state, reward, jnp.asarray(True)
 
     def expected_return(self, policy: Any) -> Float[Array, ""]:

@@ -29,7 +29,7 @@ class LQR(Solved):
     initial_mean: float | Float[Array, ""] = 0.3
     initial_variance: float | Float[Array, ""] = 0.001
     action_cost: float = 0.1
-    reward_noise: float = 0.0
+    reward_noise: float = eqx.field(static=True, default=0.0)
     """Standard deviation sigma_r of Gaussian noise on each reward."""
     horizon: int = eqx.field(static=True, default=20)
     discount: float = eqx.field(static=True, default=1.0)
@@ -40,8 +40,10 @@ class LQR(Solved):
     def step(
         self, key: PRNGKeyArray, state: Float[Array, ""], action: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-        n_x, n_r = jax.random.normal(key, (2,), state.dtype)
-        reward = -(state**2 + self.action_cost * action**2) + self.reward_noise * n_r
+        n_x, *n_r = jax.random.normal(key, (2 if self.reward_noise else 1,), state.dtype)
+        reward = -(state**2 + self.action_cost * action**2)
+        if self.reward_noise:
+            reward = reward + self.reward_noise * n_r[0]
         following = self.state_gain * state + self.action_gain * action + self.offset
         return following + self.state_noise * n_x, reward, jnp.asarray(False)
 

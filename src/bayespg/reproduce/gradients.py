@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bayespg.environments import Environment, LQR
+from bayespg.environments import LQR, Environment
 from bayespg.estimators import Estimator, Sample
 from bayespg.policies import LinearGaussian, Policy
 from bayespg.rollout import rollout
@@ -28,7 +28,11 @@ def estimates(
     """The mean of each estimator in each run, all from the same paths."""
     names = list(estimators)
     found = _estimates(
-        environment, policy, [estimators[name] for name in names], paths, jax.random.split(key, runs)
+        environment,
+        policy,
+        [estimators[name] for name in names],
+        paths,
+        jax.random.split(key, runs),
     )
     return {name: np.asarray(values) for name, values in zip(names, found, strict=True)}
 
@@ -55,8 +59,6 @@ def angular_error(
     lengths = np.linalg.norm(estimate, axis=-1) * np.linalg.norm(exact)
     cosine = estimate @ exact / np.where(lengths > 0, lengths, 1.0)
     return np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))
-
-
 
 
 def lqr_setting(reward_noise: float = 0.0) -> tuple[LQR, LinearGaussian]:

@@ -68,9 +68,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     ]
     return Report(
         columns=["mean squared error", *(f"M = {M}" for M in Ms)],
-        rows=[
-            [name, *(f"{m:,.0f} ± {e:,.0f}" for m, e in square[name])] for name in ESTIMATORS
-        ],
+        rows=[[name, *(f"{m:,.0f} ± {e:,.0f}" for m, e in square[name])] for name in ESTIMATORS],
         curves=curves,
         claims=_claims(Ms, square),
         figure=lambda: two_panels(curves, "M"),

@@ -164,7 +164,9 @@ def _figure(curves: list[Curve]):
         for c in curves:
             if c.panel == name:
                 excess = np.array(c.mean) - OPTIMUM
-                plots.curve(axis, c.x, excess, c.standard_error, label=c.label, look=c.look, markers=False)
+                plots.curve(
+                    axis, c.x, excess, c.standard_error, label=c.label, look=c.look, markers=False
+                )
         axis.set(yscale="log", title=name)
     for axis in axes[-1]:
         axis.set_xlabel("updates")
