@@ -1,7 +1,7 @@
 """The paper's formulas as printed, in naive NumPy: explicit inverses, no structure used.
 
-Rows of U are samples, so the paper's U is U.T here. A noise variance becomes Sigma by `covariance`; an infinite
-baseline is the limit of K + v 1 1'.
+Rows of U are samples, so the paper's U is U.T here. A noise variance becomes Sigma by `covariance`;
+an infinite baseline is the limit of K + v 1 1'.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class Moments(NamedTuple):
 
 
 def problem(M: int, n: int, seed: int = 0) -> Problem:
-    """Scores of covariance `fisher`, and returns that depend on them, with a mean and with noise."""
+    """Scores of covariance `fisher`, and returns with a mean, a slope along them and noise."""
     rng = np.random.default_rng(seed)
     root = np.tril(0.4 * rng.normal(size=(n, n)), -1) + np.diag(rng.uniform(0.5, 2, n))
     U = rng.normal(size=(M, n)) @ root.T
@@ -48,7 +48,7 @@ def inverse(S: Array, baseline: float = 0.0) -> Array:
 
 
 def log_evidence(y: Array, S: Array, baseline: float = 0.0) -> float:
-    """log N(y; 0, S + v 1 1'); for a flat constant that of the contrasts, whose Jacobian is sqrt(M)."""
+    """log N(y; 0, S + v 1 1'); for a flat constant that of the contrasts, less log(M) / 2."""
     M = len(y)
     if np.isinf(baseline):
         contrasts = np.linalg.svd(np.ones((1, M)))[2][1:]

@@ -79,8 +79,8 @@ def test_the_root_holds_what_the_samples_explain():
     B, K = V @ PSI.T, PSI @ PSI.T
     expected = B @ oracle.inverse(K + 0.3 * np.eye(M), np.inf) @ B.T
     for at in (
-        dual(K, B, None, Y, 0.3, np.array(np.inf)),
-        weight_space(PSI, V, None, Y, 0.3, np.array(np.inf)),
+        dual(K, B, None, Y, np.array(0.3), np.array(np.inf)),
+        weight_space(PSI, V, None, Y, np.array(0.3), np.array(np.inf)),
     ):
         assert at.covariance is None
         np.testing.assert_allclose(at.root.T @ at.root, expected, rtol=1e-9)

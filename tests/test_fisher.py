@@ -88,14 +88,12 @@ def test_log_determinant_is_that_of_the_matrix():
     assert Dense(jnp.asarray(G)).log_determinant() == pytest.approx(np.linalg.slogdet(G)[1])
 
 
-def test_a_singular_matrix_acts_as_its_pseudo_inverse_on_its_range():
+def test_a_singular_matrix_acts_as_a_generalised_inverse_on_its_range():
     low = problem(3, n).scores[:2]
-    singular = low.T @ low
-    np.testing.assert_allclose(
-        Dense(jnp.asarray(singular)).solve(jnp.asarray(low)),
-        low @ np.linalg.pinv(singular),
-        rtol=1e-9,
-    )
+    singular = Dense(jnp.asarray(low.T @ low))
+    w = singular.solve(jnp.asarray(low))
+    np.testing.assert_allclose(singular.multiply(w), low, rtol=1e-9)
+    np.testing.assert_allclose(w @ low.T, low @ np.linalg.pinv(low.T @ low) @ low.T, atol=1e-9)
 
 
 def test_units_of_the_parameters_do_not_spoil_the_conditioning():
@@ -105,20 +103,37 @@ def test_units_of_the_parameters_do_not_spoil_the_conditioning():
     np.testing.assert_allclose(
         scaled.solve(jnp.asarray(U * D)) * D, U @ np.linalg.inv(G), rtol=1e-9, atol=1e-12
     )
-    np.testing.assert_allclose(scaled.solve(scaled.multiply(jnp.asarray(U))), U, rtol=1e-9)
+    np.testing.assert_allclose(scaled.solve(scaled.multiply(jnp.asarray(U / D))) * D, U, rtol=1e-9)
 
 
-def test_a_parameter_without_information_stays_at_zero():
-    blind = G.copy()
-    blind[1] = blind[:, 1] = 0
+def blinded():
+    """No information on parameter 1."""
     U, R, _ = problem(8, n)
-    U[:, 1] = 0
+    blind = G.copy()
+    blind[1] = blind[:, 1] = U[:, 1] = 0
+    return U, R, blind
+
+
+@pytest.mark.parametrize("form", ["dual", "weight"])
+def test_a_parameter_without_information_stays_at_zero(form):
+    U, R, blind = blinded()
     rest = [0, 2, 3]
-    found = quadrature.model2(U, R, blind, noise=0.1)
-    known = quadrature.model2(U[:, rest], R, G[np.ix_(rest, rest)], noise=0.1)
+    found = quadrature.model2(U, R, blind, noise=0.1, form=form)
+    known = quadrature.model2(U[:, rest], R, G[np.ix_(rest, rest)], noise=0.1, form=form)
     np.testing.assert_allclose(found.mean[rest], known.mean, rtol=1e-9)
     np.testing.assert_allclose(found.natural[rest], known.natural, rtol=1e-9)
-    assert found.mean[1] == found.natural[1] == found.covariance[1, 1] == 0
+    assert found.mean[1] == found.natural[1] == 0
+
+
+@pytest.mark.parametrize("form", ["dual", "weight"])
+def test_a_parameter_without_information_has_no_variance(form):
+    posterior = quadrature.model2(*blinded(), noise=0.1, form=form)
+    assert posterior.covariance[1, 1] == 0
+
+
+def test_a_parameter_without_information_is_drawn_as_zero():
+    found = Dense(jnp.asarray(blinded()[2]))
+    np.testing.assert_array_equal(found.sample(jax.random.key(0), (3,))[:, 1], 0)
 
 
 def test_monte_carlo_is_the_average_outer_product():

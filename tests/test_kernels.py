@@ -88,7 +88,10 @@ def test_proposition_4_holds_under_numerical_integration():
         [expectation(lambda a, b=b, j=j: u(a, j) * linear(a, b)) for b in ACTIONS] for j in (0, 1)
     ]
     prior = [
-        [double_expectation(lambda a, b, i=i, j=j: u(a, i) * linear(a, b) * u(b, j)) for j in (0, 1)]
+        [
+            double_expectation(lambda a, b, i=i, j=j: u(a, i) * linear(a, b) * u(b, j))
+            for j in (0, 1)
+        ]
         for i in (0, 1)
     ]
     np.testing.assert_allclose(kernel.cross(bandit_score(ACTIONS)), cross, rtol=1e-8, atol=1e-9)
@@ -110,7 +113,7 @@ MEASURES = {
 
 
 def grid(mean, covariance, nodes=81):
-    """A tensor trapezium rule over eight standard deviations: exact to rounding for smooth tails."""
+    """A tensor trapezium rule over eight standard deviations: exact to rounding."""
     root = np.linalg.cholesky(covariance)
     t = np.linspace(-8, 8, nodes)
     axes = np.stack(np.meshgrid(*[t] * len(mean), indexing="ij"), -1).reshape(-1, len(mean))

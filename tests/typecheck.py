@@ -17,6 +17,8 @@ TAKES_ANYTHING = {
         "fisher.checked",
         "monte_carlo.gpomdp",
         "monte_carlo.reinforce",
+        "posterior.GradientPosterior.contains",
+        "posterior.GradientPosterior.interval",
         "quadrature.bayes_hermite",
         "quadrature.integral",
         "quadrature.model1",
@@ -25,7 +27,10 @@ TAKES_ANYTHING = {
         "sparsification.Sparsify.__init__",
     )
 }
-WRONG = {"bayespg.conditioning.Constant.observations", "bayespg.kernels.Gaussian.__init__"}
+WRONG = {
+    "bayespg.conditioning.Constant.observations",
+    "bayespg.kernels.Gaussian.__init__",
+}
 
 _checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
 

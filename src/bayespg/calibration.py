@@ -14,11 +14,10 @@ import scipy.stats
 from jaxtyping import PRNGKeyArray
 
 from bayespg.environments import Solved, exact_gradient
-from bayespg.estimators import Estimator, Sample
+from bayespg.estimators import Estimator, draw
 from bayespg.policies import Policy
 from bayespg.posterior import component_statistics, region_statistics
 from bayespg.precision import to_float64, to_numpy
-from bayespg.rollout import rollout
 
 LEVELS = (0.5, 0.9, 0.95)
 BATCH = 500
@@ -98,7 +97,7 @@ def binomial_interval(successes: int, runs: int) -> tuple[float, float]:
 @eqx.filter_jit
 def _statistics(environment, policy, estimators, truth, paths, keys):
     def run(key: PRNGKeyArray):
-        sample = Sample(environment, policy, rollout(environment, policy, key, paths))
+        sample = draw(environment, policy, key, paths)
         posteriors = [estimator(sample) for estimator in estimators]
         return [
             [

@@ -1,4 +1,4 @@
-"""The command line: demo, reproduce, calibrate."""
+"""The command line: demo and reproduce."""
 
 import contextlib
 import difflib

@@ -9,11 +9,10 @@ import numpy as np
 
 from bayespg import plots, updates
 from bayespg.environments import LQR, exact_gradient
-from bayespg.estimators import Estimator, Model1, Model2, Reinforce, Sample
+from bayespg.estimators import Estimator, Model1, Model2, Reinforce, draw
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.precision import to_numpy
 from bayespg.random import fast_key
-from bayespg.rollout import rollout
 from bayespg.training import train
 
 PATHS, UPDATES = 10, 60
@@ -72,7 +71,7 @@ def _along(environment: LQR, parameters: np.ndarray, key) -> np.ndarray:
 
     def look(kappa, key):
         policy = BoundedLinearGaussian(kappa)
-        sample = Sample(environment, policy, rollout(environment, policy, key, PATHS))
+        sample = draw(environment, policy, key, PATHS)
         return estimator(sample), exact_gradient(environment, policy)
 
     with jax.enable_x64(True):

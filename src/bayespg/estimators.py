@@ -9,34 +9,66 @@ from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from bayespg import evidence, monte_carlo, quadrature, scores
 from bayespg import fisher as fishers
 from bayespg.environments import Environment
 from bayespg.fisher import Fisher
-from bayespg.policies import Policy
+from bayespg.policies import Policy, as_dtype, flatten, score
 from bayespg.posterior import GradientPosterior
+from bayespg.rollout import walk
 from bayespg.sparsification import Sparsify
-from bayespg.trajectories import Trajectories, returns
+from bayespg.trajectories import Trajectories
 
 
 class Sample(eqx.Module):
-    """Paths drawn with a policy in an environment."""
+    """Paths drawn with a policy in an environment, with their scores and returns."""
 
     environment: Environment
     policy: Policy
     paths: Trajectories
+    scores: Float[Array, "M n"]
+    returns: Float[Array, " M"]
 
-    def scores(self) -> Float[Array, "M n"]:
-        return scores.of_paths(self.policy, self.paths)
+    @property
+    def acting(self) -> Policy:
+        """The policy in the precision of the paths."""
+        return as_dtype(self.policy, self.paths.rewards.dtype)
 
-    def returns(self) -> Float[Array, " M"]:
-        return returns(self.paths, self.environment.discount)
+
+def draw(
+    environment: Environment,
+    policy: Policy,
+    key: PRNGKeyArray,
+    paths: int,
+    dtype: DTypeLike | None = None,
+) -> Sample:
+    """A sample of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
+
+    Scores and returns are in the precision of the policy.
+    """
+    theta = flatten(policy)[0]
+    dtype = theta.dtype if dtype is None else dtype
+    acting = as_dtype(policy, dtype)
+    discount = jnp.asarray(environment.discount, dtype)
+
+    def add(sums, t, states, actions, rewards, running):
+        U, R = sums
+        u = jax.vmap(lambda x, a: score(acting, x, a))(states, actions)
+        weight = discount**t if environment.discount != 1 else 1.0
+        return U + jnp.where(running[:, None], u, 0), R + jnp.where(running, weight * rewards, 0)
+
+    start = (jnp.zeros((paths, theta.size), dtype), jnp.zeros(paths, dtype))
+    drawn, (U, R) = walk(environment, acting, key, paths, start, add)
+    return Sample(environment, policy, drawn, U.astype(theta.dtype), R.astype(theta.dtype))
 
 
 FisherChoice = Callable[[Sample], Fisher]
+"""A way to obtain G; the functions below, or one's own."""
 
 
 def exact(sample: Sample) -> Fisher:
@@ -44,11 +76,11 @@ def exact(sample: Sample) -> Fisher:
 
 
 def actions_integrated_out(sample: Sample) -> Fisher:
-    return fishers.actions_integrated_out(sample.policy, sample.paths)
+    return fishers.actions_integrated_out(sample.acting, sample.paths)
 
 
 def monte_carlo_fisher(sample: Sample) -> Fisher:
-    return fishers.monte_carlo(sample.scores())
+    return fishers.monte_carlo(sample.scores)
 
 
 def maximum_likelihood(sample: Sample) -> Fisher:
@@ -75,7 +107,7 @@ class Model1(Estimator):
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
 
     def __call__(self, sample: Sample) -> GradientPosterior:
-        U, R, G = sample.scores(), sample.returns(), self.fisher(sample)
+        U, R, G = sample.scores, sample.returns, self.fisher(sample)
         if self.noise is None:
             choice = evidence.choose_model1(U, R, G)
             noise, scale = jnp.broadcast_to(choice.noise, U.shape), choice.scale
@@ -97,7 +129,7 @@ class Model2(Estimator):
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
 
     def __call__(self, sample: Sample) -> GradientPosterior:
-        U, R, G = sample.scores(), sample.returns(), self.fisher(sample)
+        U, R, G = sample.scores, sample.returns, self.fisher(sample)
         if self.noise is None:
             choice = evidence.choose_model2(U, R, G, baseline=self.baseline)
             noise, scale = choice.noise, choice.scale
@@ -117,7 +149,7 @@ class Reinforce(Estimator):
 
     def __call__(self, sample: Sample) -> GradientPosterior:
         G = None if self.fisher is None else self.fisher(sample)
-        return monte_carlo.reinforce(sample.scores(), sample.returns(), G, baseline=self.baseline)
+        return monte_carlo.reinforce(sample.scores, sample.returns, G, baseline=self.baseline)
 
 
 class GPOMDP(Estimator):
@@ -126,7 +158,8 @@ class GPOMDP(Estimator):
     fisher: FisherChoice | None = eqx.field(static=True, default=None)
 
     def __call__(self, sample: Sample) -> GradientPosterior:
-        U = scores.of_steps(sample.policy, sample.paths)
+        U = jnp.swapaxes(scores.of_steps(sample.acting, sample.paths), 0, 1)
+        U = U.astype(sample.scores.dtype)
         G = None if self.fisher is None else self.fisher(sample)
         rewards = jnp.where(sample.paths.mask, sample.paths.rewards, 0.0)
-        return monte_carlo.gpomdp(U, rewards, G, discount=sample.environment.discount)
+        return monte_carlo.gpomdp(U, rewards.T, G, discount=sample.environment.discount)

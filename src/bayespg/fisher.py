@@ -264,8 +264,8 @@ def actions_integrated_out(policy: Policy, paths: Trajectories) -> Dense:
     """
     roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
     roots = jnp.where(paths.mask[..., None, None], roots, 0.0)
-    M, _, _, n = roots.shape
-    return _average(roots.reshape(M, -1, n))
+    _, M, _, n = roots.shape
+    return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, n))
 
 
 def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:

@@ -83,7 +83,7 @@ def gpomdp(
 
 def _gpomdp(U, rewards, fisher, discount) -> GradientPosterior:
     weights = jnp.asarray(discount, U.dtype) ** jnp.arange(U.shape[1])
-    togo = discounted_tails(rewards, discount) * weights
+    togo = discounted_tails(rewards.T, discount).T * weights
     return average(jnp.sum(U * togo[..., None], 1), fisher)
 
 

@@ -11,10 +11,9 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bayespg.environments import Environment, Solved
-from bayespg.estimators import Estimator, Sample
+from bayespg.estimators import Estimator, draw
 from bayespg.policies import Policy, flatten
 from bayespg.precision import to_float64, to_numpy
-from bayespg.rollout import rollout
 
 Progress = Callable[[int, int], None]
 """Called with updates done and updates in all."""
@@ -68,8 +67,16 @@ def train(
 
     A run ends early, its parameters frozen, once the norm of the estimated gradient falls below `stop`. With `runs`, that many
     independent runs go side by side; the arrays of `policy` then hold the start of each in their leading
-    axis. Works in float64. `progress` is called some fifty times along the way.
+    axis. Paths are drawn in float32, the algebra is float64. `progress` is called some fifty times along the way.
     """
+    for name, count in (("updates", updates), ("paths", paths), ("runs", runs)):
+        if count is not None and count < 1:
+            raise ValueError(f"{name}: expected at least 1, found {count}")
+    axes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(policy)}
+    if runs is not None and axes != {(runs,)}:
+        raise ValueError(
+            f"runs: {runs} runs need policy arrays with a leading axis of {runs}, found {axes}"
+        )
     with jax.enable_x64(True):
         policy = to_float64(policy)
         if runs is None:
@@ -127,7 +134,7 @@ def step(
     """One pass of Algorithm 2's loop, lines 2 and 3."""
     key, key_paths = jax.random.split(state.key)
     policy = state.policy
-    sample = Sample(environment, policy, rollout(environment, policy, key_paths, paths))
+    sample = draw(environment, policy, key_paths, paths, jnp.float32)
     posterior = estimator(sample)
     theta, rebuild = flatten(policy)
     change, optimiser = update.update(posterior.mean, state.optimiser, theta, posterior=posterior)
@@ -136,7 +143,7 @@ def step(
     running = state.running & (norm >= stop) & jnp.all(jnp.isfinite(change))
     record = History(
         parameters=theta,
-        sample_return=sample.returns().mean(),
+        sample_return=sample.returns.mean(),
         expected_return=(
             environment.expected_return(policy) if isinstance(environment, Solved) else jnp.nan
         ),

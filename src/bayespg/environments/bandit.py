@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bayespg.environments.base import Solved, gaussian_fisher
+from bayespg.random import normal
 
 NODES = 80
 
@@ -23,16 +24,16 @@ class Bandit(Solved):
     horizon: int = eqx.field(static=True, default=1)
     discount: float = eqx.field(static=True, default=1.0)
 
-    def reset(self, key: PRNGKeyArray) -> Float[Array, ""]:
-        return jnp.zeros(())
+    def reset(self, key: PRNGKeyArray, paths: int) -> Float[Array, " M"]:
+        return jnp.zeros(paths)
 
     def step(
-        self, key: PRNGKeyArray, state: Float[Array, ""], action: Float[Array, ""]
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-        reward = self.reward(action)
+        self, key: PRNGKeyArray, states: Float[Array, " M"], actions: Float[Array, " M"]
+    ) -> tuple[Float[Array, " M"], Float[Array, " M"], Bool[Array, " M"]]:
+        rewards = jax.vmap(self.reward)(actions)
         if self.reward_noise:
-            reward = reward + self.reward_noise * jax.random.normal(key, (), reward.dtype)
-        return state, reward, jnp.asarray(True)
+            rewards += self.reward_noise * normal(key, rewards.shape, rewards.dtype)
+        return states, rewards, jnp.ones_like(states, bool)
 
     def expected_return(self, policy: Any) -> Float[Array, ""]:
         """E[reward(a)] by Gauss-Hermite quadrature: exact for polynomials of degree below 160."""

@@ -14,21 +14,24 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 
 class Environment(eqx.Module):
-    """A Markov decision process in pure JAX."""
+    """A Markov decision process in pure JAX, written for a batch of M paths: one key a step serves all of them."""
 
     horizon: eqx.AbstractVar[int]
     """Steps after which a path is truncated."""
     discount: eqx.AbstractVar[float]
 
     @abc.abstractmethod
-    def reset(self, key: PRNGKeyArray) -> Shaped[Array, " *state"]:
-        """Draw x_0 from P_0."""
+    def reset(self, key: PRNGKeyArray, paths: int) -> Shaped[Array, "M *state"]:
+        """Draw x_0 from P_0, once for each path."""
 
     @abc.abstractmethod
     def step(
-        self, key: PRNGKeyArray, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
-    ) -> tuple[Shaped[Array, " *state"], Float[Array, ""], Bool[Array, ""]]:
-        """Draw the next state and the reward; the last answer says that the next state is absorbing."""
+        self,
+        key: PRNGKeyArray,
+        states: Shaped[Array, "M *state"],
+        actions: Shaped[Array, "M *action"],
+    ) -> tuple[Shaped[Array, "M *state"], Float[Array, " M"], Bool[Array, " M"]]:
+        """Draw next states and rewards; the last answer is true where the next state is absorbing."""
 
 
 class Solved(Environment):

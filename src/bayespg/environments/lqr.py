@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bayespg.environments.base import Solved, gaussian_fisher
+from bayespg.random import normal
 from bayespg.trajectories import Trajectories
 
 
@@ -34,18 +35,19 @@ class LQR(Solved):
     horizon: int = eqx.field(static=True, default=20)
     discount: float = eqx.field(static=True, default=1.0)
 
-    def reset(self, key: PRNGKeyArray) -> Float[Array, ""]:
-        return self.initial_mean + jnp.sqrt(self.initial_variance) * jax.random.normal(key)
+    def reset(self, key: PRNGKeyArray, paths: int) -> Float[Array, " M"]:
+        return self.initial_mean + self.initial_variance**0.5 * normal(key, (paths,))
 
     def step(
-        self, key: PRNGKeyArray, state: Float[Array, ""], action: Float[Array, ""]
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-        n_x, *n_r = jax.random.normal(key, (2 if self.reward_noise else 1,), state.dtype)
-        reward = -(state**2 + self.action_cost * action**2)
+        self, key: PRNGKeyArray, states: Float[Array, " M"], actions: Float[Array, " M"]
+    ) -> tuple[Float[Array, " M"], Float[Array, " M"], Bool[Array, " M"]]:
+        key_state, key_reward = jax.random.split(key)
+        rewards = -(states**2 + self.action_cost * actions**2)
         if self.reward_noise:
-            reward = reward + self.reward_noise * n_r[0]
-        following = self.state_gain * state + self.action_gain * action + self.offset
-        return following + self.state_noise * n_x, reward, jnp.asarray(False)
+            rewards += self.reward_noise * normal(key_reward, states.shape, states.dtype)
+        n_x = self.state_noise * normal(key_state, states.shape, states.dtype)
+        following = self.state_gain * states + self.action_gain * actions + self.offset + n_x
+        return following, rewards, jnp.zeros_like(states, bool)
 
     def second_moments(self, policy: Any) -> Float[Array, " T"]:
         """E[x_t^2] for t < T, with k = state_gain + action_gain gain:
@@ -83,13 +85,13 @@ def fit(paths: Trajectories, like: LQR) -> LQR:
 
     `like` gives what is not learned: horizon, discount and costs.
     """
-    following = jnp.concatenate([paths.states[:, 1:], paths.final[:, None]], 1)
+    following = jnp.concatenate([paths.states[1:], paths.final[None]])
     x, a, y, w = (z.reshape(-1) for z in (paths.states, paths.actions, following, paths.mask))
     w = w.astype(x.dtype)
     features = jnp.stack([x, a, jnp.ones_like(x)], 1)
     coefficients = jnp.linalg.lstsq(features * w[:, None], y * w)[0]
     residuals = (y - features @ coefficients) * w
-    first = paths.states[:, 0]
+    first = paths.states[0]
     return eqx.tree_at(
         lambda e: (
             e.state_gain,

@@ -1,6 +1,6 @@
 """Policies: a module that holds parameters and maps a state to a distribution of actions."""
 
-from bayespg.policies.base import Policy, flatten, information_root, score
+from bayespg.policies.base import Policy, as_dtype, flatten, information_root, score
 from bayespg.policies.distributions import Distribution, Normal
 from bayespg.policies.gaussian import BoundedLinearGaussian, Gaussian, LinearGaussian
 
@@ -11,6 +11,7 @@ __all__ = [
     "LinearGaussian",
     "Normal",
     "Policy",
+    "as_dtype",
     "flatten",
     "information_root",
     "score",

@@ -7,6 +7,7 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 from jax.flatten_util import ravel_pytree
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Shaped
 
 from bayespg.policies.distributions import Distribution
@@ -45,3 +46,8 @@ def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]
     parameters, rest = eqx.partition(policy, eqx.is_inexact_array)
     theta, unravel = ravel_pytree(parameters)
     return theta, lambda t: eqx.combine(unravel(t), rest)
+
+
+def as_dtype(policy: P, dtype: DTypeLike) -> P:
+    """The policy with its parameters in another precision."""
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, policy)

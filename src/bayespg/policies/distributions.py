@@ -4,16 +4,20 @@ import abc
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from bayespg.random import normal
+
 
 class Distribution(eqx.Module):
-    """A distribution whose array fields are its parameters."""
+    """A distribution whose array fields are its parameters.
+
+    Fields may have a leading axis, one entry a path; `sample` then draws for all paths from one key.
+    """
 
     @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray) -> Shaped[Array, " *action"]: ...
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]: ...
 
     @abc.abstractmethod
     def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]: ...
@@ -26,11 +30,11 @@ class Distribution(eqx.Module):
 class Normal(Distribution):
     """N(mean, scale^2) for a scalar action."""
 
-    mean: Float[Array, ""]
-    scale: Float[Array, ""]
+    mean: Float[Array, " *M"]
+    scale: Float[Array, " *M"]
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, ""]:
-        return self.mean + self.scale * jax.random.normal(key, (), jnp.result_type(self.mean))
+    def sample(self, key: PRNGKeyArray) -> Float[Array, " *M"]:
+        return self.mean + self.scale * normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, action: Float[Array, ""]) -> Float[Array, ""]:
         z = (action - self.mean) / self.scale

@@ -8,15 +8,15 @@ from bayespg.policies.base import Policy
 from bayespg.policies.distributions import Normal
 
 
-def _parameter(value: float | Float[Array, ""]) -> Float[Array, ""]:
+def _parameter(value: float | Float[Array, " *runs"]) -> Float[Array, " *runs"]:
     return value if isinstance(value, jax.Array) else jnp.asarray(value, jnp.result_type(float))
 
 
 class Gaussian(Policy):
     """a ~ N(mean, scale^2) whatever the state: the bandit's policy, theta = (mean, scale)."""
 
-    mean: Float[Array, ""]
-    scale: Float[Array, ""]
+    mean: Float[Array, " *runs"]
+    scale: Float[Array, " *runs"]
 
     def __init__(self, mean: float | Array = 0.0, scale: float | Array = 1.0):
         self.mean, self.scale = _parameter(mean), _parameter(scale)
@@ -28,8 +28,8 @@ class Gaussian(Policy):
 class LinearGaussian(Policy):
     """a ~ N(gain x, scale^2), theta = (lambda, sigma)."""
 
-    gain: Float[Array, ""]
-    scale: Float[Array, ""]
+    gain: Float[Array, " *runs"]
+    scale: Float[Array, " *runs"]
 
     def __init__(self, gain: float | Array, scale: float | Array):
         self.gain, self.scale = _parameter(gain), _parameter(scale)
@@ -44,15 +44,15 @@ class BoundedLinearGaussian(Policy):
     lambda = -1.999 + 1.998 / (1 + e^kappa_1),   sigma = 0.001 + 1 / (1 + e^kappa_2)   (Section 6.2.2).
     """
 
-    kappa: Float[Array, "2"]
+    kappa: Float[Array, "*runs 2"]
 
     @property
-    def gain(self) -> Float[Array, ""]:
-        return -1.999 + 1.998 * jax.nn.sigmoid(-self.kappa[0])
+    def gain(self) -> Float[Array, " *runs"]:
+        return -1.999 + 1.998 * jax.nn.sigmoid(-self.kappa[..., 0])
 
     @property
-    def scale(self) -> Float[Array, ""]:
-        return 0.001 + jax.nn.sigmoid(-self.kappa[1])
+    def scale(self) -> Float[Array, " *runs"]:
+        return 0.001 + jax.nn.sigmoid(-self.kappa[..., 1])
 
     def __call__(self, state: Float[Array, ""]) -> Normal:
         return Normal(self.gain * state, self.scale)

@@ -2,6 +2,7 @@
 
 from bayespg.reproduce import (
     bandit,
+    calibration,
     lqr_fisher,
     lqr_gradient,
     lqr_noise,
@@ -19,6 +20,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         lqr_optimisation.EXPERIMENT,
         lqr_fisher.EXPERIMENT,
         lqr_variance.EXPERIMENT,
+        calibration.EXPERIMENT,
     )
 }
 

@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bayespg.environments import LQR, Environment
-from bayespg.estimators import Estimator, Sample
+from bayespg.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
-from bayespg.rollout import rollout
 
 BATCH = 500
 """Runs side by side; more would leave the cache."""
@@ -40,7 +39,7 @@ def estimates(
 @eqx.filter_jit
 def _estimates(environment, policy, estimators, paths, keys):
     def run(key: PRNGKeyArray) -> list[Array]:
-        sample = Sample(environment, policy, rollout(environment, policy, key, paths))
+        sample = draw(environment, policy, key, paths)
         return [estimator(sample).mean for estimator in estimators]
 
     return jax.lax.map(run, keys, batch_size=BATCH)

@@ -1,0 +1,447 @@
+"""Mistakes are named, and odd but legal input is answered rightly."""
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import oracle
+import pytest
+from foreign import OnlyArray, OnlyDLPack
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import problem
+
+from bayespg import evidence, quadrature
+from bayespg.evidence import choose_model1, choose_model2
+from bayespg.fisher import Dense
+from bayespg.monte_carlo import gpomdp, reinforce
+from bayespg.quadrature import model1, model2
+from bayespg.sparsification import Sparsify
+
+INF, NAN = float("inf"), float("nan")
+M, n = 8, 2
+U, R, G = problem(M, n)
+ESTIMATES = [model1, model2, choose_model1, choose_model2, reinforce]
+MODELS = [model1, model2]
+
+
+def broken(array, at, value):
+    copy = array.copy()
+    copy[at] = value
+    return copy
+
+
+SCORES = {
+    "NaN": broken(U, (3, 1), NAN),
+    "infinite": broken(U, (0, 0), INF),
+    "flat": U[:, 0],
+    "three axes": U[None],
+    "no paths": np.zeros((0, n)),
+    "no parameters": np.zeros((M, 0)),
+    "ragged": [[1, 2], [3]],
+    "text": [["a", "b"]] * M,
+    "None": None,
+    "complex": U + 0j,
+}
+RETURNS = {
+    "NaN": broken(R, 2, NAN),
+    "infinite": broken(R, 2, -INF),
+    "too few": R[:-1],
+    "too many": np.append(R, 0),
+    "a column": R[:, None],
+    "one number": 1.0,
+    "None": None,
+    "words": ["high"] * M,
+}
+FISHER = {
+    "NaN": broken(G, (0, 0), NAN),
+    "not symmetric": np.array([[2, 1], [0, 2.0]]),
+    "indefinite": np.array([[1, 2], [2, 1.0]]),
+    "negative": -np.eye(n),
+    "too large": np.eye(n + 1),
+    "a vector": np.ones(n),
+    "not square": np.ones((n, n + 1)),
+    "no information where there are scores": np.diag([1.0, 0.0]),
+    "text": "identity",
+    "an object of another size": Dense(jnp.eye(n + 1)),
+    "an operator of another size": lx.MatrixLinearOperator(jnp.eye(n + 1)),
+    "an object with NaN": Dense(jnp.full((n, n), jnp.nan)),
+}
+
+
+@pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_bad_scores_are_named(estimate, scores):
+    with pytest.raises(ValueError, match=r"^scores: "):
+        estimate(scores, R, G)
+
+
+@pytest.mark.parametrize("returns", RETURNS.values(), ids=RETURNS)
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_bad_returns_are_named(estimate, returns):
+    with pytest.raises(ValueError, match=r"^returns: "):
+        estimate(U, returns, G)
+
+
+@pytest.mark.parametrize("fisher", FISHER.values(), ids=FISHER)
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_a_bad_fisher_matrix_is_named(estimate, fisher):
+    with pytest.raises(ValueError, match=r"^fisher: "):
+        estimate(U, R, fisher)
+
+
+@given(
+    which=st.sampled_from(["scores", "returns", "fisher"]),
+    value=st.sampled_from([NAN, INF, -INF]),
+    index=st.integers(0, 10_000),
+    estimate=st.sampled_from(ESTIMATES),
+)
+def test_one_bad_entry_anywhere_is_found(which, value, index, estimate):
+    arrays = {"scores": U, "returns": R, "fisher": G}
+    at = np.unravel_index(index % arrays[which].size, arrays[which].shape)
+    arrays[which] = broken(arrays[which], at, value)
+    with pytest.raises(ValueError, match=rf"^{which}: 1 of "):
+        estimate(*arrays.values())
+
+
+@given(eigenvalue=st.floats(-1e6, -1e-3), angle=st.floats(0, 3.1))
+def test_a_negative_direction_of_fisher_is_found(eigenvalue, angle):
+    v = np.array([np.cos(angle), np.sin(angle)])
+    with pytest.raises(ValueError, match=r"^fisher: not positive semi-definite"):
+        model2(U, R, np.eye(2) + (eigenvalue - 1) * np.outer(v, v))
+
+
+NOISE = {
+    "negative": -1e-3,
+    "NaN": NAN,
+    "infinite": INF,
+    "one negative": broken(np.ones(M), 3, -1),
+    "wrong length": np.ones(M + 1),
+    "three axes": np.ones((1, M, M)),
+    "text": "low",
+    "None": None,
+}
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+@pytest.mark.parametrize("model", MODELS)
+def test_bad_noise_is_named(model, noise):
+    with pytest.raises(ValueError, match=r"^noise: "):
+        model(U, R, G, noise=noise)
+
+
+def test_noise_that_paths_share_must_be_a_covariance():
+    for noise in (np.ones((M, M)) - 2 * np.eye(M), np.triu(np.ones((M, M)))):
+        with pytest.raises(ValueError, match=r"^noise: "):
+            model2(U, R, G, noise=noise)
+
+
+@pytest.mark.parametrize("options", [{"form": "weight"}, {"sparsify": Sparsify(0.1)}])
+def test_noise_that_paths_share_has_no_weight_space_form(options):
+    with pytest.raises(ValueError, match=r"^noise: "):
+        model2(U, R, G, noise=np.eye(M), **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"form": "weight"}, {"sparsify": Sparsify(0.1)}])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_singular_system_without_noise_is_refused(model, options):
+    """Every path twice."""
+    with pytest.raises(ValueError, match=r"^noise: .*singular"):
+        model(np.repeat(U[:4], 2, 0), R, G, noise=0.0, **options)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_more_noiseless_paths_than_parameters_are_refused(seed):
+    with pytest.raises(ValueError, match=r"^noise: .*singular"):
+        model2(*problem(n + 1, n, seed), noise=0.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, NAN, INF, np.ones(n + 1), "big"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_bad_scale_is_named(model, scale):
+    with pytest.raises(ValueError, match=r"^scale: "):
+        model(U, R, G, scale=scale)
+
+
+@pytest.mark.parametrize("baseline", [-1.0, NAN, "flat", None, [1.0, 2.0]])
+def test_a_bad_baseline_is_named(baseline):
+    with pytest.raises(ValueError, match=r"^baseline: "):
+        model2(U, R, G, baseline=baseline)
+
+
+@pytest.mark.parametrize("baseline", [1.0, -1.0, NAN, "flat"])
+def test_evidence_knows_three_baselines(baseline):
+    with pytest.raises(ValueError, match=r"^baseline: "):
+        evidence.choose_model2(U, R, G, baseline=baseline)
+
+
+def test_reinforce_knows_three_baselines():
+    with pytest.raises(ValueError, match=r"^baseline: .*'median'"):
+        reinforce(U, R, baseline="median")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_unknown_form_is_named(model):
+    with pytest.raises(ValueError, match=r"^form: .*'primal'"):
+        model(U, R, G, form="primal")
+
+
+@pytest.mark.parametrize("sparsify", [0.1, True, {"threshold": 0.1}, "yes"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_bad_sparsify_is_named(model, sparsify):
+    with pytest.raises(ValueError, match=r"^sparsify: "):
+        model(U, R, G, sparsify=sparsify)
+
+
+@pytest.mark.parametrize("settings", [(-1.0,), (NAN,), ("small",), (0.1, 0), (0.1, 2.5)])
+def test_bad_settings_of_a_dictionary_are_named(settings):
+    with pytest.raises(ValueError, match=r"^sparsify: "):
+        Sparsify(*settings)
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.5, 95, NAN, "high", None])
+def test_a_bad_level_is_named(level):
+    posterior = model2(U, R, G)
+    for ask in (posterior.interval, lambda level: posterior.contains([0, 0], level)):
+        with pytest.raises(ValueError, match=r"^level: "):
+            ask(level)
+
+
+@pytest.mark.parametrize("vector", [[1, 2, 3], 1.0, [NAN, 1], None])
+def test_a_bad_gradient_or_direction_is_named(vector):
+    posterior = model2(U, R, G)
+    with pytest.raises(ValueError, match=r"^gradient: "):
+        posterior.contains(vector)
+    with pytest.raises(ValueError, match=r"^direction: "):
+        posterior.probability_uphill(vector)
+
+
+def test_a_direction_must_point_somewhere():
+    with pytest.raises(ValueError, match=r"^direction: .*zero"):
+        model2(U, R, G).probability_uphill([0, 0])
+
+
+STEPS, REWARDS = np.ones((M, 3, n)), np.ones((M, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("step_scores", (U, REWARDS)),
+        ("step_scores", (np.zeros((0, 3, n)), np.zeros((0, 3)))),
+        ("step_scores", (STEPS * NAN, REWARDS)),
+        ("rewards", (STEPS, REWARDS.T)),
+        ("rewards", (STEPS, REWARDS * INF)),
+        ("fisher", (STEPS, REWARDS, -np.eye(n))),
+    ],
+)
+def test_what_is_wrong_with_steps_is_named(name, arguments):
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        gpomdp(*arguments)
+
+
+@pytest.mark.parametrize("discount", [-0.1, 1.1, NAN])
+def test_a_bad_discount_is_named(discount):
+    with pytest.raises(ValueError, match=r"^discount: "):
+        gpomdp(STEPS, REWARDS, discount=discount)
+
+
+K3, B3, Y3 = np.eye(3), np.ones(3), np.arange(3.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options"),
+    [
+        ("y", (K3, [], B3, 4.0), {}),
+        ("y", (K3, K3, B3, 4.0), {}),
+        ("y", (K3, [0, NAN, 1], B3, 4.0), {}),
+        ("K", (np.eye(2), Y3, B3, 4.0), {}),
+        ("K", (-K3, Y3, B3, 4.0), {}),
+        ("K", (np.triu(np.ones((3, 3))), Y3, B3, 4.0), {}),
+        ("b", (K3, Y3, np.ones(2), 4.0), {}),
+        ("b", (K3, Y3, np.ones((1, 1, 3)), 4.0), {}),
+        ("b0", (K3, Y3, B3, np.eye(2)), {}),
+        ("b0", (K3, Y3, np.ones((2, 3)), 4.0), {}),
+        ("noise", (K3, Y3, B3, 4.0), {"noise": -1.0}),
+        ("noise", (K3, Y3, B3, 4.0), {"noise": np.ones(2)}),
+        ("noise", (np.ones((3, 3)), Y3, B3, 4.0), {}),
+        ("prior_mean", (K3, Y3, B3, 4.0), {"prior_mean": np.ones(2)}),
+        ("prior_mean", (K3, Y3, B3, 4.0), {"prior_mean": NAN}),
+        ("prior_integral", (K3, Y3, B3, 4.0), {"prior_integral": np.ones(2)}),
+    ],
+)
+def test_what_is_wrong_with_an_integral_is_named(name, arguments, options):
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        quadrature.integral(*arguments, **options)
+
+
+VECTOR = (np.eye(2)[:, :, None, None] * K3, np.ones((3, 2)), np.ones((2, 2, 3)), 99 * np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "value"),
+    [("K", 0, K3), ("K", 0, VECTOR[0] * NAN), ("y", 1, VECTOR[1] * NAN), ("b", 2, B3)],
+)
+def test_what_is_wrong_with_a_vector_integral_is_named(name, position, value):
+    arguments = list(VECTOR)
+    arguments[position] = value
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        quadrature.vector_integral(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("noise", {"noise": np.ones(2)}),
+        ("noise", {"noise": -1.0}),
+        ("prior_mean", {"prior_mean": np.ones((3, 3))}),
+    ],
+)
+def test_bad_options_of_a_vector_integral_are_named(name, options):
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        quadrature.vector_integral(*VECTOR, **options)
+
+
+POINTS = np.linspace(-1, 1, 3)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("points", {"points": POINTS[:, 0]}),
+        ("mean", {"mean": [0.0, 1.0]}),
+        ("covariance", {"covariance": [[-1.0]]}),
+        ("length_scale", {"length_scale": 0.0}),
+        ("length_scale", {"length_scale": [1.0, 2.0]}),
+        ("scale", {"scale": -1.0}),
+    ],
+)
+def test_what_is_wrong_with_bayes_hermite_is_named(name, change):
+    options = {"points": POINTS, "mean": [0.0], "covariance": [[1.0]], "length_scale": 1.0}
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        quadrature.bayes_hermite(np.ones(3), **(options | change))
+
+
+# Odd, legal and answered.
+
+
+WRAPPERS = {
+    "list": lambda a: a.tolist(),
+    "__array__": OnlyArray,
+    "dlpack": OnlyDLPack,
+    "fortran": np.asfortranarray,
+    "read-only": lambda a: np.broadcast_to(a, a.shape),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_anything_like_an_array_gives_the_same_answer(estimate, wrap):
+    found, expected = estimate(wrap(U), wrap(R), wrap(G)), estimate(U, R, G)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize("convert", [np.float32, jnp.asarray], ids=["float32", "jax"])
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_single_precision_is_answered_for_the_numbers_it_holds(estimate, convert):
+    single = [convert(array) for array in (U, R, G)]
+    found, expected = estimate(*single), estimate(*(np.asarray(a, np.float64) for a in single))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", ["model1", "model2"])
+def test_integers_are_numbers(model):
+    scores, returns = np.rint(3 * U).astype(int), np.rint(3 * R).astype(int)
+    found = getattr(quadrature, model)(scores, returns, np.diag([2, 3]))
+    expected = getattr(oracle, model)(1.0 * scores, 1.0 * returns, np.diag([2.0, 3.0]))
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_callers_arrays_are_left_alone(model):
+    arrays = [a.copy() for a in (U, R, G)]
+    model(*arrays)
+    for a, b in zip(arrays, (U, R, G), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("baseline", [0.0, INF])
+def test_repeated_paths_count_as_one_with_less_noise(baseline):
+    """Two paths with the same score and noise s^2 are one, their mean return, with s^2 / 2."""
+    twice = np.repeat(np.arange(4), 2)
+    found = model2(U[twice], R, G, noise=0.1, baseline=baseline)
+    expected = oracle.model2(U[:4], R.reshape(4, 2).mean(1), G, 0.05, baseline)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9, atol=1e-12)
+
+
+def test_all_paths_the_same_are_answered():
+    for model in ("model1", "model2"):
+        same = np.repeat(U[:1], M, 0), np.full(M, 2.0), G
+        found = getattr(quadrature, model)(*same)
+        expected = getattr(oracle, model)(*same)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-6)
+        assert np.isfinite(found.influence).all()
+
+
+def test_constant_returns_have_no_gradient_under_a_flat_baseline():
+    posterior = model2(U, np.full(M, 7.0), G, baseline=INF)
+    np.testing.assert_allclose(posterior.mean, 0, atol=1e-10)
+    np.testing.assert_allclose(posterior.influence, 0, atol=1e-10)
+    assert np.isfinite(posterior.interval()).all()
+
+
+def test_zero_scores_leave_the_prior():
+    for baseline in (0.0, INF):
+        posterior = model2(0 * U, R, G, baseline=baseline)
+        np.testing.assert_array_equal(posterior.mean, 0)
+        np.testing.assert_array_equal(posterior.influence, 0)
+        np.testing.assert_allclose(posterior.covariance, G, rtol=1e-9)
+        assert posterior.explained == 0
+    model_interval, robust_interval = (posterior.interval(robust=r) for r in (False, True))
+    np.testing.assert_allclose(robust_interval, model_interval)
+
+
+def test_zero_scores_exclude_nothing_near_the_prior_mean():
+    posterior = model2(0 * U, R, G)
+    assert np.isfinite(posterior.robust_covariance).all()
+    assert posterior.contains([0, 0])
+
+
+def test_zero_scores_have_no_gradient_in_model1():
+    posterior = model1(0 * U, R, G)
+    np.testing.assert_array_equal(posterior.mean, 0)
+    assert np.isfinite(posterior.interval()).all()
+
+
+def test_one_path_under_a_flat_baseline_says_nothing():
+    """The path tells the constant; nothing is left for the gradient."""
+    posterior = model2(U[:1], R[:1], G, baseline=INF)
+    np.testing.assert_allclose(posterior.mean, 0, atol=1e-12)
+    np.testing.assert_allclose(posterior.covariance, G, rtol=1e-9)
+    assert np.isfinite(posterior.influence).all()
+
+
+def test_one_path_under_a_flat_baseline_has_the_priors_interval():
+    posterior = model2(U[:1], R[:1], G, baseline=INF)
+    np.testing.assert_allclose(posterior.interval(), posterior.interval(robust=False), atol=1e-9)
+    assert posterior.probability_uphill([1.0, 0.0]) == pytest.approx(0.5)
+
+
+def test_zero_returns_can_be_chosen_for_and_estimated():
+    choice = choose_model2(U, 0 * R, G)
+    posterior = model2(
+        U, 0 * R, G, scale=choice.scale, noise=choice.noise, baseline=choice.baseline
+    )
+    np.testing.assert_array_equal(posterior.mean, 0)
+
+
+@given(
+    magnitude=st.sampled_from([1e-150, 1e-30, 1e30, 1e100]),
+    model=st.sampled_from(MODELS),
+)
+def test_returns_of_any_magnitude_are_answered(magnitude, model):
+    found, expected = model(U, magnitude * R, G), model(U, R, G)
+    np.testing.assert_allclose(found.mean / magnitude, expected.mean, rtol=1e-9)

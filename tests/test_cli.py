@@ -1,0 +1,76 @@
+"""The command line, as a user meets it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from bayespg.cli import app, main
+
+
+def bayespg(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_help_names_the_commands():
+    shown = bayespg("--help").output
+    for command in ("demo", "reproduce"):
+        assert command in shown
+
+
+def test_reproduce_without_a_name_lists_the_experiments():
+    shown = bayespg("reproduce").output
+    for name in ("bandit", "lqr-gradient", "lqr-variance"):
+        assert name in shown
+
+
+def test_a_typo_gets_a_suggestion(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bayespg", "reproduce", "lqr-gradeint"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "did you mean 'lqr-gradient'?" in capsys.readouterr().err
+
+
+def test_a_command_s_typo_gets_a_suggestion():
+    assert "Did you mean 'reproduce'?" in bayespg("reproduse").output
+
+
+def test_an_error_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bayespg", "reproduce", "bandit", "--quick", "--paper"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().err
+    assert "contradict" in shown
+    assert "Traceback" not in shown
+
+
+def test_reproduce_writes_numbers_and_a_picture(tmp_path):
+    result = bayespg("reproduce", "bandit", "--runs", "50", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "bandit.json").read_text())
+    assert content["configuration"]["runs"] == 50
+    assert {"jax", "bayespg"} <= content["versions"].keys()
+    assert (tmp_path / "bandit.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_importing_starts_no_device_and_changes_no_setting():
+    script = (
+        "import jax; before = dict(jax.config.values);"
+        "import bayespg; from jax._src import xla_bridge;"
+        "assert not xla_bridge.backends_are_initialized();"
+        "assert dict(jax.config.values) == before"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_a_pool_of_two_threads_is_avoided_and_a_user_s_own_size_respected():
+    script = (
+        "import os, bayespg._threads as t; t.cores = lambda: 2;"
+        "os.environ.pop('NPROC', None); t.protect(); assert os.environ['NPROC'] == '4';"
+        "os.environ['NPROC'] = '1'; t.protect(); assert os.environ['NPROC'] == '1'"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -1,0 +1,280 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from oracle import problem, standard_errors
+
+from bayespg import quadrature
+from bayespg.fisher import Dense, LowRank
+from bayespg.posterior import Diagonal, Downdate, GradientPosterior
+
+M, n = 8, 2
+DRAWS = 20_000
+
+
+def make(M: int = M, n: int = n, seed: int = 0, **fields) -> GradientPosterior:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(n, n))
+    defaults = {
+        "mean": rng.normal(size=n),
+        "covariance": root @ root.T,
+        "fisher": None,
+        "influence": rng.normal(size=(M, n)) / M,
+        "explained": np.array(0.8),
+        "freedom": np.array(M - 2.0),
+        "info": {},
+    }
+    return GradientPosterior(**(defaults | fields))
+
+
+@pytest.fixture
+def posterior() -> GradientPosterior:
+    return make()
+
+
+def student(influence, explained, freedom):
+    """Spread, and degrees of freedom 2M / (kurtosis - 1) between 1 and what the fit left."""
+    squares = (influence / explained) ** 2
+    variance = squares.sum(0)
+    kurtosis = len(squares) * (squares**2).sum(0) / variance**2
+    return np.sqrt(variance), np.clip(
+        np.minimum(2 * len(squares) / (kurtosis - 1), freedom), 1, len(squares) - 1
+    )
+
+
+def test_the_standard_deviation_is_the_root_of_the_diagonal(posterior):
+    np.testing.assert_allclose(
+        posterior.standard_deviation, np.sqrt(np.diag(posterior.covariance)), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_models_interval_is_normal(posterior, level):
+    reach = scipy.stats.norm.ppf(0.5 + level / 2) * posterior.standard_deviation
+    lower, upper = posterior.interval(level, robust=False)
+    np.testing.assert_allclose(lower, posterior.mean - reach, rtol=1e-12)
+    np.testing.assert_allclose(upper, posterior.mean + reach, rtol=1e-12)
+
+
+@pytest.mark.parametrize("explained", [np.array(0.8), np.array([0.5, 0.9])])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_robust_interval_is_students_about_the_unshrunk_mean(level, explained):
+    posterior = make(explained=explained)
+    spread, freedom = student(posterior.influence, explained, posterior.freedom)
+    reach = spread * scipy.stats.t.ppf(0.5 + level / 2, freedom)
+    lower, upper = posterior.interval(level)
+    np.testing.assert_allclose(lower, posterior.mean / explained - reach, rtol=1e-9)
+    np.testing.assert_allclose(upper, posterior.mean / explained + reach, rtol=1e-9)
+
+
+def test_the_robust_covariance_is_the_sum_of_outer_products(posterior):
+    expected = sum(np.outer(d, d) for d in posterior.influence / posterior.explained)
+    np.testing.assert_allclose(posterior.robust_covariance, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_intervals_widen_with_the_level(posterior, robust):
+    widths = [np.subtract(*posterior.interval(level, robust=robust)[::-1]) for level in (0.5, 0.9)]
+    assert (widths[0] < widths[1]).all()
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_a_region_holds_its_centre_and_not_what_is_far_away(posterior, robust):
+    centre = posterior.mean / (posterior.explained if robust else 1)
+    assert posterior.contains(centre, 0.5, robust=robust)
+    assert not posterior.contains(centre + 1e3, 0.99, robust=robust)
+
+
+@pytest.mark.parametrize("level", [0.3, 0.9])
+def test_the_models_region_is_the_chi_squared_ellipsoid(posterior, level):
+    root = np.linalg.cholesky(posterior.covariance)
+    radius = np.sqrt(scipy.stats.chi2.ppf(level, n))
+    for angle in np.linspace(0, 2 * np.pi, 5):
+        edge = radius * root @ [np.cos(angle), np.sin(angle)]
+        assert posterior.contains(posterior.mean + 0.999 * edge, level, robust=False)
+        assert not posterior.contains(posterior.mean + 1.001 * edge, level, robust=False)
+
+
+def test_the_robust_region_is_a_ball_in_the_metric_of_fisher():
+    """Its radius is the same in every direction of that metric."""
+    G = problem(M, n).fisher
+    posterior = make(fisher=Dense(jnp.asarray(G)))
+    root = np.linalg.cholesky(G)
+    D = np.linalg.solve(root, (posterior.influence / posterior.explained).T).T
+    K = D @ D.T
+    V, q = np.trace(K), np.diag(K)
+    rank = np.clip(V**2 / ((np.sum(K**2) - np.sum(q**2)) * M / (M - 1)), 1, n)
+    kurtosis = M * np.sum(q**2) / V**2
+    freedom = np.clip(min(2 * M / max(kurtosis - 1, 1e-3), posterior.freedom), 1, M - 1)
+    radius = np.sqrt(V * scipy.stats.f.ppf(0.9, rank, freedom))
+    for angle in np.linspace(0, 2 * np.pi, 5):
+        edge = radius * root @ [np.cos(angle), np.sin(angle)]
+        centre = posterior.mean / posterior.explained
+        assert posterior.contains(centre + 0.999 * edge, 0.9)
+        assert not posterior.contains(centre + 1.001 * edge, 0.9)
+
+
+def test_the_models_probability_uphill_is_normal(posterior):
+    d = np.array([1.0, -2.0])
+    z = posterior.mean @ d / np.sqrt(d @ posterior.covariance @ d)
+    assert posterior.probability_uphill(d, robust=False) == pytest.approx(scipy.stats.norm.cdf(z))
+
+
+def test_the_robust_probability_uphill_is_students(posterior):
+    d = np.array([1.0, -2.0])
+    spread, freedom = student((posterior.influence @ d)[:, None], 0.8, posterior.freedom)
+    t = posterior.mean @ d / 0.8 / spread[0]
+    assert posterior.probability_uphill(d) == pytest.approx(scipy.stats.t.cdf(t, freedom[0]))
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_uphill_one_way_is_downhill_the_other_whatever_the_length(posterior, robust):
+    d = np.array([0.3, 1.0])
+    up = posterior.probability_uphill(d, robust=robust)
+    assert posterior.probability_uphill(-d, robust=robust) == pytest.approx(1 - up)
+    assert posterior.probability_uphill(100 * d, robust=robust) == pytest.approx(up)
+    assert 0 < up < 1
+
+
+def test_a_gradient_known_exactly_is_uphill_or_not():
+    certain = make(covariance=np.zeros((n, n)), influence=np.zeros((M, n)), mean=np.array([1.0, 0]))
+    assert certain.probability_uphill([1, 0]) == 1
+    assert certain.probability_uphill([-1, 0]) == 0
+    assert certain.probability_uphill([0, 1]) == 0.5
+
+
+def test_natural_is_fisher_inverse_times_mean(posterior):
+    G = problem(M, n).fisher
+    with jax.enable_x64(True):
+        known = make(fisher=Dense(jnp.asarray(G)))
+    np.testing.assert_allclose(known.natural, np.linalg.solve(G, known.mean), rtol=1e-9)
+
+
+def test_natural_without_a_fisher_matrix_is_refused(posterior):
+    with pytest.raises(ValueError, match=r"^natural: .*fisher="):
+        _ = posterior.natural
+
+
+def test_samples_have_the_posteriors_moments(posterior):
+    samples = posterior.sample(jax.random.key(0), DRAWS)
+    assert samples.shape == (DRAWS, n)
+    assert samples.dtype == np.float64
+    assert standard_errors(samples, posterior.mean, posterior.covariance) < 4
+
+
+def test_samples_repeat_with_their_key(posterior):
+    first, again, other = (posterior.sample(jax.random.key(s), 3) for s in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_samples_of_a_singular_covariance_stay_on_its_range():
+    singular = make(covariance=np.ones((n, n)))
+    away = singular.sample(jax.random.key(0), 5) - singular.mean
+    np.testing.assert_allclose(away[:, 0], away[:, 1], atol=1e-7)
+
+
+# Covariances too large to write down, written down.
+
+d = 5
+U, R, G = problem(3, d)
+LOW = U.T @ U + np.eye(d)
+
+
+def explained_root(G, scale: float):
+    """Z with Z'Z = B C B' for unit noise."""
+    root = np.linalg.cholesky(scale * U @ np.linalg.solve(G, U.T) + np.eye(len(U)))
+    return np.linalg.solve(root, scale * U)
+
+
+Z, Z_LOW = explained_root(G, 2.0), explained_root(LOW, 2.0)
+LAZY = {
+    "diagonal": (lambda: Diagonal(jnp.linspace(0.5, 2, d)), np.diag(np.linspace(0.5, 2, d))),
+    "downdate": (lambda: Downdate(Dense(jnp.asarray(G)), 2.0, Z), 2 * G - Z.T @ Z),
+    "low rank": (lambda: Downdate(LowRank(U, 1.0), 2.0, Z_LOW), 2 * LOW - Z_LOW.T @ Z_LOW),
+}
+
+
+@pytest.fixture(params=LAZY)
+def lazy(request):
+    make, expected = LAZY[request.param]
+    with jax.enable_x64(True):
+        return make(), expected
+
+
+@pytest.mark.usefixtures("x64")
+def test_an_operator_acts_as_its_matrix(lazy):
+    found, expected = lazy
+    V = jnp.asarray(np.random.default_rng(0).normal(size=(2, d)))
+    np.testing.assert_allclose(found.multiply(V), V @ expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.diagonal(), np.diag(expected), rtol=1e-9)
+    assert np.linalg.eigvalsh(expected)[0] > 0
+
+
+def test_an_operators_samples_have_its_moments(lazy):
+    found, expected = lazy
+    posterior = make(n=d, covariance=found)
+    samples = posterior.sample(jax.random.key(1), DRAWS)
+    assert standard_errors(samples, posterior.mean, expected) < 4
+
+
+def test_an_operator_serves_every_question_but_the_models_region(lazy):
+    found, expected = lazy
+    operator, dense = (make(n=d, covariance=c) for c in (found, expected))
+    direction = np.arange(1.0, d + 1)
+    np.testing.assert_allclose(operator.standard_deviation, dense.standard_deviation, rtol=1e-9)
+    for robust in (True, False):
+        np.testing.assert_allclose(
+            operator.interval(robust=robust), dense.interval(robust=robust), rtol=1e-9
+        )
+        assert operator.probability_uphill(direction, robust=robust) == pytest.approx(
+            dense.probability_uphill(direction, robust=robust)
+        )
+    assert operator.contains(operator.mean / 0.8)
+    with pytest.raises(ValueError, match="robust=True"):
+        operator.contains(operator.mean, robust=False)
+
+
+BIG = quadrature.LARGE + 2
+
+
+@pytest.fixture(scope="module")
+def big():
+    """More parameters than an (n, n) covariance is written down for, and what it would be."""
+    rng = np.random.default_rng(0)
+    V, U = rng.normal(size=(3, BIG)), rng.normal(size=(4, BIG))
+    with jax.enable_x64(True):
+        fisher = LowRank(V, 0.5)
+    return U, rng.normal(size=4), fisher, V.T @ V + 0.5 * np.eye(BIG)
+
+
+@pytest.mark.parametrize("sparsify", [None, quadrature.Sparsify(1.0, 3)])
+def test_beyond_2048_parameters_model2_holds_an_operator_equal_to_the_matrix(big, sparsify):
+    U, R, fisher, G = big
+    found = quadrature.model2(U, R, fisher, noise=5.0, baseline=2.0, sparsify=sparsify)
+    assert isinstance(found.covariance, Downdate)
+    K = U @ np.linalg.solve(G, U.T)
+    B = U.T
+    if sparsify is not None:
+        assert found.info["dictionary_size"] == 3
+        A = K[:, :3] @ np.linalg.inv(K[:3, :3])
+        K, B = A @ K[:3, :3] @ A.T, B[:, :3] @ A.T
+    C = np.linalg.inv(K + 2 + 5 * np.eye(4))
+    np.testing.assert_allclose(found.mean, B @ C @ R, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        found.standard_deviation**2, np.diag(G) - np.sum((B @ C) * B, 1), rtol=1e-7
+    )
+    direction = np.ones(BIG)
+    spread = np.sqrt(direction @ G @ direction - direction @ B @ C @ B.T @ direction)
+    assert found.probability_uphill(direction, robust=False) == pytest.approx(
+        scipy.stats.norm.cdf(found.mean.sum() / spread), rel=1e-6
+    )
+
+
+def test_beyond_2048_parameters_model1_holds_a_diagonal(big):
+    U, R, fisher, _ = big
+    found = quadrature.model1(U, R, fisher, noise=5.0)
+    assert isinstance(found.covariance, Diagonal)
+    assert found.standard_deviation.shape == (BIG,)
+    assert np.isfinite(found.mean).all()

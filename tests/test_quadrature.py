@@ -1,0 +1,518 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from oracle import problem
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from bayespg import fisher, quadrature
+from bayespg.quadrature import model1, model2
+from bayespg.sparsification import Sparsify
+
+INF = float("inf")
+M, n = 8, 2
+FORMS = ["dual", "weight"]
+SPREAD = np.linspace(0.05, 0.4, M)
+CORRELATED = 0.1 * np.eye(M) + 0.02 * np.ones((M, M))
+NOISE1 = {"one": 0.1, "each path": SPREAD, "each component": np.outer(SPREAD, [1, 3])}
+NOISE2 = {"one": 0.1, "each path": SPREAD}
+SCALES = {"unit": 1.0, "one": 2.5, "each component": np.array([0.5, 3.0])}
+
+
+def assert_moments(posterior, expected, rtol=1e-8):
+    np.testing.assert_allclose(posterior.mean, expected.mean, rtol=rtol)
+    np.testing.assert_allclose(posterior.covariance, expected.covariance, rtol=rtol, atol=1e-9)
+    np.testing.assert_allclose(posterior.info["evidence"], expected.log_evidence, rtol=rtol)
+
+
+# Models 1 and 2 against the printed formulas.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize("noise", NOISE1.values(), ids=NOISE1)
+def test_model1_is_the_papers(batch, noise, scale, form):
+    assert_moments(
+        model1(*batch, noise=noise, scale=scale, form=form), oracle.model1(*batch, noise, scale)
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scale", [1.0, 2.5])
+@pytest.mark.parametrize("baseline", [0.0, 4.0, INF])
+@pytest.mark.parametrize("noise", NOISE2.values(), ids=NOISE2)
+def test_model2_is_the_papers_plus_a_constant(batch, noise, baseline, scale, form):
+    assert_moments(
+        model2(*batch, noise=noise, baseline=baseline, scale=scale, form=form),
+        oracle.model2(*batch, noise, baseline, scale),
+    )
+
+
+@pytest.mark.parametrize("baseline", [0.0, 4.0, INF])
+def test_model2_takes_noise_that_paths_share(batch, baseline):
+    assert_moments(
+        model2(*batch, noise=CORRELATED, baseline=baseline),
+        oracle.model2(*batch, CORRELATED, baseline),
+    )
+
+
+@pytest.mark.parametrize("model", ["model1", "model2"])
+def test_fewer_paths_than_parameters_are_enough(wide, model):
+    assert_moments(getattr(quadrature, model)(*wide, noise=0.1), getattr(oracle, model)(*wide, 0.1))
+
+
+@pytest.mark.parametrize("model", ["model1", "model2"])
+def test_one_path_is_enough(model):
+    one = problem(1, n)
+    assert_moments(getattr(quadrature, model)(*one), getattr(oracle, model)(*one))
+
+
+@pytest.mark.parametrize("model", [model1, model2])
+def test_dual_and_weight_space_agree_to_rounding(batch, model):
+    dual, weight = (model(*batch, noise=0.1, form=form) for form in FORMS)
+    for field in ("mean", "covariance", "influence", "explained", "freedom"):
+        np.testing.assert_allclose(
+            getattr(dual, field), getattr(weight, field), rtol=1e-9, atol=1e-12
+        )
+    assert dual.info["evidence"] == pytest.approx(weight.info["evidence"])
+
+
+def test_without_noise_model2_interpolates(wide):
+    U, R, G = wide
+    posterior = model2(U, R, G, noise=0.0)
+    np.testing.assert_allclose(U @ posterior.natural, R, rtol=1e-9)
+
+
+def test_explained_and_freedom_are_their_traces(batch):
+    U, R, G = batch
+    posterior = model2(U, R, G, noise=SPREAD, baseline=INF)
+    C = oracle.inverse(oracle.fisher_kernel(U, G) + np.diag(SPREAD), INF)
+    explained = np.trace(np.linalg.solve(G, U.T @ C @ U)) / n
+    np.testing.assert_allclose(posterior.explained, explained, rtol=1e-9)
+    np.testing.assert_allclose(posterior.freedom, np.trace(np.diag(SPREAD) @ C), rtol=1e-9)
+
+
+# Leaving one path out.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("noise", NOISE1.values(), ids=NOISE1)
+def test_model1s_influence_equals_refitting(batch, noise, form):
+    posterior = model1(*batch, noise=noise, form=form)
+    for i in range(M):
+        U, R, noise_ = oracle.without(i, batch.scores, batch.returns, noise)
+        refit = oracle.model1(U, R, batch.fisher, noise_)
+        np.testing.assert_allclose(posterior.influence[i], posterior.mean - refit.mean, atol=1e-8)
+
+
+@pytest.mark.parametrize("baseline", [0.0, 4.0, INF])
+@pytest.mark.parametrize("noise", [*NOISE2.values(), CORRELATED], ids=[*NOISE2, "shared"])
+def test_model2s_influence_equals_refitting(batch, noise, baseline):
+    posterior = model2(*batch, noise=noise, baseline=baseline)
+    for i in range(M):
+        U, R, noise_ = oracle.without(i, batch.scores, batch.returns, noise)
+        refit = oracle.model2(U, R, batch.fisher, noise_, baseline)
+        np.testing.assert_allclose(posterior.influence[i], posterior.mean - refit.mean, atol=1e-8)
+
+
+def test_an_average_fisher_matrix_loses_the_path_too(batch):
+    """The gradient is G w: without path i, w of the refit and G averaged over the others."""
+    U, R, _ = batch
+    with jax.enable_x64(True):
+        average = fisher.monte_carlo(jnp.asarray(U))
+    G = U.T @ U / M
+    posterior = model2(U, R, average, noise=0.1, baseline=INF)
+    for i in range(M):
+        U_, R_ = oracle.without(i, U, R)
+        w = np.linalg.solve(G, oracle.model2(U_, R_, G, 0.1, INF).mean)
+        expected = posterior.mean - U_.T @ U_ / (M - 1) @ w
+        np.testing.assert_allclose(posterior.influence[i], expected, atol=1e-8)
+
+
+# Sparsification, Proposition 5.
+
+FOUR = problem(M, 4)
+DROPS = {"model1": 20.0, "model2": 3.0}
+
+
+@pytest.mark.parametrize("model", DROPS)
+def test_threshold_zero_equals_dense(batch, model):
+    run = getattr(quadrature, model)
+    dense, sparse = (run(*batch, noise=0.1, sparsify=s) for s in (None, Sparsify(0.0)))
+    for field in ("mean", "covariance", "influence", "explained", "freedom"):
+        np.testing.assert_allclose(
+            getattr(sparse, field), getattr(dense, field), rtol=1e-7, atol=1e-9
+        )
+    assert sparse.info["evidence"] == pytest.approx(dense.info["evidence"])
+
+
+@pytest.mark.parametrize("noise", NOISE2.values(), ids=NOISE2)
+@pytest.mark.parametrize("model", DROPS)
+def test_a_dictionary_that_drops_members_gives_proposition_5(model, noise):
+    threshold = DROPS[model]
+    kernel = oracle.quadratic_kernel if model == "model1" else oracle.fisher_kernel
+    members, _ = oracle.dictionary(kernel(FOUR.scores, FOUR.fisher), threshold)
+    assert 1 < len(members) < (4 if model == "model2" else M)
+    posterior = getattr(quadrature, model)(*FOUR, noise=noise, sparsify=Sparsify(threshold))
+    assert posterior.info["dictionary_size"] == len(members)
+    assert posterior.info["dictionary_refused"] == 0
+    assert_moments(posterior, getattr(oracle, f"sparse_{model}")(*FOUR, threshold, noise))
+
+
+def test_a_sparse_process_takes_a_baseline_and_a_scale():
+    U, R, G = FOUR
+    K = oracle.fisher_kernel(U, G)
+    members, A = oracle.dictionary(K, DROPS["model2"])
+    K_, B_ = A @ K[np.ix_(members, members)] @ A.T, U[members].T @ A.T
+    posterior = model2(
+        *FOUR, noise=SPREAD, baseline=INF, scale=3.0, sparsify=Sparsify(DROPS["model2"])
+    )
+    expected = oracle.condition(3 * K_, 3 * B_, 3 * G, R, np.diag(SPREAD), INF)
+    assert_moments(posterior, expected)
+
+
+def test_a_sparse_influence_equals_refitting_with_the_same_dictionary():
+    U, R, G = FOUR
+    K = oracle.fisher_kernel(U, G)
+    members, A = oracle.dictionary(K, DROPS["model2"])
+    K_, B_ = A @ K[np.ix_(members, members)] @ A.T, U[members].T @ A.T
+    posterior = model2(*FOUR, noise=SPREAD, sparsify=Sparsify(DROPS["model2"]))
+    for i in range(M):
+        K_i, noise, y = oracle.without(i, K_, SPREAD, R)
+        refit = oracle.condition(K_i, np.delete(B_, i, 1), G, y, np.diag(noise))
+        np.testing.assert_allclose(posterior.influence[i], posterior.mean - refit.mean, atol=1e-8)
+
+
+def test_each_component_of_a_sparse_model1_has_its_own_noise():
+    noise = np.outer(SPREAD, [1, 3, 1, 2])
+    posterior = model1(*FOUR, noise=noise, sparsify=Sparsify(DROPS["model1"]))
+    for j in range(4):
+        expected = oracle.sparse_model1(*FOUR, DROPS["model1"], noise[:, j])
+        np.testing.assert_allclose(posterior.mean[j], expected.mean[j], rtol=1e-8)
+        np.testing.assert_allclose(posterior.covariance[j, j], expected.covariance[j, j], rtol=1e-8)
+
+
+@pytest.mark.parametrize("model", [model1, model2])
+def test_a_full_dictionary_says_so(model):
+    posterior = model(*FOUR, noise=0.1, sparsify=Sparsify(0.1, capacity=2))
+    assert posterior.info["dictionary_size"] == 2
+    assert posterior.info["dictionary_refused"] > 0
+    assert posterior.info["dictionary_residual"] > 0.1
+    assert np.linalg.eigvalsh(posterior.covariance)[0] > 0
+
+
+# Invariants.
+
+bounded = st.floats(-3, 3, allow_subnormal=False)
+seeds = st.integers(0, 10_000)
+
+
+@given(seed=seeds, noise=st.floats(1e-3, 10), baseline=st.sampled_from([0.1, INF]))
+def test_model2s_covariance_is_positive_and_at_most_the_prior(seed, noise, baseline):
+    U, R, G = problem(M, n, seed)
+    posterior = model2(U, R, G, noise=noise, baseline=baseline)
+    tolerance = 1e-9 * np.trace(G)
+    assert np.linalg.eigvalsh(posterior.covariance)[0] >= -tolerance
+    assert np.linalg.eigvalsh(G - posterior.covariance)[0] >= -tolerance
+    assert 0 <= posterior.explained <= 1
+    np.testing.assert_allclose(posterior.covariance, posterior.covariance.T, atol=tolerance)
+
+
+@given(seed=seeds, noise=st.floats(1e-3, 10))
+def test_model1s_variance_is_positive_and_at_most_the_prior(seed, noise):
+    variances = np.diag(model1(*problem(M, n, seed), noise=noise).covariance)
+    assert (variances > 0).all()
+    assert (variances <= 1 + n).all()
+
+
+@given(seed=seeds, T=st.tuples(bounded, bounded, bounded, bounded))
+def test_reparameterisation_transforms_the_gradient_as_it_should(seed, T):
+    T = np.reshape(T, (n, n))
+    assume(abs(np.linalg.det(T)) > 0.1)
+    U, R, G = problem(M, n, seed)
+    for model, options in ((model1, {}), (model2, {"baseline": INF})):
+        plain = model(U, R, G, noise=0.1, **options)
+        turned = model(U @ T, R, T.T @ G @ T, noise=0.1, **options)
+        scale = np.abs(plain.mean).max()
+        np.testing.assert_allclose(turned.mean, T.T @ plain.mean, atol=1e-7 * scale)
+        if model is model2:
+            np.testing.assert_allclose(T @ turned.natural, plain.natural, atol=1e-6 * scale)
+            np.testing.assert_allclose(
+                turned.covariance, T.T @ plain.covariance @ T, atol=1e-8 * np.trace(G)
+            )
+
+
+@given(seed=seeds, shift=st.floats(-1e4, 1e4))
+def test_a_flat_baseline_makes_model2_blind_to_a_shift_of_the_returns(seed, shift):
+    U, R, G = problem(M, n, seed)
+    here, there = (model2(U, r, G, noise=0.1, baseline=INF) for r in (R, R + shift))
+    np.testing.assert_allclose(there.mean, here.mean, atol=1e-8)
+    np.testing.assert_allclose(there.covariance, here.covariance)
+    np.testing.assert_allclose(there.influence, here.influence, atol=1e-8)
+
+
+@given(seed=seeds, factor=st.floats(-100, 100))
+def test_the_mean_is_linear_in_the_returns(seed, factor):
+    U, R, G = problem(M, n, seed)
+    for model in (model1, model2):
+        np.testing.assert_allclose(
+            model(U, factor * R, G, noise=0.1).mean,
+            factor * model(U, R, G, noise=0.1).mean,
+            rtol=1e-9,
+            atol=1e-9,
+        )
+
+
+@given(seed=seeds, order=st.permutations(range(M)))
+def test_the_order_of_paths_does_not_matter(seed, order):
+    U, R, G = problem(M, n, seed)
+    for model in (model1, model2):
+        here, there = model(U, R, G, noise=0.1), model(U[order], R[order], G, noise=0.1)
+        np.testing.assert_allclose(there.mean, here.mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(there.influence, here.influence[order], atol=1e-8)
+
+
+@given(seed=seeds)
+def test_natural_is_fisher_inverse_times_mean(seed):
+    U, R, G = problem(M, n, seed)
+    for model in (model1, model2):
+        posterior = model(U, R, G, noise=0.1)
+        np.testing.assert_allclose(G @ posterior.natural, posterior.mean, rtol=1e-9, atol=1e-9)
+
+
+@given(seed=seeds, c=st.floats(0.01, 100))
+def test_scaling_kernel_and_noise_together_scales_the_covariance_only(seed, c):
+    U, R, G = problem(M, n, seed)
+    for model in (model1, model2):
+        plain, scaled = model(U, R, G, noise=0.1), model(U, R, G, noise=0.1 * c, scale=c)
+        np.testing.assert_allclose(scaled.mean, plain.mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(scaled.covariance, c * plain.covariance, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("units", [np.array([1e-12, 1e12]), np.array([1e6, 1e-6])])
+def test_units_of_the_parameters_do_not_matter(batch, units):
+    U, R, G = batch
+    plain = model2(U, R, G, noise=0.1, baseline=INF)
+    scaled = model2(U * units, R, G * np.outer(units, units), noise=0.1, baseline=INF)
+    np.testing.assert_allclose(scaled.mean / units, plain.mean, rtol=1e-8)
+    np.testing.assert_allclose(scaled.natural * units, plain.natural, rtol=1e-8)
+
+
+# Inside transformations.
+
+ESTIMATES = {
+    "model1": lambda U, R, G: model1(U, R, G, noise=0.1),
+    "model1 dual": lambda U, R, G: model1(U, R, G, noise=0.1, form="dual"),
+    "model1 sparse": lambda U, R, G: model1(U, R, G, noise=0.1, sparsify=Sparsify(0.5)),
+    "model2": lambda U, R, G: model2(U, R, G, noise=0.1, baseline=INF),
+    "model2 dual": lambda U, R, G: model2(U, R, G, noise=0.1, form="dual"),
+    "model2 sparse": lambda U, R, G: model2(U, R, G, noise=0.1, sparsify=Sparsify(0.5)),
+}
+
+
+def assert_equal_trees(found, expected, rtol=1e-7):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
+
+
+@pytest.mark.parametrize("estimate", ESTIMATES.values(), ids=ESTIMATES)
+def test_jit_and_vmap_equal_the_eager_answer(estimate):
+    batches = [problem(M, n, seed) for seed in range(3)]
+    eager = [estimate(*batch) for batch in batches]
+    stacked = [np.stack(field) for field in zip(*batches, strict=True)]
+    with jax.enable_x64(True):
+        assert_equal_trees(jax.jit(estimate)(*batches[0]), eager[0])
+        together = jax.jit(jax.vmap(estimate))(*stacked)
+    assert_equal_trees(together, jax.tree.map(lambda *leaves: np.stack(leaves), *eager))
+
+
+def test_hyperparameters_may_be_traced(batch):
+    def estimate(noise, baseline, scale):
+        return model2(*batch, noise=noise, baseline=baseline, scale=scale)
+
+    with jax.enable_x64(True):
+        for baseline in (0.0, 4.0, INF):
+            found = jax.jit(estimate)(0.1, baseline, 2.0)
+            assert_equal_trees(found, estimate(0.1, baseline, 2.0))
+
+
+@pytest.mark.parametrize("baseline", [0.0, 4.0, INF])
+def test_the_evidence_can_be_differentiated(batch, baseline):
+    def evidence(noise):
+        return model2(*batch, noise=noise, baseline=baseline).info["evidence"]
+
+    with jax.enable_x64(True):
+        slope = jax.jit(jax.grad(evidence))(0.3)
+    expected = (evidence(0.3 + 1e-5) - evidence(0.3 - 1e-5)) / 2e-5
+    assert slope == pytest.approx(expected, rel=1e-5)
+
+
+def test_inside_jit_the_caller_chooses_the_precision(batch):
+    arrays = [jnp.asarray(a) for a in batch]
+    found = jax.jit(ESTIMATES["model2"])(*arrays)
+    assert found.mean.dtype == jnp.float32
+    np.testing.assert_allclose(found.mean, ESTIMATES["model2"](*batch).mean, rtol=1e-3)
+
+
+# Integrals in general.
+
+
+def spd(size: int, seed: int) -> np.ndarray:
+    root = np.random.default_rng(seed).normal(size=(size, size))
+    return root @ root.T / size + 0.1 * np.eye(size)
+
+
+LENGTH = 0.9
+POINTS = np.linspace(-2.5, 2.5, 6)[:, None]
+
+
+def kernel(x, y):
+    return np.exp(-0.5 * (x - y) ** 2 / LENGTH**2)
+
+
+def expectation(f) -> float:
+    """Under N(0.3, 0.8^2)."""
+    return quad(lambda x: f(x) * norm.pdf(x, 0.3, 0.8), -8, 8, epsabs=1e-11)[0]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, np.linspace(0.1, 0.5, 6), spd(6, 1)])
+def test_a_scalar_integral_is_the_printed_posterior(noise):
+    K, b, b0 = spd(6, 0), np.linspace(0.1, 0.6, 6), 3.0
+    y = np.arange(6.0)
+    found = quadrature.integral(K, y, b, b0, noise=noise)
+    expected = oracle.condition(K, b[None], np.array([[b0]]), y, oracle.covariance(noise, 6))
+    np.testing.assert_allclose(found.mean, expected.mean[0], rtol=1e-9)
+    np.testing.assert_allclose(found.covariance, expected.covariance[0, 0], rtol=1e-9)
+    np.testing.assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-9)
+    assert np.shape(found.mean) == np.shape(found.covariance) == ()
+
+
+def test_a_vector_g_integrates_to_a_vector():
+    """rho = int f(x) (1, x) N(x) dx, b and b_0 by numerical integration."""
+    x, t = POINTS[:, 0], np.linspace(-8, 8, 401)
+    g = np.stack([np.ones_like(t), t]) * norm.pdf(t, 0.3, 0.8) * (t[1] - t[0])
+    b, b0 = g @ kernel(t[:, None], x), g @ kernel(t[:, None], t) @ g.T
+    y = np.sin(x)
+    found = quadrature.integral(kernel(x[:, None], x), y, b, b0, noise=1e-6)
+    exact = [expectation(np.sin), expectation(lambda t: t * np.sin(t))]
+    assert found.covariance.shape == (2, 2)
+    assert (np.abs(found.mean - exact) < 3 * np.sqrt(np.diag(found.covariance))).all()
+    expected = oracle.condition(kernel(x[:, None], x), b, b0, y, 1e-6 * np.eye(6))
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-7)
+    np.testing.assert_allclose(found.covariance, expected.covariance, atol=1e-9)
+
+
+def test_a_prior_mean_that_is_right_is_returned():
+    K, b = spd(6, 0), np.linspace(0.1, 0.6, 6)
+    y = np.arange(6.0)
+    found = quadrature.integral(K, y, b, 3.0, prior_mean=y, prior_integral=7.0)
+    assert found.mean == pytest.approx(7.0)
+
+
+def test_a_prior_mean_is_subtracted_and_its_integral_added():
+    K, b, y, f = spd(6, 0), np.linspace(0.1, 0.6, 6), np.arange(6.0), np.cos(np.arange(6))
+    found = quadrature.integral(K, y, b, 3.0, noise=0.1, prior_mean=f, prior_integral=7.0)
+    bare = quadrature.integral(K, y - f, b, 3.0, noise=0.1)
+    assert found.mean == pytest.approx(7 + bare.mean)
+    assert found.covariance == bare.covariance
+
+
+def blocks(A, k: int = 2, size: int = 3):
+    return A.reshape(k, size, k, size).transpose(0, 2, 1, 3)
+
+
+@pytest.mark.parametrize("noise", ["none", "one", "each", "cross"])
+def test_a_vector_valued_process_is_equation_17(noise):
+    """Two components, three samples; kernels and noise correlated across components."""
+    rng = np.random.default_rng(3)
+    K = blocks(np.kron(spd(2, 0), spd(3, 1)))
+    b = rng.normal(size=(2, 2, 3))
+    b = b + b.transpose(1, 0, 2)  # k_jl = k_lj
+    y, f, rho0 = rng.normal(size=(3, 2)), rng.normal(size=(3, 2)), np.array([1.0, -2.0])
+    each = rng.uniform(0.1, 1, (3, 2))
+    given_noise, Sigma = {
+        "none": (0.0, np.zeros((6, 6))),
+        "one": (0.3, 0.3 * np.eye(6)),
+        "each": (each, np.diag(each.T.reshape(-1))),
+        "cross": (blocks(spd(6, 2)), spd(6, 2)),
+    }[noise]
+    found = quadrature.vector_integral(
+        K, y, b, 99 * np.eye(2), noise=given_noise, prior_mean=f, prior_integral=rho0
+    )
+    expected = oracle.vector_integral(K, y, b, 99 * np.eye(2), blocks(Sigma), f, rho0)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-8)
+    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-8)
+    np.testing.assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-8)
+
+
+def test_independent_components_decouple():
+    """Eq. 18."""
+    K, b, y = spd(3, 0), np.array([0.1, 0.2, 0.3]), np.arange(6.0).reshape(3, 2)
+    I = np.eye(2)
+    found = quadrature.vector_integral(
+        I[:, :, None, None] * K, y, I[:, :, None] * b, 2 * I, noise=0.1
+    )
+    alone = [quadrature.integral(K, y[:, j], b, 2.0, noise=0.1) for j in range(2)]
+    np.testing.assert_allclose(found.mean, [a.mean for a in alone], rtol=1e-9)
+    np.testing.assert_allclose(
+        found.covariance, np.diag([a.covariance for a in alone]), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_integrals_are_answered_inside_jit():
+    K, b, y = spd(6, 0), np.linspace(0.1, 0.6, 6), np.arange(6.0)
+    with jax.enable_x64(True):
+        found = jax.jit(lambda y: quadrature.integral(K, y, b, 3.0, noise=0.1))(y)
+    assert_equal_trees(found, quadrature.integral(K, y, b, 3.0, noise=0.1))
+
+
+# Bayes-Hermite quadrature.
+
+
+def test_bayes_hermite_is_exact_in_the_span_of_its_kernel():
+    """Noiseless samples of f = sum_j w_j k(x, x_j) determine f, so the integral too."""
+    w = np.array([1.0, -2, 0.5, 3, -1, 0.3])
+
+    def f(x):
+        return kernel(x, POINTS[:, 0]) @ w
+
+    found = quadrature.bayes_hermite(f, POINTS, [0.3], [[0.64]], length_scale=LENGTH)
+    assert found.mean == pytest.approx(expectation(lambda x: f(np.array([x]))), rel=1e-8)
+
+
+def test_bayes_hermite_integrates_its_posterior_mean():
+    y = np.cos(POINTS[:, 0])
+    found = quadrature.bayes_hermite(y, POINTS, [0.3], [[0.64]], length_scale=LENGTH, noise=0.01)
+    K = kernel(POINTS, POINTS.T) + 0.01 * np.eye(6)
+    alpha = np.linalg.solve(K, y)
+    expected = expectation(lambda x: kernel(x, POINTS[:, 0]) @ alpha)
+    assert found.mean == pytest.approx(expected, rel=1e-9)
+
+
+def test_bayes_hermite_in_two_dimensions_converges_to_the_integral():
+    """E[exp(i w'x)] is known for a Gaussian, here its real part."""
+    mean, S, w = np.array([0.3, -0.2]), np.array([[0.5, 0.2], [0.2, 0.4]]), np.array([1.0, 0.7])
+    exact = np.cos(w @ mean) * np.exp(-w @ S @ w / 2)
+    t = np.linspace(-2, 2, 6)
+    grid = mean + np.stack(np.meshgrid(t, t), -1).reshape(-1, 2)
+    found = quadrature.bayes_hermite(
+        lambda x: np.cos(x @ w), grid, mean, S, length_scale=[1.2, 1.5], noise=1e-9
+    )
+    assert found.mean == pytest.approx(exact, abs=1e-3)
+    assert abs(found.mean - exact) < 3 * np.sqrt(found.covariance)
+
+
+def test_the_scale_of_bayes_hermite_scales_its_variance():
+    y = np.cos(POINTS[:, 0])
+    one, four = (
+        quadrature.bayes_hermite(
+            y, POINTS, [0.3], [[0.64]], length_scale=LENGTH, scale=c, noise=0.01 * c
+        )
+        for c in (1.0, 4.0)
+    )
+    assert four.mean == pytest.approx(one.mean)
+    assert four.covariance == pytest.approx(4 * one.covariance)

@@ -1,0 +1,82 @@
+"""Algorithm 2: whole runs, many at once, stopping, and runs that go wrong."""
+
+import jax
+import numpy as np
+import pytest
+
+from bayespg import updates
+from bayespg.environments import LQR
+from bayespg.estimators import Model2, Reinforce
+from bayespg.policies import BoundedLinearGaussian
+from bayespg.random import fast_key
+from bayespg.training import train
+
+OURS = Model2(baseline=float("inf"))
+RATE = updates.conventional(updates.hyperbolic(np.array([0.1, 0.3])))
+
+
+def learn(estimator=OURS, update=RATE, runs=8, **kwargs):
+    kappa = np.random.default_rng(0).normal(size=(runs, 2))
+    settings = {"key": fast_key(0), "updates": 30, "paths": 20, "runs": runs, **kwargs}
+    return train(LQR(), BoundedLinearGaussian(kappa), estimator, update, **settings)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return learn()
+
+
+def test_bpg_learns_lqr(learned):
+    cost = -learned.history.expected_return
+    assert cost[:, -1].mean() < 0.45 < cost[:, 0].mean()
+
+
+def test_the_final_policy_follows_the_last_recorded_one(learned):
+    assert learned.policy.kappa.shape == (8, 2)
+    assert not np.array_equal(learned.policy.kappa, learned.history.parameters[:, -1])
+
+
+def test_the_answer_is_float64_and_jax_s_setting_is_untouched(learned):
+    assert learned.history.expected_return.dtype == np.float64
+    assert not jax.config.jax_enable_x64
+
+
+def test_progress_is_reported_and_changes_nothing(learned):
+    calls = []
+    again = learn(progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (30, 30)
+    np.testing.assert_allclose(again.history.parameters, learned.history.parameters, rtol=1e-9)
+
+
+def test_one_run_alone_equals_nothing_else_than_a_run():
+    single = train(
+        LQR(), BoundedLinearGaussian(np.array([0.1, 0.2])), OURS, RATE,
+        key=fast_key(3), updates=5, paths=20,
+    )  # fmt: skip
+    assert single.history.parameters.shape == (5, 2)
+    assert single.policy.kappa.shape == (2,)
+
+
+def test_a_run_stops_where_the_gradient_is_small():
+    stopped = learn(stop=1e6)
+    assert not stopped.history.running.any()
+    first = stopped.history.parameters[:, :1]
+    np.testing.assert_array_equal(stopped.policy.kappa, first[:, 0])
+
+
+def test_a_run_that_overflows_keeps_its_last_finite_parameters():
+    wild = learn(estimator=Reinforce(), update=updates.conventional(1e300), updates=5)
+    assert np.isfinite(wild.policy.kappa).all()
+    assert not wild.history.running[:, -1].any()
+
+
+def test_bad_counts_are_refused():
+    with pytest.raises(ValueError, match="updates"):
+        learn(updates=0)
+    with pytest.raises(ValueError, match="paths"):
+        learn(paths=0)
+    with pytest.raises(ValueError, match="runs"):
+        learn(runs=4) and train(
+            LQR(), BoundedLinearGaussian(np.zeros((3, 2))), OURS, RATE,
+            key=fast_key(0), updates=1, paths=5, runs=4,
+        )  # fmt: skip
