@@ -50,6 +50,19 @@ def test_no_other_hyperparameters_with_enough_signal_have_more_evidence(baseline
     assert choice.scale / choice.noise >= evidence.SIGNAL / M * (1 - 1e-9)
 
 
+def test_where_the_signal_is_held_up_the_baseline_is_the_best_for_it():
+    """Returns without a slope, so that c/s^2 stays at its least value."""
+    rng = np.random.default_rng(11)
+    U, _, G = problem(M, n, 11)
+    R = rng.normal(size=M) * 10 ** rng.uniform(-1, 1) + 3 * rng.normal()
+    choice = evidence.choose_model2(U, R, G, baseline=None)
+    least = evidence.SIGNAL / M
+    assert choice.scale / choice.noise == pytest.approx(least)
+    found = spectrum(U @ np.linalg.inv(np.linalg.cholesky(G)).T, R)
+    others = [profile(found, np.array(least), np.array(10**w))[0] for w in np.linspace(-4, 4, 81)]
+    assert choice.log_evidence >= max(others) - 1e-6
+
+
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_the_choice_follows_the_units_of_the_returns(batch, baseline):
     U, R, G = batch

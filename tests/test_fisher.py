@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -170,13 +171,16 @@ def test_the_recursive_inverse_is_the_inverse_of_the_recursion():
 
 
 LQR_PATHS = 2000
+draw = eqx.filter_jit(rollout)
+integrate = eqx.filter_jit(fisher.actions_integrated_out)
+score = eqx.filter_jit(of_paths)
 
 
 @pytest.fixture(scope="module")
 def lqr():
     with jax.enable_x64(True):
         environment, policy = LQR(), LinearGaussian(-0.2, 1.0)
-        return environment, policy, rollout(environment, policy, jax.random.key(0), LQR_PATHS)
+        return environment, policy, draw(environment, policy, jax.random.key(0), LQR_PATHS)
 
 
 def test_integrating_actions_out_and_outer_products_both_estimate_the_exact_matrix(lqr):
@@ -184,8 +188,8 @@ def test_integrating_actions_out_and_outer_products_both_estimate_the_exact_matr
     environment, policy, paths = lqr
     exact = fisher.exact(environment, policy).matrix()
     for found in (
-        fisher.actions_integrated_out(policy, paths),
-        fisher.monte_carlo(of_paths(policy, paths)),
+        integrate(policy, paths),
+        fisher.monte_carlo(score(policy, paths)),
     ):
         terms = jnp.einsum("irn,irm->inm", found.factors, found.factors)
         np.testing.assert_allclose(terms.mean(0), found.matrix(), rtol=1e-12)

@@ -306,11 +306,9 @@ def test_units_of_the_parameters_do_not_matter(batch, units):
 
 ESTIMATES = {
     "model1": lambda U, R, G: model1(U, R, G, noise=0.1),
-    "model1 dual": lambda U, R, G: model1(U, R, G, noise=0.1, form="dual"),
     "model1 sparse": lambda U, R, G: model1(U, R, G, noise=0.1, sparsify=Sparsify(0.5)),
     "model2": lambda U, R, G: model2(U, R, G, noise=0.1, baseline=INF),
     "model2 dual": lambda U, R, G: model2(U, R, G, noise=0.1, form="dual"),
-    "model2 sparse": lambda U, R, G: model2(U, R, G, noise=0.1, sparsify=Sparsify(0.5)),
 }
 
 

@@ -148,7 +148,7 @@ def _progress(task: str) -> Iterator[reports.Progress]:
         bar.update(identity, completed=1.0, what="")
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool | None) -> None:
     if wanted:
         console.print(f"bayespg {__version__}, JAX {jax.__version__}")
         raise typer.Exit
@@ -157,8 +157,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = None,
 ) -> None:
     """Policy gradients with error bars."""
 

@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+Series = Sequence[float] | np.ndarray
+
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -64,9 +66,9 @@ def styled() -> Any:
 
 def curve(
     axes: Axes,
-    x: Sequence[float],
-    mean: Sequence[float],
-    error: Sequence[float] | None = None,
+    x: Series,
+    mean: Series,
+    error: Series | None = None,
     *,
     label: str,
     look: str,

@@ -198,11 +198,14 @@ def direction_statistics(
     S = posterior.covariance
     Sd = S.multiply(direction) if isinstance(S, Covariance) else S @ direction
     model = (posterior.mean @ direction, jnp.sqrt(jnp.maximum(direction @ Sd, 0.0)), jnp.inf)
-    e = jnp.broadcast_to(posterior.explained, posterior.mean.shape)
-    scaled = eqx.tree_at(lambda p: p.explained, posterior, jnp.min(e))
-    return _student(
-        posterior.mean @ direction, posterior.influence @ direction, scaled, model, robust
+    # Where components are explained differently (Model 1), each is corrected on its own before they are added up.
+    weights = direction / jnp.where(posterior.explained > 0, posterior.explained, 1.0)
+    whole = eqx.tree_at(
+        lambda p: (p.explained, p.freedom),
+        posterior,
+        (jnp.sign(jnp.min(posterior.explained)), jnp.min(posterior.freedom)),
     )
+    return _student(posterior.mean @ weights, posterior.influence @ weights, whole, model, robust)
 
 
 def _student(mean, influence, posterior, model, robust):

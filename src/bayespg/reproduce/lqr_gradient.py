@@ -79,7 +79,7 @@ def run(settings: Settings, progress: Progress) -> Report:
 def _claims(Ms: tuple[int, ...], square: dict[str, list]) -> list[Claim]:
     def ratio(a: str, b: str, M: int) -> float:
         i = Ms.index(M)
-        return square[a][i][0] / square[b][i][0]
+        return float(square[a][i][0] / square[b][i][0])
 
     gain = ratio("MC", "Model 1", 100)
     both = min(ratio("MC", name, M) for name in ("Model 1", "Model 2") for M in Ms)

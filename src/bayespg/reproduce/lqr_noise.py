@@ -64,7 +64,8 @@ def run(settings: Settings, progress: Progress) -> Report:
         for name in LOOKS
     ]
     rises = {
-        name: [square[name, 1.0, M][0] / square[name, 0.0, M][0] for M in Ms] for name in LOOKS
+        name: [float(square[name, 1.0, M][0] / square[name, 0.0, M][0]) for M in Ms]
+        for name in LOOKS
     }
     return Report(
         columns=["mean squared error", "σ_r", *(f"M = {M}" for M in Ms)],
@@ -88,7 +89,7 @@ def _claims(Ms, square, rises) -> list[Claim]:
         return f"{name}: {min(rises[name]):.2f} to {max(rises[name]):.2f} times"
 
     ordered = min(
-        square["MC", 1.0, M][0] / square[name, 1.0, M][0]
+        float(square["MC", 1.0, M][0] / square[name, 1.0, M][0])
         for name in ("Model 1", "Model 2")
         for M in Ms
     )

@@ -83,7 +83,7 @@ class Experiment:
         return Settings(default if runs is None else runs, seed, quick, paper)
 
 
-def summarise(samples: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def summarise(samples: np.ndarray, axis: int = 0) -> tuple[Any, Any]:
     """Mean over runs and its standard error."""
     samples = np.asarray(samples, float)
     count = samples.shape[axis]
