@@ -4,19 +4,12 @@ import os
 
 os.environ.setdefault("NPROC", "4")  # before JAX starts; see bayespg._threads
 
-import equinox as eqx
 import hypothesis
 import jax
 import jaxtyping
-import lineax as lx
-import numpy as np
-import optax
 import pytest
 from oracle import Problem, problem
 
-__all__ = ["eqx", "lx", "optax"]  # imported while `Array` is still theirs
-
-jaxtyping.Array = jax.Array | np.ndarray
 jaxtyping.install_import_hook("bayespg", "typecheck.check")
 
 hypothesis.settings.register_profile(

@@ -59,6 +59,15 @@ def vector(name: str, value: Any, size: int, meaning: str) -> Float[Array, " M"]
     return found
 
 
+def shaped(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
+    """An array of one of several shapes."""
+    found = array(name, value)
+    if found.shape not in shapes:
+        allowed = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
+        raise ValueError(f"{name}: expected shape {allowed}, found {found.shape}")
+    return found
+
+
 def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
     """A symmetric positive semi-definite matrix."""
     found = array(name, value)
@@ -81,21 +90,21 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
         )
     # Judged on the correlation matrix, so that units of the parameters do not matter.
     d = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    smallest = np.linalg.eigvalsh(found / np.outer(d, d))[0]
-    if smallest < -1e-8 * size:
+    correlation = found / np.outer(d, d)
+    try:
+        np.linalg.cholesky(correlation + 1e-8 * size * np.eye(size))
+    except np.linalg.LinAlgError:
+        smallest = np.linalg.eigvalsh(correlation)[0]
         raise ValueError(
             f"{name}: not positive semi-definite, its correlation matrix has "
             f"eigenvalue {smallest:.3g}"
-        )
+        ) from None
     return found
 
 
 def nonnegative(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
     """Variances: a scalar or one of `shapes`, none negative."""
-    found = array(name, value)
-    if found.ndim != 0 and found.shape not in shapes:
-        allowed = " or ".join(str(shape) for shape in ((), *shapes))
-        raise ValueError(f"{name}: expected shape {allowed}, found {found.shape}")
+    found = shaped(name, value, ((), *shapes))
     variances = np.diag(found) if found.ndim == 2 and found.shape[0] == found.shape[1] else found
     if (variances < 0).any():
         raise ValueError(f"{name}: a variance cannot be negative, found {variances.min():.6g}")

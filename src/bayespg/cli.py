@@ -157,7 +157,8 @@ def _version(wanted: bool | None) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool | None,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = None,
 ) -> None:
     """Policy gradients with error bars."""

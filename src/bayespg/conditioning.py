@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Float, Int
+
+from bayespg.types import Array
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -31,7 +33,9 @@ class Constant:
         self.o, self.v = o, jnp.asarray(variance, o.dtype)
         self.norm = o @ o
         self.s = 1 / (1 / self.v + self.norm)
-        self.t = (1 - jnp.sqrt(jnp.maximum(1 - self.s * self.norm, 0))) / self.norm
+        left = 1 - self.s * self.norm
+        flat = left <= 0
+        self.t = (1 - jnp.where(flat, 0.0, jnp.sqrt(jnp.where(flat, 1.0, left)))) / self.norm
 
     def remove(self, X: Float[Array, "M k"]) -> Float[Array, "M k"]:
         return X if self.absent else X - jnp.outer(self.t * self.o, self.o @ X)
@@ -45,7 +49,7 @@ class Constant:
             flat, jnp.log(self.norm), jnp.log1p(jnp.where(flat, 0, self.v) * self.norm)
         )
 
-    def observations(self, M: int) -> Float[Array, ""]:
+    def observations(self, M: int) -> Int[Array, ""]:
         """Observations left once a flat constant has taken one."""
         return M - jnp.isinf(self.v)
 
@@ -84,7 +88,7 @@ def dual(
     B: Float[Array, "k M"],
     B0: Float[Array, "k k"] | None,
     y: Float[Array, "M q"],
-    noise: Float[Array, ""] | Float[Array, " M"] | Float[Array, "M M"],
+    noise: float | Float[Array, ""] | Float[Array, " M"] | Float[Array, "M M"],
     baseline: float | Float[Array, ""] = 0.0,
 ) -> Conditioned:
     """Cost M^3. With `B0` None the covariance is left as the root of what the samples explain."""
@@ -116,7 +120,7 @@ def weight_space(
     V: Float[Array, "k p"],
     remainder: float | Float[Array, "k k"] | None,
     y: Float[Array, "M q"],
-    noise: Float[Array, ""] | Float[Array, " M"],
+    noise: float | Float[Array, ""] | Float[Array, " M"],
     baseline: float | Float[Array, ""] = 0.0,
 ) -> Conditioned:
     """Cost M p^2. `remainder` is B_0 - V V', the prior covariance that the features do not carry.

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg import evidence, monte_carlo, quadrature, scores
 from bayespg import fisher as fishers
@@ -23,6 +23,7 @@ from bayespg.posterior import GradientPosterior
 from bayespg.rollout import walk
 from bayespg.sparsification import Sparsify
 from bayespg.trajectories import Trajectories
+from bayespg.types import Array
 
 
 class Sample(eqx.Module):

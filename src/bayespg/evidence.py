@@ -11,13 +11,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from bayespg import checks, kernels
 from bayespg import fisher as fishers
 from bayespg.conditioning import LOG_2PI
 from bayespg.fisher import Fisher
 from bayespg.precision import in_float64, to_float64, traced
+from bayespg.types import Array
 
 RATIOS = (-4.0, 8.0)
 """Decades searched for c/s^2 and v/s^2."""
@@ -88,7 +89,7 @@ def profile(
     log_det = -jnp.sum(jnp.log(weights)) + jnp.where(flat, jnp.log(oo), jnp.log1p(finite * oo))
     count = spectrum.count - flat
     total = jnp.sum(spectrum.y**2) + spectrum.rest_yy
-    floor = FLOOR * total / spectrum.count + jnp.finfo(total.dtype).tiny
+    floor = FLOOR * total / spectrum.count + 1e-30
     s2 = jnp.maximum(quadratic / jnp.maximum(count, 1), floor)
     value = -0.5 * (quadratic / s2 + log_det + count * (jnp.log(s2) + LOG_2PI))
     return value, s2
@@ -104,8 +105,11 @@ def _maximise(found: Spectrum, baseline) -> Choice:
     # The kernel's own size sets the unit of the ratio, that of the constant the unit of the other.
     unit = found.count / jnp.maximum(jnp.sum(found.eigenvalues), jnp.finfo(found.y.dtype).tiny)
 
+    def ratio(a):
+        return jnp.maximum(unit * 10**a, SIGNAL / found.count)
+
     def value(a, b):
-        return profile(found, unit * 10**a, 10**b if free else jnp.asarray(baseline, a.dtype))[0]
+        return profile(found, ratio(a), 10**b if free else jnp.asarray(baseline, a.dtype))[0]
 
     def zoom(box, _):
         (a, b), half = box
@@ -119,10 +123,9 @@ def _maximise(found: Spectrum, baseline) -> Choice:
     middle = jnp.asarray((low + high) / 2, found.y.dtype)
     start = ((middle, middle), jnp.asarray((high - low) / 2, found.y.dtype))
     ((a, b), _), _ = jax.lax.scan(zoom, start, None, ZOOMS)
-    ratio = jnp.maximum(unit * 10**a, SIGNAL / found.count)
     w = 10**b if free else jnp.asarray(baseline, a.dtype)
-    log_evidence, s2 = profile(found, ratio, w)
-    return Choice(ratio * s2, s2, jnp.where(w > 0, w * s2, 0.0), log_evidence)
+    log_evidence, s2 = profile(found, ratio(a), w)
+    return Choice(ratio(a) * s2, s2, jnp.where(w > 0, w * s2, 0.0), log_evidence)
 
 
 def choose_model2(

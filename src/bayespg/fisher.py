@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg import checks
 from bayespg.environments import Environment, Solved, lqr
 from bayespg.policies import Policy, information_root
+from bayespg.precision import float64_when_eager
 from bayespg.trajectories import Trajectories
+from bayespg.types import Array
 
 
 class Fisher(eqx.Module):
@@ -53,7 +55,7 @@ class Dense(Fisher):
 
     G = D (L L') D with D the square roots of its diagonal, so units of the parameters do not spoil the
     conditioning. `jitter` times the identity is added to the correlation matrix, a few rounding errors, which lets a singular G
-    act as its pseudo-inverse on scores in its range. A parameter without information (zero on the diagonal)
+    act through a generalised inverse on scores in its range. A parameter without information (zero on the diagonal)
     has zero scores and stays at zero.
     """
 
@@ -67,11 +69,10 @@ class Dense(Fisher):
     def __init__(self, G: Float[Array, "n n"], factors: Float[Array, "M r n"] | None = None):
         self.factors = factors
         n = G.shape[-1]
-        diagonal = jnp.diagonal(G)
-        informed = diagonal > 0
         self.G = jnp.asarray(G)
-        self.D = jnp.sqrt(jnp.where(informed, diagonal, 1.0))
-        correlation = G / jnp.outer(self.D, self.D) + jnp.diag(jnp.where(informed, 0.0, 1.0))
+        self.D = jnp.sqrt(jnp.maximum(jnp.diagonal(G), 0.0))
+        units = self._units
+        correlation = G / jnp.outer(units, units) + jnp.diag(jnp.where(self.D > 0, 0.0, 1.0))
         self.jitter = jnp.asarray(10 * n * jnp.finfo(correlation.dtype).eps, correlation.dtype)
         self.L = jnp.linalg.cholesky(correlation + self.jitter * jnp.eye(n))
 
@@ -79,15 +80,21 @@ class Dense(Fisher):
     def size(self) -> int:
         return self.G.shape[-1]
 
+    @property
+    def _units(self) -> Float[Array, " n"]:
+        return jnp.where(self.D > 0, self.D, 1.0)
+
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return V @ self.G
 
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return _rows(lambda columns: cho_solve((self.L, True), columns), V / self.D) / self.D
+        return (
+            _rows(lambda columns: cho_solve((self.L, True), columns), V / self._units) / self._units
+        )
 
     def whiten(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """Rows s with s s' = v G^-1 v': the Fisher kernel as an inner product."""
-        return _rows(lambda columns: solve_triangular(self.L, columns, lower=True), V / self.D)
+        return _rows(lambda columns: solve_triangular(self.L, columns, lower=True), V / self._units)
 
     def colour(self, S: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """The inverse of `whiten`."""
@@ -238,14 +245,28 @@ def checked(fisher: Any, scores: Float[np.ndarray, "M n"]) -> Any:
                 checks.array("fisher", leaf)
         return fisher
     G = checks.psd("fisher", fisher, n)
-    # Scores outside the range of G would have infinite kernel values.
-    blind = np.flatnonzero((np.diag(G) == 0) & (scores != 0).any(0))
-    if blind.size:
+    if not _in_range(G, scores):
         raise ValueError(
-            f"fisher: no information on parameter {blind[0]} (diagonal entry 0), yet its scores are "
-            "not zero; estimate the Fisher matrix from these samples or add a multiple of the identity"
+            "fisher: singular, and the scores have components it gives no information on; estimate it "
+            "from these samples or add a small multiple of the identity"
         )
     return G
+
+
+def _in_range(G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"]) -> bool:
+    """Whether all scores lie in the range of G; outside it their kernel values would be infinite."""
+    D = np.sqrt(np.diag(G))
+    units = np.where(D > 0, D, 1.0)
+    correlation, standardised = G / np.outer(units, units), scores / units
+    try:
+        np.linalg.cholesky(correlation - 1e-10 * np.eye(D.size))
+    except np.linalg.LinAlgError:
+        eigenvalues, Q = np.linalg.eigh(correlation)
+        outside = standardised @ Q[:, eigenvalues < 1e-10]
+        return bool(
+            np.abs(outside).max(initial=0.0) <= 1e-5 * np.abs(standardised).max(initial=0.0)
+        )
+    return True
 
 
 # Ways to obtain G.
@@ -268,6 +289,7 @@ def actions_integrated_out(policy: Policy, paths: Trajectories) -> Dense:
     return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, n))
 
 
+@float64_when_eager
 def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
     """(1/M) sum_i u_i u_i' (Section 4.3); with damping and n > M no n x n array is formed."""
     M, n = scores.shape
@@ -284,6 +306,7 @@ def _average(factors: Float[Array, "M r n"]) -> Dense:
     return Dense(flat.T @ flat / M, factors)
 
 
+@float64_when_eager
 def recursive(
     scores: Float[Array, "M n"],
     step_sizes: Float[Array, " M"],
@@ -301,6 +324,7 @@ def recursive(
     return Dense(jax.lax.scan(advance, jnp.asarray(initial), (scores, step_sizes))[0])
 
 
+@float64_when_eager
 def recursive_inverse(
     scores: Float[Array, "M n"],
     step_sizes: Float[Array, " M"],

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from bayespg.fisher import Dense, Fisher
+from bayespg.types import Array
 
 
 class Kernel(eqx.Module):
@@ -176,7 +177,7 @@ def _dense(fisher: Fisher) -> Dense:
 class Gaussian(Kernel):
     """exp(-|x - x'|^2 / (2 length_scale^2)); one length scale, or one a dimension."""
 
-    length_scale: float | Float[Array, " d"]
+    length_scale: float | Float[Array, ""] | Float[Array, " d"]
 
     def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
         return jnp.exp(-0.5 * jnp.sum(((x - y) / self.length_scale) ** 2))

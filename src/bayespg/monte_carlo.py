@@ -7,7 +7,7 @@ what leaving paths out gives.
 from typing import Any, Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from bayespg import checks
 from bayespg import fisher as fishers
@@ -15,6 +15,7 @@ from bayespg.fisher import Fisher
 from bayespg.posterior import Diagonal, GradientPosterior
 from bayespg.precision import in_float64, to_float64, traced
 from bayespg.trajectories import discounted_tails
+from bayespg.types import Array
 
 Baseline = Literal["none", "mean", "best"]
 LARGE = 2048
@@ -109,7 +110,7 @@ def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosteri
         covariance=covariance,
         fisher=None if fisher is None else fishers.as_fisher(fisher),
         influence=away / max(M - 1, 1),
-        explained=jnp.ones(()),
+        explained=jnp.asarray(float(M > 1)),
         freedom=jnp.asarray(M - 1.0),
         info={},
     )

@@ -18,11 +18,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg import checks
 from bayespg.fisher import Fisher
 from bayespg.precision import in_float64, traced
+from bayespg.types import Array
+
+NOTHING = 1e-12
+"""Fraction explained below which a posterior is taken for the prior."""
 
 
 class Covariance(eqx.Module):
@@ -121,10 +125,14 @@ class GradientPosterior(eqx.Module):
     @property
     def robust_covariance(self) -> Float[Array, "n n"]:
         """sum_i D_i D_i' / explained^2, with D_i the rows of `influence`."""
-        return _run(_outer_sum, self.influence, self.explained)
+        return _run(_robust_covariance, self)
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
         """k draws from the model's posterior N(mean, covariance)."""
+        if not traced(self) and not np.all(np.isfinite(self.standard_deviation)):
+            raise ValueError(
+                "sample: the covariance is infinite, as it is for Monte Carlo of one path"
+            )
         return _run(_sample, self, key, k)
 
     def interval(self, level: float = 0.95, *, robust: bool = True) -> Interval:
@@ -160,11 +168,12 @@ def _run(function: Any, *args: Any) -> Any:
     return function(*args) if traced(args) else in_float64(function)(*args)
 
 
-def _outer_sum(
-    influence: Float[Array, "M n"], explained: Float[Array, "..."]
-) -> Float[Array, "n n"]:
-    D = influence / explained
-    return D.T @ D
+def _robust_covariance(posterior: GradientPosterior) -> Float[Array, "n n"]:
+    e, known = _explained(posterior)
+    D = posterior.influence / e
+    if isinstance(posterior.covariance, Covariance):
+        return D.T @ D
+    return jnp.where(jnp.all(known), D.T @ D, posterior.covariance)
 
 
 def _standard_deviation(covariance: Any) -> Float[Array, " n"]:
@@ -199,11 +208,11 @@ def direction_statistics(
     Sd = S.multiply(direction) if isinstance(S, Covariance) else S @ direction
     model = (posterior.mean @ direction, jnp.sqrt(jnp.maximum(direction @ Sd, 0.0)), jnp.inf)
     # Where components are explained differently (Model 1), each is corrected on its own before they are added up.
-    weights = direction / jnp.where(posterior.explained > 0, posterior.explained, 1.0)
+    weights = direction / _explained(posterior)[0]
     whole = eqx.tree_at(
         lambda p: (p.explained, p.freedom),
         posterior,
-        (jnp.sign(jnp.min(posterior.explained)), jnp.min(posterior.freedom)),
+        (jnp.where(jnp.min(posterior.explained) > NOTHING, 1.0, 0.0), jnp.min(posterior.freedom)),
     )
     return _student(posterior.mean @ weights, posterior.influence @ weights, whole, model, robust)
 
@@ -211,14 +220,18 @@ def direction_statistics(
 def _student(mean, influence, posterior, model, robust):
     if not robust:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, jnp.shape(mean)), model)
-    M, e = influence.shape[0], posterior.explained
-    known = e > 0
-    e = jnp.where(known, e, 1.0)
+    M, (e, known) = influence.shape[0], _explained(posterior)
     squares = (influence / e) ** 2
     variance = squares.sum(0)
     freedom = _satterthwaite(squares, variance, posterior.freedom, M)
     found = (mean / e, jnp.sqrt(variance), freedom)
     return jax.tree.map(lambda new, old: jnp.where(known, new, old), found, model)
+
+
+def _explained(posterior: GradientPosterior):
+    """The fraction explained, and whether it is more than rounding: where nothing is, the model speaks."""
+    known = posterior.explained > NOTHING
+    return jnp.where(known, posterior.explained, 1.0), known
 
 
 def _satterthwaite(squares, variance, freedom, M: int):
@@ -237,21 +250,11 @@ def region_statistics(
     well defined with fewer paths than parameters: with Z_i = D_i in that metric and V = sum |Z_i|^2, distance^2 / V is compared
     with F(f, nu), f the effective number of directions.
     """
-    n = posterior.mean.shape[-1]
     if not robust:
-        away = gradient - posterior.mean
-        if isinstance(posterior.covariance, Covariance):
-            raise ValueError(
-                "region: the model's covariance is too large to invert; use robust=True"
-            )
-        S = posterior.covariance
-        scale = jnp.sqrt(jnp.maximum(jnp.diagonal(S), jnp.finfo(S.dtype).tiny))
-        correlation = S / jnp.outer(scale, scale)
-        distance = (away / scale) @ jnp.linalg.solve(correlation, away / scale)
-        return distance / n, jnp.ones(()), jnp.asarray(float(n)), jnp.asarray(1e12)
-    e = posterior.explained
+        return _ellipsoid(posterior, gradient)
+    e, known = _explained(posterior)
     D, away = posterior.influence / e, gradient - posterior.mean / e
-    M = D.shape[0]
+    M, n = D.shape
 
     def metric(V):
         return V if posterior.fisher is None else posterior.fisher.solve(V)
@@ -260,7 +263,24 @@ def region_statistics(
     q = jnp.diagonal(K)
     V = q.sum()
     cross = (jnp.sum(K**2) - jnp.sum(q**2)) * M / max(M - 1, 1)
-    tiny = jnp.finfo(K.dtype).tiny
-    rank = jnp.clip(V**2 / jnp.maximum(cross, tiny), 1.0, n)
+    rank = jnp.clip(V**2 / jnp.maximum(cross, jnp.finfo(K.dtype).tiny), 1.0, n)
     freedom = _satterthwaite(q, V, jnp.min(posterior.freedom), M)
-    return away @ metric(away), V, rank, freedom
+    found = (away @ metric(away), V, rank, freedom)
+    if isinstance(posterior.covariance, Covariance):
+        return found
+    model = _ellipsoid(posterior, gradient)
+    return jax.tree.map(lambda new, old: jnp.where(jnp.all(known), new, old), found, model)
+
+
+def _ellipsoid(posterior: GradientPosterior, gradient: Float[Array, " n"]):
+    S, away = posterior.covariance, gradient - posterior.mean
+    if isinstance(S, Covariance):
+        raise ValueError("region: the model's covariance is too large to invert; use robust=True")
+    variances = jnp.diagonal(S)
+    bounded = jnp.isfinite(variances)  # an infinite variance excludes nothing
+    scale = jnp.sqrt(jnp.where(bounded, jnp.maximum(variances, jnp.finfo(S.dtype).tiny), 1.0))
+    both = jnp.outer(bounded, bounded)
+    correlation = jnp.where(both, S, jnp.eye(away.size)) / jnp.outer(scale, scale)
+    z = jnp.where(bounded, away / scale, 0.0)
+    n = float(away.size)
+    return z @ jnp.linalg.solve(correlation, z) / n, jnp.ones(()), jnp.asarray(n), jnp.asarray(1e12)

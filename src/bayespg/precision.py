@@ -45,6 +45,18 @@ def to_float64(tree: Any) -> Any:
     )
 
 
+def float64_when_eager(function: Callable) -> Callable:
+    """Make a JAX function work in float64 on plain arrays, and as it is inside a transformation."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if traced(args, kwargs):
+            return function(*args, **kwargs)
+        return in_float64(function)(*to_float64(args), **to_float64(kwargs))
+
+    return run
+
+
 @functools.cache
 def in_float64(function: Callable) -> Callable:
     """Compile `function` once per shape, run it in float64, answer in NumPy arrays."""

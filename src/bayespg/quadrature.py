@@ -6,12 +6,12 @@ with policies.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from bayespg import checks, conditioning, kernels, sparsification
 from bayespg import fisher as fishers
@@ -20,12 +20,19 @@ from bayespg.fisher import Dense, Fisher
 from bayespg.posterior import Diagonal, Downdate, GradientPosterior
 from bayespg.precision import in_float64, to_float64, traced
 from bayespg.sparsification import Sparsify
+from bayespg.types import Array
 
 Form = Literal["auto", "dual", "weight"]
 LARGE = 2048
 """Parameters beyond which the covariance stays an operator."""
-SINGULAR = 1e17
+SINGULAR = 1e14
 """Condition number beyond which a system is called singular."""
+
+
+def _covariance(name: str, value: Any, size: int) -> Float[np.ndarray, "..."]:
+    """A variance, variances, or a covariance matrix."""
+    found = checks.nonnegative(name, value, ((size,), (size, size)))
+    return checks.psd(name, found, size) if found.ndim == 2 else found
 
 
 class Integral(NamedTuple):
@@ -67,11 +74,12 @@ def integral(
     b0 = checks.array("b0", b0)
     if b0.shape != b.shape[:-1] * 2:
         raise ValueError(f"b0: expected shape {b.shape[:-1] * 2} to go with b, found {b0.shape}")
-    noise = checks.nonnegative("noise", noise, ((M,), (M, M)))
-    if noise.ndim == 2:
-        noise = checks.psd("noise", noise, M)
-    prior_mean = checks.array("prior_mean", prior_mean)
-    prior_integral = checks.array("prior_integral", prior_integral)
+    if b0.ndim == 0 and b0 < 0:
+        raise ValueError(f"b0: the prior variance of the integral cannot be negative, found {b0}")
+    b0 = checks.psd("b0", b0, b.shape[0]) if b0.ndim == 2 else b0
+    noise = _covariance("noise", noise, M)
+    prior_mean = checks.shaped("prior_mean", prior_mean, ((), (M,)))
+    prior_integral = checks.shaped("prior_integral", prior_integral, ((), b.shape[:-1]))
     posterior = in_float64(_integral)(K, y, b, b0, noise, prior_mean, prior_integral)
     if not np.all(np.isfinite(posterior.mean)):
         raise ValueError(
@@ -129,12 +137,10 @@ def vector_integral(
         raise ValueError(
             f"noise: expected shape (), ({M}, {n}) or ({n}, {n}, {M}, {M}), found {noise.shape}"
         )
-    if not isinstance(prior_mean, (int, float)):
-        prior_mean = stack(
-            jnp.broadcast_to(prior_mean, (M, n))
-            if traced(prior_mean)
-            else np.broadcast_to(prior_mean, (M, n))
-        )
+    if not traced(prior_mean):
+        prior_mean = checks.shaped("prior_mean", prior_mean, ((), (M, n)))
+    if prior_mean.ndim == 2:
+        prior_mean = stack(prior_mean)
     return integral(
         blocks(K), stack(y), b.reshape(n, n * M), b0,
         noise=noise, prior_mean=prior_mean, prior_integral=prior_integral,
@@ -156,10 +162,13 @@ def bayes_hermite(
     `function` is f, or its values at `points`.
     """
     X = checks.array("points", points)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"points: expected shape (M, d), one row a point, found {X.shape}")
     m = checks.vector("mean", mean, X.shape[-1], "one entry a dimension")
     S = checks.psd("covariance", covariance, X.shape[-1])
     y = function(X) if callable(function) else function
-    kernel = kernels.Gaussian(checks.array("length_scale", length_scale))
+    kernel = kernels.Gaussian(checks.positive("length_scale", length_scale, (X.shape[1:],)))
+    scale = checks.positive("scale", scale, ())
     K, b, b0 = in_float64(_gaussian_integrals)(kernel, X, m, S)
     return integral(scale * K, y, scale * b, scale * b0, noise=noise)
 
@@ -255,9 +264,12 @@ def model2(
         return _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form)
     U, R, G = _checked(scores, returns, fisher, form, sparsify)
     M, n = U.shape
-    noise = checks.nonnegative("noise", noise, ((M,), (M, M)))
-    if noise.ndim == 2:
-        noise = checks.psd("noise", noise, M)
+    noise = _covariance("noise", noise, M)
+    if noise.ndim == 2 and (form == "weight" or sparsify is not None):
+        raise ValueError(
+            "noise: an (M, M) covariance has neither a weight-space nor a sparse form; give variances, "
+            "or leave form and sparsify alone"
+        )
     baseline = checks.variance_or_infinity("baseline", baseline)
     baseline = np.asarray(baseline) if baseline > 0 else 0.0
     scale = checks.positive("scale", scale, ())

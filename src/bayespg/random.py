@@ -13,7 +13,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import define_prng_impl
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Float, PRNGKeyArray, UInt32
+
+from bayespg.types import Array
 
 
 def fast_key(seed: int) -> PRNGKeyArray:

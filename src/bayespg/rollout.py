@@ -5,11 +5,12 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from bayespg.environments import Environment
 from bayespg.policies import Policy, flatten
 from bayespg.trajectories import Trajectories
+from bayespg.types import Array
 
 Sums = TypeVar("Sums")
 

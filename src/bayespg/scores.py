@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from bayespg.policies import Policy, flatten, score
 from bayespg.trajectories import Trajectories
+from bayespg.types import Array
 
 
 def of_steps(policy: Policy, paths: Trajectories) -> Float[Array, "T M n"]:

@@ -16,7 +16,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
+
+from bayespg import checks
+from bayespg.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +30,11 @@ class Sparsify:
     capacity: int | None = None
 
     def __post_init__(self):
-        if not self.threshold >= 0:
-            raise ValueError(f"sparsify: threshold must be 0 or more, found {self.threshold}")
-        if self.capacity is not None and self.capacity < 1:
-            raise ValueError(f"sparsify: capacity must be at least 1, found {self.capacity}")
+        checks.nonnegative("sparsify: threshold", self.threshold, ())
+        if self.capacity is not None and not (isinstance(self.capacity, int) and self.capacity > 0):
+            raise ValueError(
+                f"sparsify: capacity must be a whole number of at least 1, found {self.capacity!r}"
+            )
 
 
 class Dictionary(NamedTuple):
@@ -50,7 +54,7 @@ class Dictionary(NamedTuple):
 
     @property
     def size(self) -> Int[Array, ""]:
-        return self.used.sum()
+        return jnp.sum(self.used)
 
     def functional(self, B: Float[Array, "k M"]) -> Float[Array, "k m"]:
         """V = B~ L^-T: a functional with cross-covariance B in terms of the features' weights."""

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg.environments import Environment, Solved
 from bayespg.estimators import Estimator, draw
 from bayespg.policies import Policy, flatten
 from bayespg.precision import to_float64, to_numpy
+from bayespg.types import Array
 
 Progress = Callable[[int, int], None]
 """Called with updates done and updates in all."""

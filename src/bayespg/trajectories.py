@@ -8,7 +8,9 @@ is how paths are drawn and summed.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
+
+from bayespg.types import Array
 
 
 class Trajectories(eqx.Module):

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from bayespg.fisher import Dense
 from bayespg.posterior import GradientPosterior
+from bayespg.types import Array
 
 Rate = float | Float[Array, " n"] | Callable[[Any], Any]
 

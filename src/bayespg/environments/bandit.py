@@ -7,10 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg.environments.base import Solved, gaussian_fisher
 from bayespg.random import normal
+from bayespg.types import Array
 
 NODES = 80
 

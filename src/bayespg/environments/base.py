@@ -10,7 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
+
+from bayespg.types import Array
 
 
 class Environment(eqx.Module):

@@ -12,11 +12,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg.environments.base import Solved, gaussian_fisher
 from bayespg.random import normal
 from bayespg.trajectories import Trajectories
+from bayespg.types import Array
 
 
 class LQR(Solved):

@@ -8,9 +8,10 @@ import equinox as eqx
 import jax
 from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Float, Shaped
 
 from bayespg.policies.distributions import Distribution
+from bayespg.types import Array
 
 P = TypeVar("P", bound="Policy")
 

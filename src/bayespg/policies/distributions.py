@@ -5,9 +5,10 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Float, PRNGKeyArray, Shaped
 
 from bayespg.random import normal
+from bayespg.types import Array
 
 
 class Distribution(eqx.Module):

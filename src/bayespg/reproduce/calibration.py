@@ -46,9 +46,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         progress(done / len(cells), f"{task}, M = {M}")
         environment, policy = TASKS[task]
         key = jax.random.fold_in(fast_key(settings.seed), done)
-        for row in coverage(
-            environment, policy, ESTIMATORS, paths=M, runs=settings.runs, key=key
-        ):
+        for row in coverage(environment, policy, ESTIMATORS, paths=M, runs=settings.runs, key=key):
             found[task, M, row.estimator, row.robust, row.level] = row
     for task in TASKS:
         for label, (name, robust, look) in SHOWN.items():
@@ -82,7 +80,9 @@ def run(settings: Settings, progress: Progress) -> Report:
         claims=claims,
         figure=lambda: _figure(curves),
         notes=["Per cent of runs whose joint region holds the exact gradient."],
-        extra={"coverage": [{"task": k[0], "paths": k[1], **r._asdict()} for k, r in found.items()]},
+        extra={
+            "coverage": [{"task": k[0], "paths": k[1], **r._asdict()} for k, r in found.items()]
+        },
     )
 
 

@@ -6,11 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg.environments import LQR, Environment
 from bayespg.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
+from bayespg.types import Array
 
 BATCH = 500
 """Runs side by side; more would leave the cache."""

@@ -1,0 +1,76 @@
+"""Speed and memory, as ratios against a rival in the same run.
+
+    python benchmarks/run.py [name ...] [--quick] [--markdown] [--out results/benchmarks.json]
+
+Names are lqr, normals and scaling; none means all. Runs on whatever device JAX finds.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: a second thread only disturbs
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+import bayespg._threads  # noqa: E402  (a safe thread pool before JAX starts)
+import jax  # noqa: E402
+import lqr_optimisation  # noqa: E402
+import normals  # noqa: E402
+import scaling  # noqa: E402
+from measure import show  # noqa: E402
+
+BENCHMARKS = {"lqr": lqr_optimisation.run, "normals": normals.run, "scaling": scaling.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, about a minute")
+    parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks.json"))
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+
+    report = machine() | {"quick": options.quick, "tables": {}}
+    print(", ".join(f"{k} {v}" for k, v in report.items() if isinstance(v, str | int)), flush=True)
+    for name in options.names or BENCHMARKS:
+        begun = time.perf_counter()
+        tables = BENCHMARKS[name](options.quick)
+        for table in tables:
+            show(table, options.markdown)
+        print(f"({name}: {time.perf_counter() - begun:.0f} s)\n", flush=True)
+        report["tables"][name] = [table._asdict() for table in tables]
+        write(options.out, report)
+    print(f"written to {options.out}")
+
+
+def machine() -> dict:
+    packages = ("jax", "jaxlib", "equinox", "optax", "lineax", "numpy", "scipy")
+    return {
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "host": platform.machine(),
+        "cores": bayespg._threads.cores(),
+        "NPROC": os.environ.get("NPROC", "unset"),
+    }
+
+
+def write(path: Path, report: dict) -> None:
+    """All or nothing: a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(report, indent=1))
+    os.replace(part, path)
+
+
+if __name__ == "__main__":
+    main()
