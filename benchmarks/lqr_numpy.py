@@ -1,7 +1,8 @@
 """The rival: Bayesian policy gradient with Model 1 on LQR in plain NumPy, as one would write it.
 
-Vectorised over runs and paths, float64, scores and Fisher matrix derived by hand, and the paper's M x M
-system solved for all runs by one batched `np.linalg.solve` an update. NumPy uses one core for all of this.
+Vectorised over runs and paths, float64, scores and Fisher matrix derived by hand, and the paper's
+M x M system solved for all runs by one batched `np.linalg.solve` an update. NumPy uses one core for
+all of this.
 """
 
 import time
@@ -44,7 +45,7 @@ def rollout(rng: np.random.Generator, gain: np.ndarray, scale: np.ndarray, paths
 
 
 def posterior_mean(U: np.ndarray, G: np.ndarray, R: np.ndarray) -> np.ndarray:
-    """Y C b for every run: U (runs, M, 2), G (runs, 2) the diagonal of the Fisher matrix, R (runs, M)."""
+    """Y C b of every run; U is (runs, M, 2), G the diagonal of the Fisher matrix, (runs, 2)."""
     K = 1 + (U / G[:, None]) @ U.transpose(0, 2, 1)
     diagonal = np.einsum("rmm->rm", K)
     b = diagonal.copy()
@@ -57,7 +58,7 @@ def posterior_mean(U: np.ndarray, G: np.ndarray, R: np.ndarray) -> np.ndarray:
 def learn(
     rng: np.random.Generator, runs: int, updates: int, paths: int, clock: dict[str, float]
 ) -> np.ndarray:
-    """Expected cost at the end of each run; seconds of paths and of algebra are added to `clock`."""
+    """Expected cost at the end of each run; seconds of paths and algebra are added to `clock`."""
     kappa = rng.standard_normal((runs, 2))
     for j in range(updates):
         begun = time.perf_counter()

@@ -3,7 +3,7 @@
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,6 +18,11 @@ class Timing(NamedTuple):
     cpu: float
     """Summed over the threads of this process: less disturbed by other jobs than the wall clock."""
 
+    @property
+    def work(self) -> float:
+        """What to compare stages by: CPU time, or on an accelerator the wall clock."""
+        return self.cpu if on_cpu() else self.wall
+
 
 def once(function: Callable[[], Any]) -> tuple[Timing, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
@@ -25,11 +30,15 @@ def once(function: Callable[[], Any]) -> tuple[Timing, Any]:
     return Timing(time.perf_counter() - wall, time.process_time() - cpu), answer
 
 
-def best_of(repetitions: int, function: Callable[[], Any]) -> Timing:
-    """Warm up (and compile) once, then keep the least wall time and the least CPU time."""
-    jax.block_until_ready(function())
-    timings = [once(function)[0] for _ in range(repetitions)]
+def fastest(timings: Iterable[Timing]) -> Timing:
+    """The least wall time and the least CPU time."""
     return Timing(*(min(column) for column in zip(*timings, strict=True)))
+
+
+def best_of(repetitions: int, function: Callable[[], Any]) -> Timing:
+    """Warm up (and compile) once, then repeat; once only what takes longer than five seconds."""
+    warm, _ = once(function)
+    return fastest(once(function)[0] for _ in range(1 if warm.wall > 5 else repetitions))
 
 
 _compiled: list[str] = []
@@ -90,6 +99,7 @@ def show(table: Table, markdown: bool = False) -> None:
     """A rich table, or Markdown where that is asked for or rich is missing."""
     if not markdown:
         try:
+            from rich import box
             from rich.console import Console
             from rich.table import Table as Rich
         except ImportError:
@@ -100,12 +110,13 @@ def show(table: Table, markdown: bool = False) -> None:
             print("| " + " | ".join(row) + " |")
         print("\n" + "\n".join(table.notes), flush=True)
         return
-    rich = Rich(title=table.title, title_justify="left", caption_justify="left")
+    rich = Rich(title=table.title, title_justify="left", box=box.SIMPLE, pad_edge=False)
     for k, name in enumerate(table.columns):
         rich.add_column(name, justify="left" if k == 0 else "right")
     for row in table.text():
         rich.add_row(*row)
     console = Console()
+    console.width = max(console.width, 120)
     console.print(rich)
     for note in table.notes:
         console.print(note, style="dim", highlight=False)

@@ -14,15 +14,16 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: a second thread only disturbs
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see "OpenBLAS" in docs/benchmarks.md
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-import bayespg._threads  # noqa: E402  (a safe thread pool before JAX starts)
-import jax  # noqa: E402
-import lqr_optimisation  # noqa: E402
-import normals  # noqa: E402
-import scaling  # noqa: E402
-from measure import show  # noqa: E402
+import jax
+import lqr_optimisation
+import normals
+import scaling
+from measure import show
+
+from bayespg import _threads
 
 BENCHMARKS = {"lqr": lqr_optimisation.run, "normals": normals.run, "scaling": scaling.run}
 
@@ -30,7 +31,7 @@ BENCHMARKS = {"lqr": lqr_optimisation.run, "normals": normals.run, "scaling": sc
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, about a minute")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, about two minutes")
     parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks.json"))
     options = parser.parse_args()
@@ -59,8 +60,9 @@ def machine() -> dict:
         "jax": jax.__version__,
         "device": jax.devices()[0].device_kind,
         "host": platform.machine(),
-        "cores": bayespg._threads.cores(),
+        "cores": _threads.cores(),
         "NPROC": os.environ.get("NPROC", "unset"),
+        "OPENBLAS_NUM_THREADS": os.environ["OPENBLAS_NUM_THREADS"],
     }
 
 

@@ -43,11 +43,14 @@ def test_exact_gradient_is_the_finite_difference_of_the_exact_return(case):
     with jax.enable_x64(True):
         theta, rebuild = ravel_pytree(in_float64(policy))
         h = 1e-5
-        steps = h * jnp.eye(theta.size)
+
+        def value(t):
+            return environment.expected_return(rebuild(t))
+
         differences = [
-            (environment.expected_return(rebuild(theta + s)) - environment.expected_return(rebuild(theta - s))) / (2 * h)
-            for s in steps
-        ]  # fmt: skip
+            (value(theta + step) - value(theta - step)) / (2 * h)
+            for step in h * jnp.eye(theta.size)
+        ]
         exact = exact_gradient(environment, rebuild(theta))
     np.testing.assert_allclose(exact, differences, rtol=1e-6, atol=1e-8)
 
@@ -65,7 +68,6 @@ def test_exact_return_gradient_and_fisher_agree_with_a_million_paths(case):
     with jax.enable_x64(True):
         policy = in_float64(policy)
         found = jax.lax.map(batch, jax.random.split(fast_key(1), batches))
-        # With a discount inside the return, sum_t gamma^t r_t times the whole score has the gradient as mean.
         exact = (
             environment.expected_return(policy),
             exact_gradient(environment, policy),

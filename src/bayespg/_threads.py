@@ -1,9 +1,9 @@
 """A thread pool that cannot deadlock.
 
 XLA's CPU backend can freeze when its pool has exactly two threads, which is what a two-core machine
-gives it: a vmapped loop with Cholesky factorisations inside waits for itself. The pool takes its size
-from the environment variable ``NPROC`` when the backend starts, and any other size is safe, so on
-machines of two or three cores `protect` asks for four. A value the user has set is left alone.
+gives it: a vmapped loop with Cholesky factorisations inside waits for itself. The pool takes its
+size from the environment variable ``NPROC`` when the backend starts, and any other size is safe, so
+on machines of two or three cores `protect` asks for four. A value the user has set is left alone.
 """
 
 import logging
@@ -34,7 +34,7 @@ def protect() -> None:
     if backend_started():
         warnings.warn(
             f"JAX was started before bayespg with a pool of {cores()} threads, with which XLA can "
-            f"deadlock on the CPU. Import bayespg first, or set NPROC={SAFE_POOL} in the environment.",
+            f"deadlock on the CPU. Import bayespg first, or set NPROC={SAFE_POOL} yourself.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -1,7 +1,7 @@
 """How often do the error bars hold the truth?
 
-For an environment whose gradient is known, draw many batches of paths, and count how often the regions and
-intervals of each estimator's posterior hold the exact gradient.
+For an environment whose gradient is known, draw many batches of paths, and count how often the
+regions and intervals of each estimator's posterior hold the exact gradient.
 """
 
 from collections.abc import Mapping, Sequence

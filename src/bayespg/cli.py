@@ -21,8 +21,8 @@ from bayespg.reproduce import report as reports
 
 app = typer.Typer(
     name="bayespg",
-    help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]; the paper's tables and figures are "
-    "under [bold]bayespg reproduce[/bold].",
+    help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]; "
+    "the paper's tables and figures are under [bold]bayespg reproduce[/bold].",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -45,7 +45,7 @@ def demo(
     with _progress("learning LQR") as progress:
         result = demonstration.run(runs, seed, progress)
     _table(result.columns, result.rows)
-    path = demonstration.draw(result, out / "demo.png")
+    path = demonstration.picture(result, out / "demo.png")
     console.print(f"\n{result.summary}\n\nPicture: [bold]{path}[/bold]")
 
 
@@ -53,7 +53,7 @@ def demo(
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(help="Which one; without a name they are listed. 'all' runs every one.", show_default=False),
+        typer.Argument(help="Which one; without a name they are listed, 'all' runs every one."),
     ] = None,
     runs: Annotated[
         int | None,
@@ -61,9 +61,9 @@ def reproduce(
     ] = None,
     seed: Seed = 0,
     out: Out = Path("results"),
-    quick: Annotated[bool, typer.Option("--quick", help="A few runs, to see that it works.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's own sizes and number of runs.")] = False,
-) -> None:  # fmt: skip
+    quick: Annotated[bool, typer.Option("--quick", help="A few runs, to see it work.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes and runs.")] = False,
+) -> None:
     """Reproduce a table or figure of the paper: a table here, JSON and PNG on disk."""
     if name is None:
         _table(
@@ -89,7 +89,7 @@ def reproduce(
         json_path, png_path = reports.write(experiment, settings, report, out, seconds)
         _show(report)
         console.print(
-            f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold]  Picture: [bold]{png_path}[/bold]\n"
+            f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold], picture: [bold]{png_path}[/]\n"
         )
 
 

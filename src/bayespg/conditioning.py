@@ -1,13 +1,15 @@
 """Conditioning a Gaussian process on noisy samples, and reading off a linear functional.
 
-With C = (K + Sigma)^-1, a functional with cross-covariance B to the samples and prior covariance B_0 has
+With C = (K + Sigma)^-1, a functional with cross-covariance B to the samples and prior covariance
+B_0 has
 
     mean = B C y,     covariance = B_0 - B C B'                                 (Eqs. 14 to 16)
 
-Two forms of the same numbers: `dual` factorises the M x M matrix K + Sigma; `weight_space` takes features
-Psi with K = Psi Psi' and functional V e of the weights e ~ N(0, I), so B = V Psi', and factorises p x p.
-Both take a constant b ~ N(0, baseline) added to the process, infinity allowed, which is removed by a
-symmetric projection Q with Q^2 = I - s o o', o the constant seen through the noise.
+Two forms of the same numbers: `dual` factorises the M x M matrix K + Sigma; `weight_space` takes
+features Psi with K = Psi Psi' and functional V e of the weights e ~ N(0, I), so B = V Psi', and
+factorises p x p. Both take a constant b ~ N(0, baseline) added to the process, infinity allowed,
+which is removed by a symmetric projection Q with Q^2 = I - s o o', o the constant seen through the
+noise.
 """
 
 import math
@@ -25,7 +27,8 @@ LOG_2PI = math.log(2 * math.pi)
 class Constant:
     """The constant b ~ N(0, v) seen through the noise as a vector o.
 
-    Adding v o o' to the identity and inverting gives I - s o o' = Q^2 with s = 1 / (1/v + o'o); `remove` applies Q.
+    Adding v o o' to the identity and inverting gives I - s o o' = Q^2 with s = 1 / (1/v + o'o);
+    `remove` applies Q.
     """
 
     def __init__(self, o: Float[Array, " M"], variance: float | Float[Array, ""]):
@@ -38,7 +41,7 @@ class Constant:
         self.t = (1 - jnp.where(flat, 0.0, jnp.sqrt(jnp.where(flat, 1.0, left)))) / self.norm
 
     def remove(self, X: Float[Array, "M k"]) -> Float[Array, "M k"]:
-        return X if self.absent else X - jnp.outer(self.t * self.o, self.o @ X)
+        return X if self.absent else X - (self.t * self.o)[:, None] * (self.o @ X)[None]
 
     def diagonal(self) -> Float[Array, " M"]:
         return jnp.ones_like(self.o) if self.absent else 1 - self.s * self.o**2

@@ -1,4 +1,5 @@
-"""The demonstration: LQR learned from ten paths an update, and how far each gradient can be trusted."""
+"""The demonstration: LQR learned from ten paths an update, and how far each gradient can be
+trusted."""
 
 import dataclasses
 from collections.abc import Callable
@@ -90,26 +91,34 @@ def _summary(costs, visited, runs):
     for name, cost in costs.items():
         final = cost[:, -1]
         error = final.std(ddof=1) / np.sqrt(runs)
-        solved = np.mean(final < 1.1 * OPTIMUM)
+        solved = np.mean(final < 1.2 * OPTIMUM)
         rows.append(
-            [name, f"{cost[:, 0].mean():.3f}", f"{final.mean():.3f} ± {error:.3f}", f"{100 * solved:.0f} %"]
-        )  # fmt: skip
+            [
+                name,
+                f"{cost[:, 0].mean():.3f}",
+                f"{final.mean():.3f} ± {error:.3f}",
+                f"{np.median(final):.3f}",
+                f"{100 * solved:.0f} %",
+            ]
+        )
     _, lower, upper, exact = visited
     held = np.mean((lower <= exact) & (exact <= upper))
     columns = [
         "estimator",
         "cost at the start",
         f"after {UPDATES} updates",
-        "runs within 10 % of optimal",
+        "median",
+        "within 20 % of optimal",
     ]
     summary = (
-        f"Cost {OPTIMUM} is optimal; {PATHS} paths an update, {runs} runs from random policies, one learning rate for all.\n"
-        f"Along one run the 95 % intervals held {100 * held:.0f} % of the exact gradient's components."
+        f"Cost {OPTIMUM} is optimal; {PATHS} paths an update, {runs} runs from random policies, "
+        "one learning rate for all.\nAlong one run the 95 % intervals held "
+        f"{100 * held:.0f} % of the exact gradient's components."
     )
     return columns, rows, summary
 
 
-def draw(demo: Demo, path: Path) -> Path:
+def picture(demo: Demo, path: Path) -> Path:
     """Learning curves left, the gradient with error bars right."""
     with plots.styled():
         figure, axes = plots.sheet(1, 3, width=11.5, height=3.9, width_ratios=(1.25, 1, 1))
@@ -125,7 +134,7 @@ def draw(demo: Demo, path: Path) -> Path:
             title="Learning LQR",
         )  # fmt: skip
         axes[0, 0].legend(loc="lower left")
-        mean, lower, upper, exact = demo.visited
+        _, lower, upper, exact = demo.visited
         steps = np.arange(UPDATES)
         for j, (axis, symbol) in enumerate(
             zip(axes[0, 1:], ("κ₁ (gain)", "κ₂ (noise)"), strict=True)

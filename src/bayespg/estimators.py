@@ -1,7 +1,7 @@
 """From a policy and its paths to the posterior of the gradient (Algorithm 1).
 
-An estimator is any function of a `Sample`; the classes here put a way to obtain G and a model together, so that
-training, calibration and the experiments treat all of them alike.
+An estimator is any function of a `Sample`; the classes here put a way to obtain G and a model
+together, so that training, calibration and the experiments treat all of them alike.
 """
 
 import abc
@@ -98,8 +98,8 @@ class Estimator(eqx.Module):
 class Model1(Estimator):
     """Bayesian quadrature with Model 1. `noise` None chooses scale and noise by evidence.
 
-    `reward_noise` is the standard deviation of noise on each reward: the measurement noise of component j is then
-    T sigma_r^2 u_j^2 (Section 6.2.1), added to `noise`.
+    `reward_noise` is the standard deviation of noise on each reward: the measurement noise of
+    component j is then T sigma_r^2 u_j^2 (Section 6.2.1), added to `noise`.
     """
 
     noise: float | None = 1e-3

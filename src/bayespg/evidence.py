@@ -1,9 +1,9 @@
 """The marginal likelihood, and the scale, noise and baseline that maximise it.
 
-The returns are y ~ N(0, c K + v 1 1' + s^2 I). One eigendecomposition of K turns every evaluation into sums over p
-numbers, so a whole grid of ratios costs less than one more factorisation; the overall
-scale is maximised in closed form. Model 1 is the same with one column of observations a component, each with its
-own scale.
+The returns are y ~ N(0, c K + v 1 1' + s^2 I). One eigendecomposition of K turns every evaluation
+into sums over p numbers, so a whole grid of ratios costs less than one more factorisation; the
+overall scale is maximised in closed form. Model 1 is the same with one column of observations a
+component, each with its own scale.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,9 @@ RATIOS = (-4.0, 8.0)
 GRID = 33
 ZOOMS = 5
 SIGNAL = 3.0
-"""Least c/s^2 times the number of paths: the evidence of few paths may see no signal at all (in 40 % of batches of
-five on LQR), and the estimate and every error bar would collapse to zero with it."""
+"""Least c/s^2 times the number of paths: the evidence of few paths may see no signal at all (in 40
+% of batches of five on LQR), and the estimate and every error bar would collapse to zero with
+it."""
 FLOOR = 1e-10
 """Smallest noise variance, relative to that of the returns: noiseless returns would have none."""
 
@@ -52,7 +53,7 @@ class Spectrum(NamedTuple):
     """Inner products of what lies outside the p eigenvectors."""
     rest_y1: Float[Array, ""]
     rest_11: Float[Array, ""]
-    count: int
+    samples: int
 
 
 def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
@@ -67,8 +68,16 @@ def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
     ones = jnp.ones_like(y)
     qy, q1 = Q.T @ y, Q.T @ ones
     ry, r1 = y - Q @ qy, ones - Q @ q1
-    rest = (ry @ ry, ry @ r1, r1 @ r1) if p < M else (jnp.zeros(()),) * 3
-    return Spectrum(jnp.maximum(eigenvalues, 0.0), qy, q1, *rest, M)
+    outside = 1.0 if M > p else 0.0  # nothing but rounding lies outside a complete basis
+    return Spectrum(
+        eigenvalues=jnp.maximum(eigenvalues, 0.0),
+        y=qy,
+        ones=q1,
+        rest_yy=outside * (ry @ ry),
+        rest_y1=outside * (ry @ r1),
+        rest_11=outside * (r1 @ r1),
+        samples=M,
+    )
 
 
 def profile(
@@ -76,8 +85,9 @@ def profile(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Greatest log evidence over s^2 at c = ratio s^2 and v = baseline_ratio s^2, and that s^2.
 
-    With A = ratio K + I, log |A + w 1 1'| = log |A| + log(1 + w 1'A^-1 1), and the quadratic form loses
-    (1'A^-1 y)^2 / (1/w + 1'A^-1 1); a flat baseline (w infinite) takes one observation with it.
+    With A = ratio K + I, log |A + w 1 1'| = log |A| + log(1 + w 1'A^-1 1), and the quadratic form
+    loses (1'A^-1 y)^2 / (1/w + 1'A^-1 1); a flat baseline (w infinite) takes one observation with
+    it.
     """
     weights = 1 / (1 + ratio * spectrum.eigenvalues)
     yy = jnp.sum(weights * spectrum.y**2) + spectrum.rest_yy
@@ -87,9 +97,9 @@ def profile(
     finite = jnp.where(flat, 0.0, baseline_ratio)
     quadratic = yy - y1**2 / (1 / baseline_ratio + oo)
     log_det = -jnp.sum(jnp.log(weights)) + jnp.where(flat, jnp.log(oo), jnp.log1p(finite * oo))
-    count = spectrum.count - flat
+    count = spectrum.samples - flat
     total = jnp.sum(spectrum.y**2) + spectrum.rest_yy
-    floor = FLOOR * total / spectrum.count + 1e-30
+    floor = FLOOR * total / spectrum.samples + 1e-30
     s2 = jnp.maximum(quadratic / jnp.maximum(count, 1), floor)
     value = -0.5 * (quadratic / s2 + log_det + count * (jnp.log(s2) + LOG_2PI))
     return value, s2
@@ -103,10 +113,10 @@ def _maximise(found: Spectrum, baseline) -> Choice:
     low, high = RATIOS
     free = baseline is None
     # The kernel's own size sets the unit of the ratio, that of the constant the unit of the other.
-    unit = found.count / jnp.maximum(jnp.sum(found.eigenvalues), jnp.finfo(found.y.dtype).tiny)
+    unit = found.samples / jnp.maximum(jnp.sum(found.eigenvalues), jnp.finfo(found.y.dtype).tiny)
 
     def ratio(a):
-        return jnp.maximum(unit * 10**a, SIGNAL / found.count)
+        return jnp.maximum(unit * 10**a, SIGNAL / found.samples)
 
     def value(a, b):
         return profile(found, ratio(a), 10**b if free else jnp.asarray(baseline, a.dtype))[0]
@@ -137,8 +147,8 @@ def choose_model2(
 ) -> Choice:
     """Kernel scale and noise of Model 2 that maximise the evidence.
 
-    `baseline` is infinity (flat, restricted likelihood), 0 (none) or None (choose its variance as well). Use as
-    ``model2(..., scale=choice.scale, noise=choice.noise, baseline=choice.baseline)``.
+    `baseline` is infinity (flat, restricted likelihood), 0 (none) or None (choose its variance as
+    well). Use as ``model2(..., scale=choice.scale, noise=choice.noise, baseline=choice.baseline)``.
     """
     if baseline not in (None, 0, float("inf")):
         raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")

@@ -2,9 +2,10 @@
 
     G = E[u(xi) u(xi)']                                                         (Eq. 23)
 
-Rows are vectors throughout: `multiply(V)` is V G, `solve(V)` is V G^-1. The functions at the end are the ways
-to obtain G. With G from outer products of the sampled scores, Model 2 is Monte Carlo in other words and
-most of its gain is lost; `actions_integrated_out` needs no more samples and no model, and keeps it.
+Rows are vectors throughout: `multiply(V)` is V G, `solve(V)` is V G^-1. The functions at the end
+are the ways to obtain G. With G from outer products of the sampled scores, Model 2 is Monte Carlo
+in other words and most of its gain is lost; `actions_integrated_out` needs no more samples and no
+model, and keeps it.
 """
 
 import abc
@@ -29,7 +30,10 @@ from bayespg.types import Array
 class Fisher(eqx.Module):
     """A symmetric positive definite operator on R^n."""
 
-    size: eqx.AbstractVar[int]
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """n."""
 
     @abc.abstractmethod
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
@@ -53,10 +57,10 @@ class Fisher(eqx.Module):
 class Dense(Fisher):
     """An (n, n) array, factorised once in correlation form.
 
-    G = D (L L') D with D the square roots of its diagonal, so units of the parameters do not spoil the
-    conditioning. `jitter` times the identity is added to the correlation matrix, a few rounding errors, which lets a singular G
-    act through a generalised inverse on scores in its range. A parameter without information (zero on the diagonal)
-    has zero scores and stays at zero.
+    G = D (L L') D with D the square roots of its diagonal, so units of the parameters do not spoil
+    the conditioning. `jitter` times the identity is added to the correlation matrix, a few rounding
+    errors, which lets a singular G act through a generalised inverse on scores in its range. A
+    parameter without information (zero on the diagonal) has zero scores and stays at zero.
     """
 
     G: Float[Array, "n n"]
@@ -64,7 +68,8 @@ class Dense(Fisher):
     L: Float[Array, "n n"]
     jitter: Float[Array, ""]
     factors: Float[Array, "M r n"] | None
-    """A_i with G = (1/M) sum_i A_i' A_i, where G is an average over the paths it will be used with."""
+    """A_i with G = (1/M) sum_i A_i' A_i, where G is an average over the paths it will be used
+    with."""
 
     def __init__(self, G: Float[Array, "n n"], factors: Float[Array, "M r n"] | None = None):
         self.factors = factors
@@ -72,7 +77,7 @@ class Dense(Fisher):
         self.G = jnp.asarray(G)
         self.D = jnp.sqrt(jnp.maximum(jnp.diagonal(G), 0.0))
         units = self._units
-        correlation = G / jnp.outer(units, units) + jnp.diag(jnp.where(self.D > 0, 0.0, 1.0))
+        correlation = G / (units[:, None] * units[None]) + jnp.diag(jnp.where(self.D > 0, 0.0, 1.0))
         self.jitter = jnp.asarray(10 * n * jnp.finfo(correlation.dtype).eps, correlation.dtype)
         self.L = jnp.linalg.cholesky(correlation + self.jitter * jnp.eye(n))
 
@@ -180,7 +185,8 @@ class Inverse(Fisher):
 
 
 class Implicit(Fisher):
-    """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate gradients."""
+    """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate
+    gradients."""
 
     operator: lx.AbstractLinearOperator
     solver: lx.AbstractLinearSolver
@@ -247,14 +253,15 @@ def checked(fisher: Any, scores: Float[np.ndarray, "M n"]) -> Any:
     G = checks.psd("fisher", fisher, n)
     if not _in_range(G, scores):
         raise ValueError(
-            "fisher: singular, and the scores have components it gives no information on; estimate it "
-            "from these samples or add a small multiple of the identity"
+            "fisher: singular, and the scores have components it gives no information on; estimate "
+            "it from these samples or add a small multiple of the identity"
         )
     return G
 
 
 def _in_range(G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"]) -> bool:
-    """Whether all scores lie in the range of G; outside it their kernel values would be infinite."""
+    """Whether all scores lie in the range of G; outside it their kernel values would be
+    infinite."""
     D = np.sqrt(np.diag(G))
     units = np.where(D > 0, D, 1.0)
     correlation, standardised = G / np.outer(units, units), scores / units
@@ -280,8 +287,8 @@ def exact(environment: Solved, policy: Policy) -> Dense:
 def actions_integrated_out(policy: Policy, paths: Trajectories) -> Dense:
     """mean over paths of sum_t E_{a|x_t}[u u'].
 
-    Scores of different steps are uncorrelated, so this has the expectation of the path's Fisher matrix, Eq. 23,
-    without the noise of the actions. The default wherever G is not known.
+    Scores of different steps are uncorrelated, so this has the expectation of the path's Fisher
+    matrix, Eq. 23, without the noise of the actions. The default wherever G is not known.
     """
     roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
     roots = jnp.where(paths.mask[..., None, None], roots, 0.0)
@@ -330,7 +337,8 @@ def recursive_inverse(
     step_sizes: Float[Array, " M"],
     initial: Float[Array, "n n"],
 ) -> Inverse:
-    """The inverse of `recursive` by Sherman-Morrison; `initial` is the first inverse, step sizes below 1."""
+    """The inverse of `recursive` by Sherman-Morrison; `initial` is the first inverse, step sizes
+    below 1."""
 
     def advance(inverse, sample):
         u, zeta = sample
@@ -343,7 +351,8 @@ def recursive_inverse(
 
 
 def maximum_likelihood(environment: Environment, policy: Policy, paths: Trajectories) -> Dense:
-    """Fit the linear-Gaussian transition model to `paths`, then G exactly under that model (Section 4.3)."""
+    """Fit the linear-Gaussian transition model to `paths`, then G exactly under that model (Section
+    4.3)."""
     if not isinstance(environment, lqr.LQR):
         raise TypeError(
             "maximum_likelihood: the transition model is linear-Gaussian, "

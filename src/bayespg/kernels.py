@@ -1,8 +1,8 @@
 """Kernels. Each is written for one pair and carries its integrals.
 
-A kernel maps two points to a covariance. The Fisher kernels know their integrals against the path distribution
-whatever that distribution is (Propositions 3 and 4); the Gaussian kernel knows them against a Gaussian
-measure, which is Bayes-Hermite quadrature.
+A kernel maps two points to a covariance. The Fisher kernels know their integrals against the path
+distribution whatever that distribution is (Propositions 3 and 4); the Gaussian kernel knows them
+against a Gaussian measure, which is Bayes-Hermite quadrature.
 """
 
 import abc
@@ -65,8 +65,8 @@ class Scaled(Kernel):
 class FisherKernel(Kernel):
     """A kernel between paths through their scores, with its integrals in closed form.
 
-    `cross` and `prior` are B and B_0 of the gradient; `features` and `functional` the same in weight space, where
-    K = Psi Psi' and the gradient is V e for weights e ~ N(0, I).
+    `cross` and `prior` are B and B_0 of the gradient; `features` and `functional` the same in
+    weight space, where K = Psi Psi' and the gradient is V e for weights e ~ N(0, I).
     """
 
     fisher: eqx.AbstractVar[Fisher]
@@ -85,7 +85,8 @@ class FisherKernel(Kernel):
 
     @abc.abstractmethod
     def explained(self, U: Float[Array, "M n"], gain: Float[Array, "k M"]) -> Float[Array, ""]:
-        """tr(B_0^-1 B C B') / k for gain = B C: the fraction of the prior variance that the paths explain."""
+        """tr(B_0^-1 B C B') / k for gain = B C: the fraction of the prior variance that the paths
+        explain."""
 
     @abc.abstractmethod
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M p"]: ...
@@ -155,7 +156,8 @@ class Quadratic(FisherKernel):
         return jnp.sum(gain * self.cross(U)) / (1.0 + self.fisher.size)
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M p"]:
-        """The (n+1)(n+2)/2 monomials 1, sqrt2 s_i, s_i^2, sqrt2 s_i s_j of the whitened scores s."""
+        """The (n+1)(n+2)/2 monomials 1, sqrt2 s_i, s_i^2, sqrt2 s_i s_j of the whitened scores
+        s."""
         S = _dense(self.fisher).whiten(U)
         i, j = np.triu_indices(S.shape[-1], 1)
         root2 = jnp.sqrt(jnp.asarray(2.0, S.dtype))
@@ -187,7 +189,8 @@ class Gaussian(Kernel):
     ) -> Float[Array, " M"]:
         """b_i = int k(x, x_i) N(x; mean, covariance) dx
 
-        = |W|^(1/2) |W + S|^(-1/2) exp(-(x_i - m)' (W + S)^-1 (x_i - m) / 2),   W = diag(length_scale^2).
+        = |W|^(1/2) |W + S|^(-1/2) exp(-(x_i - m)' (W + S)^-1 (x_i - m) / 2),   W =
+        diag(length_scale^2).
         """
         d = points.shape[-1]
         W = jnp.diag(jnp.broadcast_to(jnp.asarray(self.length_scale) ** 2, (d,)))

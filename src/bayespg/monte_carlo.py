@@ -1,7 +1,7 @@
 """The Monte Carlo rivals, as the same type: REINFORCE and GPOMDP.
 
-Their mean is an average over paths and their covariance the sample covariance of that average, which is also
-what leaving paths out gives.
+Their mean is an average over paths and their covariance the sample covariance of that average,
+which is also what leaving paths out gives.
 """
 
 from typing import Any, Literal
@@ -30,9 +30,10 @@ def reinforce(
 ) -> GradientPosterior:
     """(1/M) sum_i (R_i - b) u_i, Eq. 6.
 
-    `baseline` "mean" subtracts the mean return; "best" the constant of least variance, one for each component
-    (Greensmith et al., 2004): b_j = E[R u_j^2] / E[u_j^2]. Both are estimated from the same paths, a bias of order 1/M
-    that buys a smaller error. `fisher` is needed for the natural gradient only.
+    `baseline` "mean" subtracts the mean return; "best" the constant of least variance, one for each
+    component (Greensmith et al., 2004): b_j = E[R u_j^2] / E[u_j^2]. Both are estimated from the
+    same paths, a bias of order 1/M that buys a smaller error. `fisher` is needed for the natural
+    gradient only.
     """
     if baseline not in ("none", "mean", "best"):
         raise ValueError(f"baseline: expected 'none', 'mean' or 'best', found {baseline!r}")
@@ -64,7 +65,8 @@ def gpomdp(
 ) -> GradientPosterior:
     """(1/M) sum_i sum_t gamma^t u(z_t) sum_{s >= t} gamma^(s-t) r_s (Baxter and Bartlett, 2001).
 
-    A reward answers only for the actions before it. Uneven paths are padded with zero scores and rewards.
+    A reward answers only for the actions before it. Uneven paths are padded with zero scores and
+    rewards.
     """
     if traced(step_scores, rewards, fisher):
         return _gpomdp(step_scores, rewards, fisher, discount)

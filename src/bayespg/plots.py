@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 Series = Sequence[float] | np.ndarray
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 10,

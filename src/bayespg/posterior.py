@@ -1,12 +1,15 @@
 """What is known about the gradient: `GradientPosterior`.
 
-Two answers to "how sure?". The covariance of the model is right if the model is; on real returns, whose noise grows
-with the score, it is overconfident. The other asks no noise model: `influence` holds the exact change of the mean when each
-path is left out, and the sum of its outer products (the jackknife, or leverage-corrected sandwich) is the
-`robust_covariance`. Three corrections bring its intervals close to nominal coverage (docs/calibration.md):
+Two answers to "how sure?". The covariance of the model is right if the model is; on real returns,
+whose noise grows with the score, it is overconfident. The other asks no noise model: `influence`
+holds the exact change of the mean when each path is left out, and the sum of its outer products
+(the jackknife, or leverage-corrected sandwich) is the `robust_covariance`. Three corrections bring
+its intervals close to nominal coverage (docs/calibration.md):
 
-- the prior shrinks the mean, so intervals are centred on the mean divided by the fraction `explained`;
-- influences have heavy tails, so quantiles are Student's t with degrees of freedom from their kurtosis (Satterthwaite);
+- the prior shrinks the mean, so intervals are centred on the mean divided by the fraction
+`explained`;
+- influences have heavy tails, so quantiles are Student's t with degrees of freedom from their
+kurtosis (Satterthwaite);
 - where the Fisher matrix is an average over the same paths, each path is left out of it too.
 """
 
@@ -71,8 +74,9 @@ class Downdate(Covariance):
         return self.scale * self.fisher.diagonal() - jnp.sum(self.Z**2, 0)
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        """x - Z' E d(l) E' Z (scale G)^-1 x for x ~ N(0, scale G), where Z (scale G)^-1 Z' = E diag(l) E' and
-        d(l) = (1 - sqrt(1 - l)) / l: a root of the difference, with no n x n array."""
+        """x - Z' E d(l) E' Z (scale G)^-1 x for x ~ N(0, scale G), where Z (scale G)^-1 Z' = E
+        diag(l) E' and d(l) = (1 - sqrt(1 - l)) / l: a root of the difference, with no n x n
+        array."""
         x = jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
         W = self.fisher.solve(self.Z) / self.scale
         eigenvalues, E = jnp.linalg.eigh(W @ self.Z.T)
@@ -102,7 +106,8 @@ class GradientPosterior(eqx.Module):
     influence: Float[Array, "M n"]
     """Row i: the mean minus the mean without path i."""
     explained: Float[Array, ""] | Float[Array, " n"]
-    """Fraction of the prior variance that the paths explain: how far the prior pulls the mean towards zero."""
+    """Fraction of the prior variance that the paths explain: how far the prior pulls the mean
+    towards zero."""
     freedom: Float[Array, ""] | Float[Array, " n"]
     """Paths less the effective number of parameters fitted to them."""
     info: dict[str, Any]
@@ -191,7 +196,8 @@ def _sample(posterior: GradientPosterior, key: PRNGKeyArray, k: int) -> Float[Ar
     return posterior.mean + (z * jnp.sqrt(jnp.maximum(eigenvalues, 0.0))) @ Q.T
 
 
-# The statistics behind intervals and regions: pure functions, so that thousands of posteriors can be judged at once.
+# The statistics behind intervals and regions are pure functions: thousands of posteriors can be
+# judged at once.
 
 
 def component_statistics(posterior: GradientPosterior, robust: bool = True):
@@ -207,7 +213,7 @@ def direction_statistics(
     S = posterior.covariance
     Sd = S.multiply(direction) if isinstance(S, Covariance) else S @ direction
     model = (posterior.mean @ direction, jnp.sqrt(jnp.maximum(direction @ Sd, 0.0)), jnp.inf)
-    # Where components are explained differently (Model 1), each is corrected on its own before they are added up.
+    # Where components are explained differently (Model 1), each is corrected before they are added.
     weights = direction / _explained(posterior)[0]
     whole = eqx.tree_at(
         lambda p: (p.explained, p.freedom),
@@ -229,7 +235,8 @@ def _student(mean, influence, posterior, model, robust):
 
 
 def _explained(posterior: GradientPosterior):
-    """The fraction explained, and whether it is more than rounding: where nothing is, the model speaks."""
+    """The fraction explained, and whether it is more than rounding: where nothing is, the model
+    speaks."""
     known = posterior.explained > NOTHING
     return jnp.where(known, posterior.explained, 1.0), known
 
@@ -244,11 +251,13 @@ def _satterthwaite(squares, variance, freedom, M: int):
 def region_statistics(
     posterior: GradientPosterior, gradient: Float[Array, " n"], robust: bool = True
 ):
-    """Squared distance of `gradient`, and the scale, rank and freedom of the F quantile it is held against.
+    """Squared distance of `gradient`, and the scale, rank and freedom of the F quantile it is held
+    against.
 
-    The model's region is the ellipsoid of its covariance. The robust one is a ball in the metric G^-1, which stays
-    well defined with fewer paths than parameters: with Z_i = D_i in that metric and V = sum |Z_i|^2, distance^2 / V is compared
-    with F(f, nu), f the effective number of directions.
+    The model's region is the ellipsoid of its covariance. The robust one is a ball in the metric
+    G^-1, which stays well defined with fewer paths than parameters: with Z_i = D_i in that metric
+    and V = sum |Z_i|^2, distance^2 / V is compared with F(f, nu), f the effective number of
+    directions.
     """
     if not robust:
         return _ellipsoid(posterior, gradient)

@@ -1,9 +1,9 @@
 """Float64 where conditioning asks for it, without a global switch.
 
-Kernel matrices with small noise have condition numbers near 1e9, so a function called on plain arrays
-works in float64 whatever JAX's setting and answers with NumPy arrays. Inside a transformation (jit, vmap,
-grad) it is an ordinary JAX function and the caller chooses the precision, for instance with
-``jax.enable_x64``.
+Kernel matrices with small noise have condition numbers near 1e9, so a function called on plain
+arrays works in float64 whatever JAX's setting and answers with NumPy arrays. Inside a
+transformation (jit, vmap, grad) it is an ordinary JAX function and the caller chooses the
+precision, for instance with ``jax.enable_x64``.
 """
 
 import functools
@@ -12,12 +12,14 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 
 def traced(*trees: Any) -> bool:
     """Whether any leaf is being traced by a JAX transformation."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def to_numpy(tree: Any) -> Any:
@@ -25,8 +27,7 @@ def to_numpy(tree: Any) -> Any:
     return jax.tree.map(
         lambda leaf: (
             np.asarray(leaf)
-            if isinstance(leaf, jax.Array)
-            and not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            if isinstance(leaf, jax.Array) and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
             else leaf
         ),
         tree,

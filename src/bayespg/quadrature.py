@@ -1,8 +1,8 @@
 """Bayesian quadrature: the posterior of an integral (Section 3) and of the gradient (Section 4).
 
-`model1` and `model2` take scores and returns from any source. `integral` and `vector_integral` are the general posterior,
-from kernel matrices and their integrals, and `bayes_hermite` is one use of it that has nothing to do
-with policies.
+`model1` and `model2` take scores and returns from any source. `integral` and `vector_integral` are
+the general posterior, from kernel matrices and their integrals, and `bayes_hermite` is one use of
+it that has nothing to do with policies.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from bayespg.types import Array
 Form = Literal["auto", "dual", "weight"]
 LARGE = 2048
 """Parameters beyond which the covariance stays an operator."""
-SINGULAR = 1e14
+SINGULAR = 1e13
 """Condition number beyond which a system is called singular."""
 
 
@@ -33,6 +33,12 @@ def _covariance(name: str, value: Any, size: int) -> Float[np.ndarray, "..."]:
     """A variance, variances, or a covariance matrix."""
     found = checks.nonnegative(name, value, ((size,), (size, size)))
     return checks.psd(name, found, size) if found.ndim == 2 else found
+
+
+SINGULAR_MESSAGE = (
+    "noise: the kernel matrix plus noise is singular (paths repeat, or outnumber what the scores "
+    "can tell apart); give a larger noise variance"
+)
 
 
 class Integral(NamedTuple):
@@ -57,9 +63,9 @@ def integral(
 
         E[rho] = rho_0 + b C (y - f),   Cov[rho] = b_0 - b C b',   C = (K + Sigma)^-1
 
-    `b` is int k(x) g(x)' dx, of shape (M,) for a scalar integral or (k, M); `b0` the double integral, a scalar or (k, k).
-    `noise` is Sigma: a variance, (M,) variances or an (M, M) covariance. `prior_mean` is f at the samples and
-    `prior_integral` is rho_0.
+    `b` is int k(x) g(x)' dx, of shape (M,) for a scalar integral or (k, M); `b0` the double
+    integral, a scalar or (k, k). `noise` is Sigma: a variance, (M,) variances or an (M, M)
+    covariance. `prior_mean` is f at the samples and `prior_integral` is rho_0.
     """
     if traced(K, y, b, b0, noise, prior_mean, prior_integral):
         return _integral(K, y, b, b0, noise, prior_mean, prior_integral)
@@ -110,13 +116,15 @@ def vector_integral(
 ) -> Integral:
     """rho for a vector-valued GP f and a scalar g (Proposition 1, Eq. 17 in block form).
 
-    ``K[j, l]`` is the matrix of k_jl between samples, ``b[j, l]`` is int k_jl(x) g(x) dx and ``b0[j, l]`` its double integral.
-    `noise` is a variance, (M, n) variances, or blocks (n, n, M, M) with cross-noise between components.
+    ``K[j, l]`` is the matrix of k_jl between samples, ``b[j, l]`` is int k_jl(x) g(x) dx and
+    ``b0[j, l]`` its double integral. `noise` is a variance, (M, n) variances, or blocks (n, n, M,
+    M) with cross-noise between components.
     """
     K, y, b = (v if traced(v) else checks.array(k, v) for k, v in (("K", K), ("y", y), ("b", b)))
     if y.ndim != 2 or K.shape != (2 * y.shape[1:] + 2 * y.shape[:1]):
         raise ValueError(
-            f"K: expected shape (n, n, M, M) to go with y of shape (M, n), found {K.shape} and {y.shape}"
+            "K: expected shape (n, n, M, M) to go with y of shape (M, n), "
+            f"found {K.shape} and {y.shape}"
         )
     M, n = y.shape
     if b.shape != (n, n, M):
@@ -128,19 +136,12 @@ def vector_integral(
     def stack(columns):  # (M, n) -> (nM,)
         return columns.T.reshape(-1)
 
-    noise = noise if traced(noise) else checks.array("noise", noise)
-    if noise.shape == (n, n, M, M):
-        noise = blocks(noise)
-    elif noise.shape == (M, n):
-        noise = stack(noise)
-    elif noise.shape != ():
-        raise ValueError(
-            f"noise: expected shape (), ({M}, {n}) or ({n}, {n}, {M}, {M}), found {noise.shape}"
-        )
-    if not traced(prior_mean):
-        prior_mean = checks.shaped("prior_mean", prior_mean, ((), (M, n)))
-    if prior_mean.ndim == 2:
-        prior_mean = stack(prior_mean)
+    def arranged(name, value, shapes):
+        value = value if traced(value) else checks.shaped(name, value, shapes)
+        return {0: lambda v: v, 2: stack, 4: blocks}[jnp.ndim(value)](value)
+
+    noise = arranged("noise", noise, ((), (M, n), (n, n, M, M)))
+    prior_mean = arranged("prior_mean", prior_mean, ((), (M, n)))
     return integral(
         blocks(K), stack(y), b.reshape(n, n * M), b0,
         noise=noise, prior_mean=prior_mean, prior_integral=prior_integral,
@@ -157,7 +158,8 @@ def bayes_hermite(
     scale: float = 1.0,
     noise: float | Float[Array, "..."] = 0.0,
 ) -> Integral:
-    """E[f(x)] under N(mean, covariance) from samples of f: a Gaussian kernel, integrals in closed form.
+    """E[f(x)] under N(mean, covariance) from samples of f: a Gaussian kernel, integrals in closed
+    form.
 
     `function` is f, or its values at `points`.
     """
@@ -168,9 +170,9 @@ def bayes_hermite(
     S = checks.psd("covariance", covariance, X.shape[-1])
     y = function(X) if callable(function) else function
     kernel = kernels.Gaussian(checks.positive("length_scale", length_scale, (X.shape[1:],)))
-    scale = checks.positive("scale", scale, ())
+    c = checks.positive("scale", scale, ())
     K, b, b0 = in_float64(_gaussian_integrals)(kernel, X, m, S)
-    return integral(scale * K, y, scale * b, scale * b0, noise=noise)
+    return integral(c * K, y, c * b, c * b0, noise=noise)
 
 
 def _gaussian_integrals(kernel, X, m, S):
@@ -191,9 +193,10 @@ def model1(
 
         mean = Y C b,   covariance = (b_0 - b' C b) I,   b_i = 1 + u_i' G^-1 u_i,   b_0 = 1 + n
 
-    `noise` is a variance, (M,) variances, or (M, n): one column a component, as noisy rewards need (Section
-    6.2.1). `scale` multiplies the kernel, one number or one a component. `form` says how to compute: "dual" costs
-    M^3, "weight" M p^2 with p = (n+1)(n+2)/2 features, "auto" takes the cheaper; the answers agree.
+    `noise` is a variance, (M,) variances, or (M, n): one column a component, as noisy rewards need
+    (Section 6.2.1). `scale` multiplies the kernel, one number or one a component. `form` says how
+    to compute: "dual" costs M^3, "weight" M p^2 with p = (n+1)(n+2)/2 features, "auto" takes the
+    cheaper; the answers agree.
     """
     if traced(scores, returns, fisher, noise, scale):
         return _model1(scores, returns, fisher, noise, scale, sparsify, form)
@@ -202,6 +205,7 @@ def model1(
     noise = checks.nonnegative("noise", noise, ((M,), (M, n)))
     scale = checks.positive("scale", scale, ((n,),))
     form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
+    _enough_noise(noise, M, (n + 1) * (n + 2) // 2)
     return _sound(in_float64(_model1)(U, R, G, noise, scale, sparsify, form))
 
 
@@ -218,16 +222,18 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         at = jax.vmap(lambda y, s2, c: condition(y[:, None], s2, c), in_axes=(1, 1, 0))(
             Y, noise, jnp.broadcast_to(scale, (n,))
         )
-        variance = at.covariance[:, 0, 0]
+        covariance = at.covariance
         influence = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T
         mean = jnp.sum(at.gain[:, 0] * Y.T, -1)
         explained = jax.vmap(lambda gain: kernel.explained(U, gain))(at.gain)
     else:
         at = condition(Y, noise, scale)
-        variance = jnp.broadcast_to(at.covariance[0, 0], (n,))
+        covariance = at.covariance
         influence = at.leave_one_out()
         mean = (at.gain @ Y)[0]
         explained = kernel.explained(U, at.gain)
+    assert covariance is not None
+    variance = jnp.broadcast_to(covariance[..., 0, 0], (n,))
     return GradientPosterior(
         mean=mean,
         covariance=jnp.diag(variance) if n <= LARGE else Diagonal(variance),
@@ -254,11 +260,11 @@ def model2(
 
         mean = B C y,   covariance = B_0 - B C B',   B = U,   B_0 = G
 
-    `baseline` is the prior variance of a constant added to the return; it changes neither B nor B_0, because the score
-    integrates to zero, and infinity makes the estimate invariant to a shift of the returns. `noise` is a
-    variance, (M,) variances or an (M, M) covariance; `scale` multiplies the kernel. `form` says how to compute:
-    "dual" costs M^3, "weight" M n^2, "auto" takes the cheaper; the answers agree. Beyond 2048 parameters the covariance is
-    an operator.
+    `baseline` is the prior variance of a constant added to the return; it changes neither B nor
+    B_0, because the score integrates to zero, and infinity makes the estimate invariant to a shift
+    of the returns. `noise` is a variance, (M,) variances or an (M, M) covariance; `scale`
+    multiplies the kernel. `form` says how to compute: "dual" costs M^3, "weight" M n^2, "auto"
+    takes the cheaper; the answers agree. Beyond 2048 parameters the covariance is an operator.
     """
     if traced(scores, returns, fisher, noise, baseline, scale):
         return _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form)
@@ -267,13 +273,14 @@ def model2(
     noise = _covariance("noise", noise, M)
     if noise.ndim == 2 and (form == "weight" or sparsify is not None):
         raise ValueError(
-            "noise: an (M, M) covariance has neither a weight-space nor a sparse form; give variances, "
-            "or leave form and sparsify alone"
+            "noise: an (M, M) covariance has neither a weight-space nor a sparse form; give "
+            "variances, or leave form and sparsify alone"
         )
     baseline = checks.variance_or_infinity("baseline", baseline)
     baseline = np.asarray(baseline) if baseline > 0 else 0.0
     scale = checks.positive("scale", scale, ())
     form = _choose(form, M, n, noise)
+    _enough_noise(noise, M, n + bool(baseline))
     return _sound(in_float64(_model2)(U, R, G, noise, baseline, scale, sparsify, form))
 
 
@@ -286,9 +293,11 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
     y = returns[:, None]
     at = condition(y, jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype), baseline)
     mean = (at.gain @ y)[:, 0]
+    covariance = at.covariance if at.root is None else Downdate(G, scale, at.root)
+    assert covariance is not None
     return GradientPosterior(
         mean=mean,
-        covariance=Downdate(G, scale, at.root) if at.covariance is None else at.covariance,
+        covariance=covariance,
         fisher=G,
         influence=_without_fisher_of_path(mean, at.leave_one_out(), G),
         explained=kernel.explained(U, at.gain),
@@ -376,10 +385,15 @@ def _checked(scores, returns, fisher, form, sparsify):
     return U, R, G
 
 
+def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
+    """Noiseless paths beyond the p features of the kernel cannot be fitted exactly."""
+    if noise.ndim < 2 or noise.shape[1] != M:
+        exact = np.sum(np.broadcast_to(noise.T, (M,) if noise.ndim < 2 else noise.T.shape) == 0, -1)
+        if np.max(exact) > p:
+            raise ValueError(SINGULAR_MESSAGE)
+
+
 def _sound(posterior: GradientPosterior) -> GradientPosterior:
     if not np.all(np.isfinite(posterior.mean)) or not posterior.info["condition"] < SINGULAR:
-        raise ValueError(
-            "noise: the kernel matrix plus noise is singular (paths repeat or outnumber what the scores can tell "
-            "apart); give a larger noise variance"
-        )
+        raise ValueError(SINGULAR_MESSAGE)
     return posterior

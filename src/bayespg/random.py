@@ -1,21 +1,20 @@
 """Keys and normals for experiments that draw billions of numbers on a CPU.
 
-`fast_key` is an ordinary typed JAX key: split, fold_in, bits, vmap and scan all work with it. Its bits are a keyed
-32-bit multiply-xorshift hash (the mixing constants are C. Wellons' triple32) instead of threefry: some ten
-times cheaper to run and to compile. Keys have 64 bits, a key gives up to 2^31 words, and it is not
-cryptographic. `benchmarks/normals.py` measures and checks it. Any other JAX key works everywhere too.
+`fast_key` is an ordinary typed JAX key: split, fold_in, bits, vmap and scan all work with it. Its
+bits are a keyed 32-bit multiply-xorshift hash (the mixing constants are C. Wellons' triple32)
+instead of threefry: some ten times cheaper to run and to compile. Keys have 64 bits, a key gives up
+to 2^31 words, and it is not cryptographic. `benchmarks/normals.py` measures and checks it. Any
+other JAX key works everywhere too.
 """
 
 import math
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.extend.random import define_prng_impl
 from jax.typing import DTypeLike
 from jaxtyping import Float, PRNGKeyArray, UInt32
-
-from bayespg.types import Array
 
 
 def fast_key(seed: int) -> PRNGKeyArray:
@@ -26,7 +25,8 @@ def fast_key(seed: int) -> PRNGKeyArray:
 def normal(
     key: PRNGKeyArray, shape: tuple[int, ...] = (), dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "..."]:
-    """Standard normals; in float32 by a rational inverse of the distribution function, |z| < 6.4."""
+    """Standard normals; in float32 by a rational inverse of the distribution function, |z| <
+    6.4."""
     if jnp.dtype(dtype) != jnp.float32:
         return jax.random.normal(key, shape, dtype)
     return _quantile(jax.random.bits(key, shape, jnp.uint32))
@@ -57,7 +57,7 @@ def _split(key: UInt32[Array, "2"], shape: tuple[int, ...]) -> UInt32[Array, "..
     return _child(key, lax.iota(jnp.uint32, math.prod(shape)).reshape(shape))
 
 
-def _fold_in(key: UInt32[Array, "2"], data: Array) -> UInt32[Array, "2"]:
+def _fold_in(key: UInt32[Array, "2"], data: int | Array) -> UInt32[Array, "2"]:
     """Counters apart from the first 2^29 splits."""
     return _child(key, jnp.uint32(0x40000000) - jnp.asarray(data).astype(jnp.uint32))
 
@@ -84,18 +84,40 @@ _IMPLEMENTATION = define_prng_impl(
     tag="bh",
 )
 
-# Minimax fits: log(1 + m) / m for 1 + m in [sqrt(1/2), sqrt 2], and z / x in w = -log(1 - x^2) for the quantile z
-# whose two-sided probability is x.
-_LOG = (0.999999814, -0.500006674, 0.333361821, -0.249593449, 0.198730451, -0.173334542, 0.164199953, -0.101022731)  # fmt: skip
-_ABOVE = (1.2533156829905021, 0.605683082445185, 0.1393873393598707, 0.020742972751478496, 0.0020595223118901962, 1.4479378395733568e-05)  # fmt: skip
-_BELOW = (1.0, 0.22149587500594975, 0.040083433786417384, 0.005956080674977756, 0.00019352534636798136)  # fmt: skip
+# Minimax fits: log(1 + m) / m for 1 + m in [sqrt(1/2), sqrt 2], and z / x in w = -log(1 - x^2) for
+# the quantile z whose two-sided probability is x.
+_LOG = (
+    0.999999814,
+    -0.500006674,
+    0.333361821,
+    -0.249593449,
+    0.198730451,
+    -0.173334542,
+    0.164199953,
+    -0.101022731,
+)
+_ABOVE = (
+    1.2533156829905021,
+    0.605683082445185,
+    0.1393873393598707,
+    0.020742972751478496,
+    0.0020595223118901962,
+    1.4479378395733568e-05,
+)
+_BELOW = (
+    1.0,
+    0.22149587500594975,
+    0.040083433786417384,
+    0.005956080674977756,
+    0.00019352534636798136,
+)
 
 
 def _quantile(words: UInt32[Array, "..."]) -> Float[Array, "..."]:
     """A normal from each word: 31 bits of tail probability, one of sign; relative error 2e-6.
 
-    It ends in a division on purpose: XLA on CPUs repeats a cheap elementwise producer in every kernel that uses
-    it, but computes one it counts as expensive once.
+    It ends in a division on purpose: XLA on CPUs repeats a cheap elementwise producer in every
+    kernel that uses it, but computes one it counts as expensive once.
     """
     tail = ((words >> 1).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-31
     w = jnp.maximum(-_log(tail * (2 - tail)), 0)

@@ -30,9 +30,11 @@ def walk(
     start: Sums,
     add: Callable[[Sums, Array, Array, Array, Array, Array], Sums],
 ) -> tuple[Trajectories, Sums]:
-    """Draw paths and sum along them: ``sums = add(sums, t, states, actions, rewards, running)`` after each step.
+    """Draw paths and sum along them: ``sums = add(sums, t, states, actions, rewards, running)``
+    after each step.
 
-    What is summed on the way need not be stored: a compiled caller that uses the sums alone never holds the paths.
+    What is summed on the way need not be stored: a compiled caller that uses the sums alone never
+    holds the paths.
     """
     key_reset, key_steps = jax.random.split(key)
     dtype = flatten(policy)[0].dtype

@@ -18,7 +18,8 @@ def of_steps(policy: Policy, paths: Trajectories) -> Float[Array, "T M n"]:
 def of_paths(policy: Policy, paths: Trajectories) -> Float[Array, "M n"]:
     """u(xi) = grad sum_t log mu(a_t|x_t; theta), Eq. 5.
 
-    Each path gets its own copy of theta, and one differentiation of the joint likelihood gives all scores.
+    Each path gets its own copy of theta, and one differentiation of the joint likelihood gives all
+    scores.
     """
     theta, rebuild = flatten(policy)
 

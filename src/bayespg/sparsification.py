@@ -1,12 +1,12 @@
 """The online dictionary (Sections 4.4 and 7.3).
 
-A sample joins the dictionary if its feature image is farther than tau from the span of those already
-there:  delta_i = k(xi_i, xi_i) - k~' K~^-1 k~ > tau.
+A sample joins the dictionary if its feature image is farther than tau from the span of those
+already there:  delta_i = k(xi_i, xi_i) - k~' K~^-1 k~ > tau.
 
-With K~ = L L' the row A_i L of Proposition 5 is L^-1 k~(xi_i), to which a new member appends sqrt(delta_i). So
-sparsification is a Cholesky factorisation of K in order of arrival that drops pivots below tau, and the rows
-are features: K is approximated by Psi Psi', Psi = A L. The buffers have fixed capacity, so everything
-jits and vmaps.
+With K~ = L L' the row A_i L of Proposition 5 is L^-1 k~(xi_i), to which a new member appends
+sqrt(delta_i). So sparsification is a Cholesky factorisation of K in order of arrival that drops
+pivots below tau, and the rows are features: K is approximated by Psi Psi', Psi = A L. The buffers
+have fixed capacity, so everything jits and vmaps.
 """
 
 import dataclasses
@@ -24,7 +24,8 @@ from bayespg.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Sparsify:
-    """How to sparsify: threshold tau, and the most members a dictionary may have (None: no limit)."""
+    """How to sparsify: threshold tau, and the most members a dictionary may have (None: no
+    limit)."""
 
     threshold: float
     capacity: int | None = None
@@ -77,7 +78,8 @@ def build(
 ) -> Dictionary:
     """Pass over the samples once, O(m^2) each.
 
-    `row(i, members)` is the kernel between sample i and the members; `diagonal` holds k(xi_i, xi_i).
+    `row(i, members)` is the kernel between sample i and the members; `diagonal` holds k(xi_i,
+    xi_i).
     """
     M, m = diagonal.shape[0], capacity
     dtype = diagonal.dtype

@@ -1,4 +1,5 @@
-"""The loop of Algorithm 2: draw paths, estimate the gradient, update; whole runs compiled, many seeds at once."""
+"""The loop of Algorithm 2: draw paths, estimate the gradient, update; whole runs compiled, many
+seeds at once."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ Progress = Callable[[int, int], None]
 
 
 class History(NamedTuple):
-    """One entry an update, measured before it was applied; runs in front where there are several."""
+    """One entry an update, measured before it was applied; runs in front where there are
+    several."""
 
     parameters: Float[Array, "*runs N n"]
     sample_return: Float[Array, "*runs N"]
@@ -66,9 +68,10 @@ def train(
 ) -> Result:
     """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`.
 
-    A run ends early, its parameters frozen, once the norm of the estimated gradient falls below `stop`. With `runs`, that many
-    independent runs go side by side; the arrays of `policy` then hold the start of each in their leading
-    axis. Paths are drawn in float32, the algebra is float64. `progress` is called some fifty times along the way.
+    A run ends early, its parameters frozen, once the norm of the estimated gradient falls below
+    `stop`. With `runs`, that many independent runs go side by side; the arrays of `policy` then
+    hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
+    float64. `progress` is called some fifty times along the way.
     """
     for name, count in (("updates", updates), ("paths", paths), ("runs", runs)):
         if count is not None and count < 1:
@@ -139,6 +142,7 @@ def step(
     posterior = estimator(sample)
     theta, rebuild = flatten(policy)
     change, optimiser = update.update(posterior.mean, state.optimiser, theta, posterior=posterior)
+    change = jnp.asarray(change)
     norm = jnp.linalg.norm(posterior.mean)
     # A gradient that is not finite stops the run too: its parameters stay what they were.
     running = state.running & (norm >= stop) & jnp.all(jnp.isfinite(change))
@@ -146,7 +150,9 @@ def step(
         parameters=theta,
         sample_return=sample.returns.mean(),
         expected_return=(
-            environment.expected_return(policy) if isinstance(environment, Solved) else jnp.nan
+            environment.expected_return(policy)
+            if isinstance(environment, Solved)
+            else jnp.asarray(jnp.nan)
         ),
         gradient_norm=norm,
         uncertainty=jnp.sqrt(jnp.sum(posterior.influence**2)),

@@ -1,8 +1,8 @@
 """A batch of paths, padded to one length, with a mask.
 
-A path that terminated (reached an absorbing state) is not a path that was truncated (cut off by a time
-limit): `terminated` keeps them apart. Time is the first axis: a step of all paths lies together in memory, which
-is how paths are drawn and summed.
+A path that terminated (reached an absorbing state) is not a path that was truncated (cut off by a
+time limit): `terminated` keeps them apart. Time is the first axis: a step of all paths lies
+together in memory, which is how paths are drawn and summed.
 """
 
 import equinox as eqx

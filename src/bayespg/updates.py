@@ -1,8 +1,9 @@
 """Updates of the policy as optax transformations (Algorithm 2, line 3).
 
-Each takes the posterior as an extra argument: ``update(posterior.mean, state, theta, posterior=posterior)``. All ascend. The three of the
-paper are `conventional`, `natural` and `variance_scaled`; they are chains of the small ones below, and so
-are yours: ``optax.chain(natural_gradient(), optax.adam(...), optax.scale(-1))``.
+Each takes the posterior as an extra argument: ``update(posterior.mean, state, theta,
+posterior=posterior)``. All ascend. The three of the paper are `conventional`, `natural` and
+`variance_scaled`; they are chains of the small ones below, and so are yours:
+``optax.chain(natural_gradient(), optax.adam(...), optax.scale(-1))``.
 """
 
 from collections.abc import Callable
@@ -12,8 +13,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
-from bayespg.fisher import Dense
-from bayespg.posterior import GradientPosterior
+from bayespg.fisher import Dense, Fisher
+from bayespg.posterior import Covariance, GradientPosterior
 from bayespg.types import Array
 
 Rate = float | Float[Array, " n"] | Callable[[Any], Any]
@@ -32,7 +33,7 @@ def ascend(rate: Rate) -> optax.GradientTransformation:
 
 def natural_gradient() -> optax.GradientTransformationExtraArgs:
     """Replace the gradient by G^-1 times it."""
-    return _stateless(lambda g, posterior: posterior.fisher.solve(g))
+    return _stateless(lambda g, posterior: _fisher(posterior).solve(g))
 
 
 def scale_by_certainty() -> optax.GradientTransformationExtraArgs:
@@ -43,7 +44,8 @@ def scale_by_certainty() -> optax.GradientTransformationExtraArgs:
 
     def scale(g: Array, posterior: GradientPosterior) -> Array:
         b0 = 1.0 + g.shape[-1]
-        return g - g @ posterior.covariance / b0
+        S = posterior.covariance
+        return g - (S.multiply(g) if isinstance(S, Covariance) else S @ g) / b0
 
     return _stateless(scale)
 
@@ -52,11 +54,17 @@ def scale_by_fisher_determinant() -> optax.GradientTransformationExtraArgs:
     """Multiply by det G, as the paper does in BPNG."""
 
     def scale(g: Array, posterior: GradientPosterior) -> Array:
-        G = posterior.fisher
-        dense = G if isinstance(G, Dense) else Dense(G.matrix())  # type: ignore[union-attr]
+        G = _fisher(posterior)
+        dense = G if isinstance(G, Dense) else Dense(G.matrix())
         return g * jnp.exp(dense.log_determinant())
 
     return _stateless(scale)
+
+
+def _fisher(posterior: GradientPosterior) -> Fisher:
+    if posterior.fisher is None:
+        raise ValueError("update: this needs a Fisher matrix; give the estimator fisher=")
+    return posterior.fisher
 
 
 def _stateless(
@@ -66,7 +74,7 @@ def _stateless(
         del params
         return function(updates, posterior), state
 
-    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)  # pyright: ignore
 
 
 def conventional(rate: Rate) -> optax.GradientTransformationExtraArgs:

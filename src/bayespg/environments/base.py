@@ -16,7 +16,8 @@ from bayespg.types import Array
 
 
 class Environment(eqx.Module):
-    """A Markov decision process in pure JAX, written for a batch of M paths: one key a step serves all of them."""
+    """A Markov decision process in pure JAX, written for a batch of M paths: one key a step serves
+    all of them."""
 
     horizon: eqx.AbstractVar[int]
     """Steps after which a path is truncated."""
@@ -33,7 +34,8 @@ class Environment(eqx.Module):
         states: Shaped[Array, "M *state"],
         actions: Shaped[Array, "M *action"],
     ) -> tuple[Shaped[Array, "M *state"], Float[Array, " M"], Bool[Array, " M"]]:
-        """Draw next states and rewards; the last answer is true where the next state is absorbing."""
+        """Draw next states and rewards; the last answer is true where the next state is
+        absorbing."""
 
 
 class Solved(Environment):

@@ -2,9 +2,9 @@
 
     x_0 ~ N(0.3, 0.001),   x_{t+1} = x_t + a_t + n_x,   n_x ~ N(0, 0.01),   cost x_t^2 + 0.1 a_t^2
 
-over 20 steps (N(m, v) is mean and variance). The cost is negated, so the return is maximised. For a policy
-a ~ N(gain x, scale^2) the first two moments of x_t follow a linear recursion, which gives the expected
-return and the Fisher matrix in closed form.
+over 20 steps (N(m, v) is mean and variance). The cost is negated, so the return is maximised. For a
+policy a ~ N(gain x, scale^2) the first two moments of x_t follow a linear recursion, which gives
+the expected return and the Fisher matrix in closed form.
 """
 
 from typing import Any
@@ -53,7 +53,8 @@ class LQR(Solved):
     def second_moments(self, policy: Any) -> Float[Array, " T"]:
         """E[x_t^2] for t < T, with k = state_gain + action_gain gain:
 
-        E[x'] = k E[x] + c,   E[x'^2] = k^2 E[x^2] + 2 k c E[x] + c^2 + (action_gain scale)^2 + state_noise^2.
+        E[x'] = k E[x] + c,   E[x'^2] = k^2 E[x^2] + 2 k c E[x] + c^2 + (action_gain scale)^2 +
+        state_noise^2.
         """
         k = self.state_gain + self.action_gain * policy.gain
         noise = (self.action_gain * policy.scale) ** 2 + self.state_noise**2

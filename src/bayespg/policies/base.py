@@ -1,4 +1,5 @@
-"""What a policy is. Its score and its Fisher information follow from its density by differentiation."""
+"""What a policy is. Its score and its Fisher information follow from its density by
+differentiation."""
 
 import abc
 from collections.abc import Callable
@@ -33,7 +34,8 @@ def score(
 
 
 def information_root(policy: Policy, state: Shaped[Array, " *state"]) -> Float[Array, "r n"]:
-    """A J with (A J)'(A J) = E_{a|x}[u u']: the Fisher matrix at a state, the action integrated out.
+    """A J with (A J)'(A J) = E_{a|x}[u u']: the Fisher matrix at a state, the action integrated
+    out.
 
     J is the Jacobian of the distribution's parameters and A a root of their Fisher information.
     """
@@ -46,7 +48,7 @@ def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]
     """theta as one vector, and the way back to a policy."""
     parameters, rest = eqx.partition(policy, eqx.is_inexact_array)
     theta, unravel = ravel_pytree(parameters)
-    return theta, lambda t: eqx.combine(unravel(t), rest)
+    return theta, lambda t: eqx.combine(unravel(t), rest)  # pyright: ignore
 
 
 def as_dtype(policy: P, dtype: DTypeLike) -> P:

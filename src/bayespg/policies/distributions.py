@@ -14,7 +14,8 @@ from bayespg.types import Array
 class Distribution(eqx.Module):
     """A distribution whose array fields are its parameters.
 
-    Fields may have a leading axis, one entry a path; `sample` then draws for all paths from one key.
+    Fields may have a leading axis, one entry a path; `sample` then draws for all paths from one
+    key.
     """
 
     @abc.abstractmethod
@@ -25,7 +26,8 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def fisher_root(self) -> Float[Array, "r p"]:
-        """A with A'A = E[d log p d log p'], with respect to the fields, flattened in their order."""
+        """A with A'A = E[d log p d log p'], with respect to the fields, flattened in their
+        order."""
 
 
 class Normal(Distribution):

@@ -42,7 +42,8 @@ class LinearGaussian(Policy):
 class BoundedLinearGaussian(Policy):
     """The same with lambda in (-1.999, -0.001) and sigma in (0.001, 1.001), theta = kappa in R^2:
 
-    lambda = -1.999 + 1.998 / (1 + e^kappa_1),   sigma = 0.001 + 1 / (1 + e^kappa_2)   (Section 6.2.2).
+    lambda = -1.999 + 1.998 / (1 + e^kappa_1),   sigma = 0.001 + 1 / (1 + e^kappa_2)   (Section
+    6.2.2).
     """
 
     kappa: Float[Array, "*runs 2"]

@@ -1,6 +1,7 @@
 """Table 2: Monte Carlo and Bayesian quadrature on the bandit.
 
-Model 1, no sparsification, Sigma = 1e-3 I, exact G. Policy a ~ N(0, 1), theta = (mean, standard deviation).
+Model 1, no sparsification, Sigma = 1e-3 I, exact G. Policy a ~ N(0, 1), theta = (mean, standard
+deviation).
 """
 
 import jax
@@ -43,7 +44,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     cells = [(reward, M) for reward in REWARDS for M in SIZES]
     for done, (reward, M) in enumerate(cells):
         progress(done / len(cells), f"{reward}, M = {M}")
-        bandit = Bandit(REWARDS[reward])
+        bandit = Bandit(reward=REWARDS[reward])
         truths[reward] = np.asarray(exact_gradient(bandit, policy))
         key = jax.random.fold_in(fast_key(settings.seed), done)
         for name, values in estimates(bandit, policy, ESTIMATORS, M, settings.runs, key).items():

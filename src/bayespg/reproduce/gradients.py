@@ -1,4 +1,5 @@
-"""Many repetitions of gradient estimation on the same samples: what Table 2 and Figures 1 and 2 share."""
+"""Many repetitions of gradient estimation on the same samples: what Table 2 and Figures 1 and 2
+share."""
 
 from collections.abc import Mapping
 

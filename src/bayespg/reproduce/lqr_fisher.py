@@ -1,4 +1,5 @@
-"""Figure 4: the Fisher matrix estimated by Monte Carlo and by a maximum-likelihood model, against ours."""
+"""Figure 4: the Fisher matrix estimated by Monte Carlo and by a maximum-likelihood model, against
+ours."""
 
 from bayespg.estimators import (
     Model1,
@@ -38,7 +39,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         ordering(costs, "BPG-MC", "MCPG", larger, "BPG-MC is better than MCPG at M = 10, 20, 40"),
         ordering(costs, "BPNG-ML", "MCPG", larger, "BPNG-ML is better than MCPG at M = 10, 20, 40"),
         ordering(costs, "BPNG-MC", "MCPG", larger, "BPNG-MC is better than MCPG at M = 10, 20, 40"),
-        ordering(costs, "BPG-ML", "BPG-MC", (5, 10), "ML is better than MC for few paths (M = 5, 10)"),
+        ordering(costs, "BPG-ML", "BPG-MC", (5, 10), "ML is better than MC for few paths"),
     ]  # fmt: skip
     return report(SHOWN, costs, claims, diverged(costs))
 

@@ -1,7 +1,7 @@
 """Figure 1: error of the gradient estimates on LQR at lambda = -0.2, sigma = 1.
 
-The paper's estimators (exact G, Sigma = 1e-3 I, sparsified) beside Monte Carlo, its honest rivals, and what goes beyond the
-paper: G with the actions integrated out, and Model 2 with a flat baseline.
+The paper's estimators (exact G, Sigma = 1e-3 I, sparsified) beside Monte Carlo, its honest rivals,
+and what goes beyond the paper: G with the actions integrated out, and Model 2 with a flat baseline.
 """
 
 import jax
@@ -85,14 +85,22 @@ def _claims(Ms: tuple[int, ...], square: dict[str, list]) -> list[Claim]:
     both = min(ratio("MC", name, M) for name in ("Model 1", "Model 2") for M in Ms)
     ours = min(ratio("MC, best baseline", OURS, M) for M in Ms)
     return [
-        Claim("both models estimate better than MC at every M", f"MC errs at least {both:.2f} times as much", both > 1),
-        Claim("Model 1 is far below MC for many paths", f"{gain:.0f} times below at M = 100", gain >= 25),
+        Claim(
+            "both models estimate better than MC at every M",
+            f"MC errs at least {both:.2f} times as much",
+            both > 1,
+        ),
+        Claim(
+            "Model 1 is far below MC for many paths",
+            f"{gain:.0f} times below at M = 100",
+            gain >= 25,
+        ),
         Claim(
             "(ours) Model 2 + baseline, G estimated, is below MC with the best baseline at every M",
             f"at least {ours:.1f} times below",
             ours > 1,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def two_panels(curves: list[Curve], variable: str):
