@@ -36,8 +36,9 @@ class Cost(NamedTuple):
 
 def run(quick: bool) -> list[Table]:
     with jax.enable_x64(True):
-        large = _against_n(QUICK_SIZES if quick else SIZES)
-        return [*large, *_against_M(*((QUICK_MANY, QUICK_DUAL) if quick else (MANY, DUAL)))]
+        if quick:
+            return [*_against_M(QUICK_MANY, QUICK_DUAL), *_against_n(QUICK_SIZES)]
+        return [*_against_M(MANY, DUAL), *_against_n(SIZES)]
 
 
 def _cost(model, U, R, fisher, form: str) -> Cost:

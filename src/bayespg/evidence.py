@@ -68,7 +68,7 @@ def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
     ones = jnp.ones_like(y)
     qy, q1 = Q.T @ y, Q.T @ ones
     ry, r1 = y - Q @ qy, ones - Q @ q1
-    outside = 1.0 if M > p else 0.0  # nothing but rounding lies outside a complete basis
+    outside = 1.0 if p < M else 0.0  # nothing but rounding lies outside a complete basis
     return Spectrum(
         eigenvalues=jnp.maximum(eigenvalues, 0.0),
         y=qy,
