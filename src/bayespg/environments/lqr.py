@@ -88,11 +88,17 @@ def fit(paths: Trajectories, like: LQR) -> LQR:
     `like` gives what is not learned: horizon, discount and costs.
     """
     following = jnp.concatenate([paths.states[1:], paths.final[None]])
-    x, a, y, w = (z.reshape(-1) for z in (paths.states, paths.actions, following, paths.mask))
-    w = w.astype(x.dtype)
-    features = jnp.stack([x, a, jnp.ones_like(x)], 1)
-    coefficients = jnp.linalg.lstsq(features * w[:, None], y * w)[0]
-    residuals = (y - features @ coefficients) * w
+    dtype = jnp.result_type(float)
+    x, a, y, w = (
+        z.reshape(-1).astype(dtype) for z in (paths.states, paths.actions, following, paths.mask)
+    )
+    # Means first: the normal equations of what is left are well conditioned.
+    mean_x, mean_a, mean_y = (jnp.sum(w * z) / jnp.sum(w) for z in (x, a, y))
+    x, a, y = x - mean_x, a - mean_a, y - mean_y
+    A = jnp.stack([x, a], 1)
+    c_1, c_2 = jnp.linalg.solve((w * A.T) @ A, A.T @ (w * y))
+    c_3 = mean_y - c_1 * mean_x - c_2 * mean_a
+    residuals = (y - c_1 * x - c_2 * a) * w
     first = paths.states[0]
     return eqx.tree_at(
         lambda e: (
@@ -105,7 +111,9 @@ def fit(paths: Trajectories, like: LQR) -> LQR:
         ),
         like,
         (
-            *coefficients,
+            c_1,
+            c_2,
+            c_3,
             jnp.sqrt(jnp.sum(residuals**2) / jnp.sum(w)),
             first.mean(),
             first.var(),
