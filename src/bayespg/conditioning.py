@@ -97,8 +97,8 @@ def dual(
     """Cost M^3. With `B0` None the covariance is left as the root of what the samples explain."""
     M = K.shape[0]
     noise = jnp.asarray(noise, K.dtype)
-    Sigma = noise if noise.ndim == 2 else jnp.diag(jnp.broadcast_to(noise, (M,)))
-    L = jnp.linalg.cholesky(K + Sigma)
+    full = noise.ndim == 2
+    L = jnp.linalg.cholesky(K + (noise if full else noise * jnp.eye(M, dtype=K.dtype)))
     R = solve_triangular(L, jnp.eye(M, dtype=K.dtype), lower=True)
     constant = Constant(R.sum(1), baseline)
     R = constant.remove(R)  # C = R'R
@@ -110,7 +110,7 @@ def dual(
         gain=Z.T @ R,
         alpha=R.T @ r,
         diagonal=jnp.sum(R**2, 0),
-        freedom=jnp.sum((R @ Sigma) * R),
+        freedom=jnp.sum((R @ noise if full else R * noise) * R),
         covariance=None if B0 is None else B0 - Z.T @ Z,
         root=Z if B0 is None else None,
         log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + constant.observations(M) * LOG_2PI),
