@@ -86,6 +86,14 @@ def curve(
         axes.fill_between(x_, mean_ - band, mean_ + band, color=style["color"], alpha=0.18, lw=0)
 
 
+def plain_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Plain numbers on a logarithmic axis, at those of `values` that it shows."""
+    low, high = axes.get_ylim()
+    shown = [value for value in values if low <= value <= high]
+    axes.set_yticks(shown, [f"{value:g}" for value in shown])
+    axes.minorticks_off()
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

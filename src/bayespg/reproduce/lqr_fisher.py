@@ -27,7 +27,7 @@ SHOWN = {
     "BPG, actions integrated out": Method(
         Model1(fisher=actions_integrated_out), "BPG", "BQ variant"
     ),
-    "ours": METHODS["ours"],
+    "Model 2 + baseline": METHODS["Model 2 + baseline"],
 }
 
 

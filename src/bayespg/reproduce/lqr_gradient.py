@@ -111,6 +111,8 @@ def two_panels(curves: list[Curve], variable: str):
             if c.panel == name:
                 plots.curve(panel, c.x, c.mean, c.standard_error, label=c.label, look=c.look)
         panel.set(yscale="log", xlabel=f"paths {variable}", title=name)
+        if "degrees" in name:
+            plots.plain_ticks(panel, (1, 2, 5, 10, 20, 50, 90))
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure

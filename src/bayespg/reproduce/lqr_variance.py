@@ -3,7 +3,10 @@
 from bayespg.reproduce.optimisation import METHODS, SIZES, diverged, learn, ordering, report
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
-SHOWN = {name: METHODS[name] for name in ("MCPG", "MCPG, best baseline", "BPG", "BPG-var", "ours")}
+SHOWN = {
+    name: METHODS[name]
+    for name in ("MCPG", "MCPG, best baseline", "BPG", "BPG-var", "Model 2 + baseline")
+}
 
 
 def run(settings: Settings, progress: Progress) -> Report:

@@ -54,9 +54,9 @@ METHODS = {
     "BPG": Method(Model1(fisher=exact), "BPG", "BQ"),
     "BPNG": Method(Model1(fisher=exact), "BPNG", "BQ natural"),
     "BPG-var": Method(Model1(fisher=exact), "BPG-var", "BQ variant"),
-    "ours": Method(Model2(baseline=float("inf")), "BPG", "ours"),
+    "Model 2 + baseline": Method(Model2(baseline=float("inf")), "BPG", "ours"),
 }
-"""`ours` is Model 2 with a flat baseline and the actions integrated out of G, at the rates of
+"""The last, ours, has a flat baseline, the actions integrated out of G, and the rates of
 BPG."""
 
 
