@@ -96,13 +96,14 @@ class Estimator(eqx.Module):
 
 
 class Model1(Estimator):
-    """Bayesian quadrature with Model 1. `noise` None chooses scale and noise by evidence.
+    """Bayesian quadrature with Model 1. `noise` None chooses noise and kernel scale by evidence.
 
     `reward_noise` is the standard deviation of noise on each reward: the measurement noise of
     component j is then T sigma_r^2 u_j^2 (Section 6.2.1), added to `noise`.
     """
 
     noise: float | None = 1e-3
+    scale: float = 1.0
     fisher: FisherChoice = eqx.field(static=True, default=actions_integrated_out)
     reward_noise: float = 0.0
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
@@ -113,7 +114,7 @@ class Model1(Estimator):
             choice = evidence.choose_model1(U, R, G)
             noise, scale = jnp.broadcast_to(choice.noise, U.shape), choice.scale
         else:
-            noise, scale = self.noise, 1.0
+            noise, scale = self.noise, self.scale
         if self.reward_noise:
             T = sample.environment.horizon
             noise = noise + T * self.reward_noise**2 * U**2
@@ -121,9 +122,10 @@ class Model1(Estimator):
 
 
 class Model2(Estimator):
-    """Bayesian quadrature with Model 2. `noise` None chooses scale and noise by evidence."""
+    """Bayesian quadrature with Model 2. `noise` None chooses noise and kernel scale by evidence."""
 
     noise: float | None = 1e-3
+    scale: float = 1.0
     baseline: float = eqx.field(static=True, default=0.0)
     fisher: FisherChoice = eqx.field(static=True, default=actions_integrated_out)
     reward_noise: float = 0.0
@@ -135,7 +137,7 @@ class Model2(Estimator):
             choice = evidence.choose_model2(U, R, G, baseline=self.baseline)
             noise, scale = choice.noise, choice.scale
         else:
-            noise, scale = self.noise, 1.0
+            noise, scale = self.noise, self.scale
         noise = noise + sample.environment.horizon * self.reward_noise**2
         return quadrature.model2(
             U, R, G, noise=noise, baseline=self.baseline, scale=scale, sparsify=self.sparsify

@@ -1,7 +1,9 @@
 """Figure 2: the same with Gaussian noise of standard deviation 1 on every reward.
 
 The measurement noise is then known: T sigma_r^2 u_j^2 for component j of Model 1, T sigma_r^2 for
-Model 2.
+Model 2. Against that noise the paper's kernel of scale 1, a prior standard deviation of sqrt(3) for
+a gradient of length 206, shrinks the estimates to nothing; a kernel scaled to the returns (10^4
+here) gives what the paper reports. Choosing scale and noise by evidence needs neither number.
 """
 
 import jax
@@ -18,24 +20,28 @@ FLAT = float("inf")
 
 
 def estimators(reward_noise: float) -> dict[str, Estimator]:
+    known = {"fisher": exact, "reward_noise": reward_noise, "sparsify": SPARSE}
     return {
         "MC": Reinforce(),
         "MC, best baseline": Reinforce("best"),
-        "Model 1": Model1(fisher=exact, reward_noise=reward_noise, sparsify=SPARSE),
-        "Model 2": Model2(fisher=exact, reward_noise=reward_noise, sparsify=SPARSE),
-        "Model 2 + baseline, actions integrated out": Model2(
-            baseline=FLAT, reward_noise=reward_noise
-        ),
+        "Model 1, scale 1": Model1(**known),
+        "Model 2, scale 1": Model2(**known),
+        "Model 1, scale 10⁴": Model1(scale=1e4, **known),
+        "Model 2, scale 10⁴": Model2(scale=1e4, **known),
+        "Model 2 + baseline, evidence": Model2(noise=None, baseline=FLAT),
     }
 
 
 LOOKS = {
     "MC": "MC",
     "MC, best baseline": "MC, best baseline",
-    "Model 1": "BQ",
-    "Model 2": "BQ natural",
-    "Model 2 + baseline, actions integrated out": "ours",
+    "Model 1, scale 1": "BQ variant",
+    "Model 2, scale 1": "GPOMDP",
+    "Model 1, scale 10⁴": "BQ",
+    "Model 2, scale 10⁴": "BQ natural",
+    "Model 2 + baseline, evidence": "ours",
 }
+SCALED = ("Model 1, scale 10⁴", "Model 2, scale 10⁴")
 
 
 def run(settings: Settings, progress: Progress) -> Report:
@@ -85,25 +91,41 @@ def run(settings: Settings, progress: Progress) -> Report:
 
 
 def _claims(Ms, square, rises) -> list[Claim]:
-    def worst(name: str) -> str:
-        return f"{name}: {min(rises[name]):.2f} to {max(rises[name]):.2f} times"
+    enough = [i for i, M in enumerate(Ms) if M >= 20]
 
+    def rise(name: str) -> tuple[float, float]:
+        found = [rises[name][i] for i in enough]
+        return min(found), max(found)
+
+    def sentence(names) -> str:
+        return "; ".join("{}: {:.2f} to {:.2f} times".format(n, *rise(n)) for n in names)
+
+    literal = ("Model 1, scale 1", "Model 2, scale 1")
     ordered = min(
-        float(square["MC", 1.0, M][0] / square[name, 1.0, M][0])
-        for name in ("Model 1", "Model 2")
-        for M in Ms
+        float(square["MC", 1.0, Ms[i]][0] / square[name, 1.0, Ms[i]][0])
+        for name in SCALED
+        for i in enough
     )
-    small = [max(rises[name]) for name in ("MC", "Model 2")]
     return [
         Claim(
-            "noise raises the error slightly",
-            "; ".join(worst(name) for name in LOOKS),
-            max(small) < 2 and max(rises["Model 1"]) < 2,
+            "noise raises the error slightly (kernel of scale 1, as printed; M from 20)",
+            sentence(literal),
+            all(rise(name)[1] < 1.5 for name in literal),
         ),
         Claim(
-            "the comparison with MC stays as it was",
-            f"MC errs at least {ordered:.2f} times as much as either model",
+            "noise raises the error slightly (kernel scaled to the returns; M from 20)",
+            sentence(SCALED),
+            all(rise(name)[1] < 1.5 for name in SCALED),
+        ),
+        Claim(
+            "with noise both models still estimate better than MC (scaled kernel; M from 20)",
+            f"MC errs at least {ordered:.2f} times as much",
             ordered > 1,
+        ),
+        Claim(
+            "(ours) by evidence, without knowing the noise, the error rises slightly (M from 20)",
+            sentence(["Model 2 + baseline, evidence"]),
+            rise("Model 2 + baseline, evidence")[1] < 1.5,
         ),
     ]
 
