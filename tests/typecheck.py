@@ -19,11 +19,11 @@ TAKES_ANYTHING = {
         "monte_carlo.reinforce",
         "posterior.GradientPosterior.contains",
         "posterior.GradientPosterior.interval",
-        "quadrature.bayes_hermite",
-        "quadrature.integral",
+        "integrals.bayes_hermite",
+        "integrals.integral",
         "quadrature.model1",
         "quadrature.model2",
-        "quadrature.vector_integral",
+        "integrals.vector_integral",
         "sparsification.Sparsify.__init__",
     )
 }

@@ -111,6 +111,12 @@ def nonnegative(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> F
     return found
 
 
+def covariance(name: str, value: Any, size: int) -> Float[Array, "..."]:
+    """A variance, (size,) variances, or a (size, size) covariance."""
+    found = nonnegative(name, value, ((size,), (size, size)))
+    return psd(name, found, size) if found.ndim == 2 else found
+
+
 def positive(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
     """Prior variances: a scalar or one of `shapes`, all above zero."""
     found = nonnegative(name, value, shapes)

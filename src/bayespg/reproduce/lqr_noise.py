@@ -6,6 +6,8 @@ a gradient of length 206, shrinks the estimates to nothing; a kernel scaled to t
 here) gives what the paper reports. Choosing scale and noise by evidence needs neither number.
 """
 
+import dataclasses
+
 import jax
 import numpy as np
 
@@ -131,11 +133,16 @@ def _claims(Ms, square, rises) -> list[Claim]:
 
 
 def _figure(curves: list[Curve]):
-    figure = two_panels(curves, "M")
+    """Dotted lines for noisy rewards; labels that start with _ stay out of the legend."""
+    hidden = [
+        dataclasses.replace(c, label=f"_{c.label}") if "noisy" in c.label else c for c in curves
+    ]
+    figure = two_panels(hidden, "M")
     for axes in figure.axes:
+        axes.set_title(f"{axes.get_title(loc='left')}; dotted: noisy rewards", loc="left")
         for line in axes.get_lines():
-            if "noisy" in str(line.get_label()):
-                line.set(alpha=0.55, linestyle=":")
+            if str(line.get_label()).startswith("_"):
+                line.set(alpha=0.6, linestyle=":")
     return figure
 
 
