@@ -1,5 +1,4 @@
-"""The demonstration: LQR learned from ten paths an update, and how far each gradient can be
-trusted."""
+"""The demonstration: LQR learned from five paths an update, each gradient with error bars."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from bayespg.precision import to_numpy
 from bayespg.random import fast_key
 from bayespg.training import train
 
-PATHS, UPDATES = 10, 60
+PATHS, UPDATES = 5, 60
 OPTIMUM = 0.3067
-RATE = np.array((0.2, 0.5))
+RATE = np.array((0.1, 0.2))
 """One learning rate for all, large enough that noisy gradients hurt."""
 METHODS: dict[str, tuple[Estimator, str]] = {
     "Monte Carlo": (Reinforce(), "MC"),
@@ -34,7 +33,7 @@ class Demo:
 
     costs: dict[str, np.ndarray]
     visited: np.ndarray
-    """Gradients of the last method's first run: estimate, lower, upper, exact, each (N, n)."""
+    """Gradients along one run of the last method: estimate, lower, upper, exact, each (N, n)."""
     columns: list[str]
     rows: list[list[str]]
     summary: str
@@ -60,7 +59,8 @@ def run(runs: int, seed: int, progress: Callable[[float, str], None]) -> Demo:
             progress=lambda j, N, k=k: progress((k + j / N) / (len(METHODS) + 1), ""),
         )
         costs[name] = -np.asarray(history.expected_return)
-        parameters = np.asarray(history.parameters[0])
+        middle = np.argsort(costs[name][:, 0])[runs // 2]  # the run with the median start
+        parameters = np.asarray(history.parameters[middle])
     progress(len(METHODS) / (len(METHODS) + 1), "error bars")
     visited = _along(environment, parameters, key_along)
     return Demo(costs, visited, *_summary(costs, visited, runs))
@@ -124,15 +124,20 @@ def picture(demo: Demo, path: Path) -> Path:
         figure, axes = plots.sheet(1, 3, width=11.5, height=3.9, width_ratios=(1.25, 1, 1))
         for name, cost in demo.costs.items():
             excess = cost - OPTIMUM
-            error = excess.std(0, ddof=1) / np.sqrt(len(excess))
             plots.curve(
-                axes[0, 0], np.arange(UPDATES) * PATHS, excess.mean(0), error,
-                label=name, look=METHODS[name][1], markers=False,
-            )  # fmt: skip
+                axes[0, 0],
+                np.arange(UPDATES) * PATHS,
+                excess.mean(0),
+                label=name,
+                look=METHODS[name][1],
+                markers=False,
+                band=plots.bootstrap(excess),
+            )
         axes[0, 0].set(
             yscale="log", xlabel="paths drawn", ylabel="expected cost above the optimum",
             title="Learning LQR",
         )  # fmt: skip
+        axes[0, 0].set_ylim(bottom=0.04)
         axes[0, 0].legend(loc="lower left")
         _, lower, upper, exact = demo.visited
         steps = np.arange(UPDATES)

@@ -73,8 +73,9 @@ def curve(
     label: str,
     look: str,
     markers: bool = True,
+    band: tuple[Series, Series] | None = None,
 ) -> None:
-    """A line with a band of two standard errors."""
+    """A line with a band: of two standard errors, or between two given curves."""
     style = dict(LOOKS[look])
     if not markers:
         style.pop("marker", None)
@@ -82,8 +83,18 @@ def curve(
     mean_, x_ = np.asarray(mean, float), np.asarray(x, float)
     axes.plot(x_, mean_, label=label, **style)
     if error is not None:
-        band = 2 * np.asarray(error, float)
-        axes.fill_between(x_, mean_ - band, mean_ + band, color=style["color"], alpha=0.18, lw=0)
+        reach = 2 * np.asarray(error, float)
+        band = (mean_ - reach, mean_ + reach)
+    if band is not None:
+        axes.fill_between(x_, *band, color=style["color"], alpha=0.18, lw=0)
+
+
+def bootstrap(samples: np.ndarray, resamples: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """95 % bootstrap interval of the mean over runs (the first axis)."""
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(len(samples), np.full(len(samples), 1 / len(samples)), resamples)
+    low, high = np.percentile(counts @ samples / len(samples), (2.5, 97.5), axis=0)
+    return low, high
 
 
 def plain_ticks(axes: Axes, values: Sequence[float]) -> None:
