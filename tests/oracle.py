@@ -6,6 +6,7 @@ an infinite baseline is the limit of K + v 1 1'.
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.linalg import inv
 from scipy.stats import multivariate_normal
@@ -190,3 +191,8 @@ def standard_errors(samples: Array, mean: Array, covariance: Array) -> float:
         np.max(np.abs(away.mean(0)) / mean_error),
         np.max(np.abs(away.T @ away / k - covariance) / covariance_error),
     )
+
+
+def assert_equal_trees(found, expected, rtol=1e-7):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)

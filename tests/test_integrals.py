@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import oracle
 import pytest
+from oracle import assert_equal_trees
 from scipy.integrate import quad
 from scipy.stats import norm
 

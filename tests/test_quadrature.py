@@ -5,7 +5,7 @@ import oracle
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from oracle import problem
+from oracle import assert_equal_trees, problem
 
 from bayespg import fisher, quadrature
 from bayespg.quadrature import model1, model2
@@ -308,11 +308,6 @@ ESTIMATES = {
     "model2": lambda U, R, G: model2(U, R, G, noise=0.1, baseline=INF),
     "model2 dual": lambda U, R, G: model2(U, R, G, noise=0.1, form="dual"),
 }
-
-
-def assert_equal_trees(found, expected, rtol=1e-7):
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
 
 
 @pytest.mark.parametrize("estimate", ESTIMATES.values(), ids=ESTIMATES)
