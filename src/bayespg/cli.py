@@ -30,6 +30,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 console = Console()
+INTERRUPTED = 130
+"""The exit code that Typer gives to Ctrl-C."""
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON and PNG files.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
@@ -42,6 +44,7 @@ def demo(
     runs: Annotated[int, typer.Option(min=2, help="Independent runs to average over.")] = 200,
 ) -> None:
     """Learn the paper's linear-quadratic problem, with error bars, against Monte Carlo."""
+    out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     with _progress("learning LQR") as progress:
         result = demonstration.run(runs, seed, progress)
     _table(result.columns, result.rows)
@@ -76,7 +79,9 @@ def reproduce(
         return
     if quick and paper:
         raise ValueError("--quick and --paper contradict each other; give one")
-    for one in EXPERIMENTS if name == "all" else [_known(name)]:
+    names = list(EXPERIMENTS) if name == "all" else [_known(name)]
+    out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
+    for one in names:
         experiment = EXPERIMENTS[one]
         settings = experiment.settings(runs, seed, quick, paper)
         console.rule(
@@ -168,9 +173,10 @@ def main() -> None:
     """Errors are one sentence; an interrupt says so."""
     try:
         app()
-    except KeyboardInterrupt:
-        console.print("\nInterrupted. Files already written are whole; nothing half-done was left.")
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            console.print("Interrupted. Files already written are whole.")
+        raise
     except (ValueError, OSError) as problem:
         Console(stderr=True).print(f"[red]bayespg:[/red] {problem}", highlight=False)
         sys.exit(2)
