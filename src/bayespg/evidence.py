@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
-from bayespg import checks, kernels
 from bayespg import fisher as fishers
+from bayespg import kernels
 from bayespg.conditioning import LOG_2PI
 from bayespg.fisher import Fisher
-from bayespg.precision import in_float64, to_float64, traced
+from bayespg.precision import in_float64, traced
 from bayespg.types import Array
 
 RATIOS = (-4.0, 8.0)
@@ -154,7 +153,7 @@ def choose_model2(
         raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
     if traced(scores, returns, fisher):
         return _choose_model2(scores, returns, fisher, baseline)
-    U, R, G = _checked(scores, returns, fisher)
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
     return in_float64(_choose_model2)(U, R, G, baseline)
 
 
@@ -172,7 +171,7 @@ def choose_model1(
     """
     if traced(scores, returns, fisher):
         return _choose_model1(scores, returns, fisher)
-    U, R, G = _checked(scores, returns, fisher)
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
     return in_float64(_choose_model1)(U, R, G)
 
 
@@ -180,9 +179,3 @@ def _choose_model1(U, R, fisher) -> Choice:
     Psi = kernels.Quadratic(fishers.as_fisher(fisher)).features(U)
     found = jax.vmap(lambda y: _maximise(spectrum(Psi, y), 0.0), 1)(R[:, None] * U)
     return Choice(found.scale, found.noise, jnp.zeros(()), jnp.sum(found.log_evidence))
-
-
-def _checked(scores, returns, fisher):
-    U = checks.scores(scores)
-    R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
-    return U, R, to_float64(fishers.checked(fisher, np.asarray(U)))

@@ -22,7 +22,7 @@ from jaxtyping import Float, PRNGKeyArray
 from bayespg import checks
 from bayespg.environments import Environment, Solved, lqr
 from bayespg.policies import Policy, information_root
-from bayespg.precision import float64_when_eager
+from bayespg.precision import float64_when_eager, to_float64
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
 
@@ -257,6 +257,13 @@ def checked(fisher: Any, scores: Float[np.ndarray, "M n"]) -> Any:
             "it from these samples or add a small multiple of the identity"
         )
     return G
+
+
+def checked_problem(scores: Any, returns: Any, fisher: Any) -> tuple[Any, Any, Any]:
+    """Scores, returns and Fisher matrix as a caller gave them, in float64 and sound."""
+    U = checks.scores(scores)
+    R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
+    return U, R, None if fisher is None else to_float64(checked(fisher, U))
 
 
 def _in_range(G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"]) -> bool:

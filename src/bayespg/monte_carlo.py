@@ -12,13 +12,12 @@ from jaxtyping import Float
 from bayespg import checks
 from bayespg import fisher as fishers
 from bayespg.fisher import Fisher
-from bayespg.posterior import Diagonal, GradientPosterior
+from bayespg.posterior import LARGE, Diagonal, GradientPosterior
 from bayespg.precision import in_float64, to_float64, traced
 from bayespg.trajectories import discounted_tails
 from bayespg.types import Array
 
 Baseline = Literal["none", "mean", "best"]
-LARGE = 2048
 
 
 def reinforce(
@@ -39,9 +38,7 @@ def reinforce(
         raise ValueError(f"baseline: expected 'none', 'mean' or 'best', found {baseline!r}")
     if traced(scores, returns, fisher):
         return _reinforce(scores, returns, fisher, baseline)
-    U = checks.scores(scores)
-    R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
-    G = None if fisher is None else to_float64(fishers.checked(fisher, U))
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
     return in_float64(_reinforce)(U, R, G, baseline)
 
 

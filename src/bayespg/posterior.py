@@ -28,6 +28,8 @@ from bayespg.fisher import Fisher
 from bayespg.precision import in_float64, traced
 from bayespg.types import Array
 
+LARGE = 2048
+"""Parameters beyond which a covariance stays an operator."""
 NOTHING = 1e-12
 """Fraction explained below which a posterior is taken for the prior."""
 

@@ -16,8 +16,8 @@ from bayespg import fisher as fishers
 from bayespg.conditioning import Conditioned
 from bayespg.fisher import Dense, Fisher
 from bayespg.integrals import Integral, bayes_hermite, integral, vector_integral
-from bayespg.posterior import Diagonal, Downdate, GradientPosterior
-from bayespg.precision import in_float64, to_float64, traced
+from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior
+from bayespg.precision import in_float64, traced
 from bayespg.sparsification import Sparsify
 from bayespg.types import Array
 
@@ -31,8 +31,6 @@ __all__ = [
 ]
 
 Form = Literal["auto", "dual", "weight"]
-LARGE = 2048
-"""Parameters beyond which the covariance stays an operator."""
 SINGULAR = 1e13
 """Condition number beyond which a system is called singular."""
 
@@ -237,16 +235,14 @@ def _info(G: Fisher, at: Conditioned) -> dict[str, Array]:
 
 
 def _checked(scores, returns, fisher, form, sparsify):
-    U = checks.scores(scores)
-    R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
-    G = to_float64(fishers.checked(fisher, U))
+    problem = fishers.checked_problem(scores, returns, fisher)
     if form not in ("auto", "dual", "weight"):
         raise ValueError(f"form: expected 'auto', 'dual' or 'weight', found {form!r}")
     if sparsify is not None and not isinstance(sparsify, Sparsify):
         raise ValueError(
             f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
         )
-    return U, R, G
+    return problem
 
 
 def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
