@@ -1,6 +1,15 @@
 """Policies: a module that holds parameters and maps a state to a distribution of actions."""
 
-from bayespg.policies.base import Policy, as_dtype, flatten, information_root, score
+from bayespg.policies.base import (
+    Policy,
+    SparsePolicy,
+    as_dtype,
+    flatten,
+    information_root,
+    score,
+    sparse_information_root,
+    sparse_score,
+)
 from bayespg.policies.distributions import Distribution, Normal
 from bayespg.policies.gaussian import BoundedLinearGaussian, Gaussian, LinearGaussian
 
@@ -11,8 +20,11 @@ __all__ = [
     "LinearGaussian",
     "Normal",
     "Policy",
+    "SparsePolicy",
     "as_dtype",
     "flatten",
     "information_root",
     "score",
+    "sparse_information_root",
+    "sparse_score",
 ]

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from bayespg.policies.distributions import Distribution
 from bayespg.types import Array
@@ -25,12 +25,48 @@ class Policy(eqx.Module):
         """The distribution of actions at a state."""
 
 
+class SparsePolicy(Policy):
+    """A policy of which few parameters act at a state: theta is one vector, `weights`.
+
+    Scores and Fisher matrices of such a policy are `sparse.Rows`, never dense.
+    """
+
+    weights: eqx.AbstractVar[Float[Array, " n"]]
+
+    @abc.abstractmethod
+    def active(self, state: Shaped[Array, " *state"]) -> Int[Array, " k"]:
+        """Which parameters act at a state; no index twice."""
+
+    @abc.abstractmethod
+    def local(self, weights: Float[Array, " k"], state: Shaped[Array, " *state"]) -> Distribution:
+        """The distribution of actions at a state, given the parameters that act there."""
+
+
 def score(
     policy: Policy, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
 ) -> Float[Array, " n"]:
     """u(z) = grad log mu(a|x; theta), Eq. 39."""
     theta, rebuild = flatten(policy)
     return jax.grad(lambda t: rebuild(t)(state).log_prob(action))(theta)
+
+
+def sparse_score(
+    policy: SparsePolicy, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
+) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    """The nonzero entries of u(z): where, and what."""
+    active = policy.active(state)
+    gradient = jax.grad(lambda w: policy.local(w, state).log_prob(action))
+    return active, gradient(policy.weights[active])
+
+
+def sparse_information_root(
+    policy: SparsePolicy, state: Shaped[Array, " *state"]
+) -> tuple[Int[Array, " k"], Float[Array, "r k"]]:
+    """`information_root` in the columns that are not zero: where, and what."""
+    active = policy.active(state)
+    weights = policy.weights[active]
+    J = jax.jacobian(lambda w: ravel_pytree(policy.local(w, state))[0])(weights)
+    return active, policy.local(weights, state).fisher_root() @ J
 
 
 def information_root(policy: Policy, state: Shaped[Array, " *state"]) -> Float[Array, "r n"]:
