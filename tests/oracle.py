@@ -196,3 +196,44 @@ def standard_errors(samples: Array, mean: Array, covariance: Array) -> float:
 def assert_equal_trees(found, expected, rtol=1e-7):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
+
+
+def temporal_differences(last: Array, terminated: Array, discount: float) -> tuple[Array, Array]:
+    """H of Eq. 31, its last column removed where an episode terminates, and the steps whose rewards
+    it uses."""
+    N = len(last)
+    rows, used = [], []
+    for i in range(N):
+        row = np.eye(N)[i]
+        if not last[i] and i + 1 < N:
+            row[i + 1] = -discount
+        elif not terminated[i]:
+            continue
+        rows.append(row)
+        used.append(i)
+    return np.array(rows).reshape(-1, N), np.array(used, int)
+
+
+def gptd(K: Array, k: Array, k0: Array, rewards: Array, ends: Any, noise: float) -> Moments:
+    """Eqs. 33 and 34, at points with kernel k (N, J) to the steps and k0 (J, J) among themselves.
+
+    `ends` holds last, terminated and the discount.
+    """
+    H, used = temporal_differences(*ends)
+    S = H @ K @ H.T + noise * H @ H.T
+    alpha, C = H.T @ inv(S) @ rewards[used], H.T @ inv(S) @ H
+    evidence = multivariate_normal.logpdf(rewards[used], cov=S) if len(used) else 0.0
+    return Moments(k.T @ alpha, k0 - k.T @ C @ k, evidence)
+
+
+def sparse_gptd(
+    K: Array, k: Array, k0: Array, rewards: Array, ends: Any, noise: float, *dictionary_: Any
+) -> Moments:
+    """Eq. 43: H~ = H A and the kernel of the dictionary."""
+    members, A = dictionary(K, *dictionary_)
+    H, used = temporal_differences(*ends)
+    H_, K_, k_ = H @ A, K[np.ix_(members, members)], k[members]
+    S = H_ @ K_ @ H_.T + noise * H @ H.T
+    alpha, C = H_.T @ inv(S) @ rewards[used], H_.T @ inv(S) @ H_
+    evidence = multivariate_normal.logpdf(rewards[used], cov=S) if len(used) else 0.0
+    return Moments(k_.T @ alpha, k0 - k_.T @ C @ k_, evidence)

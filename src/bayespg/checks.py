@@ -145,3 +145,25 @@ def probability(name: str, value: Any) -> float:
     if not 0 < found < 1:
         raise ValueError(f"{name}: expected a number between 0 and 1, found {found}")
     return found
+
+
+def flags(name: str, value: Any, size: int) -> np.ndarray:
+    """Booleans, one a step."""
+    found = np.asarray(value)
+    if found.dtype != bool or found.shape != (size,):
+        raise ValueError(
+            f"{name}: expected booleans of shape ({size},), one a step, "
+            f"found {found.dtype} of shape {found.shape}"
+        )
+    return found
+
+
+def discount(value: Any) -> float:
+    """A discount factor."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"discount: expected one number, found {value!r}") from None
+    if not 0 <= found <= 1:
+        raise ValueError(f"discount: expected a number from 0 to 1, found {found}")
+    return found

@@ -6,7 +6,7 @@ together, so that training, calibration and the experiments treat all of them al
 
 import abc
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -14,15 +14,17 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Float, PRNGKeyArray
 
-from bayespg import evidence, monte_carlo, quadrature, scores
+from bayespg import actor_critic, conditioning, evidence, monte_carlo, quadrature, scores, sparse
 from bayespg import fisher as fishers
 from bayespg.environments import Environment
 from bayespg.fisher import Fisher
+from bayespg.kernels import Kernel
 from bayespg.policies import Policy, as_dtype, flatten, score
 from bayespg.posterior import GradientPosterior
 from bayespg.rollout import walk
+from bayespg.sparse import Rows
 from bayespg.sparsification import Sparsify
-from bayespg.trajectories import Trajectories
+from bayespg.trajectories import Trajectories, returns_to_go
 from bayespg.types import Array
 
 
@@ -32,8 +34,15 @@ class Sample(eqx.Module):
     environment: Environment
     policy: Policy
     paths: Trajectories
-    scores: Float[Array, "M n"]
     returns: Float[Array, " M"]
+    path_scores: Float[Array, "M n"] | None = None
+    """u(xi), where they were asked for."""
+
+    @property
+    def scores(self) -> Float[Array, "M n"]:
+        if self.path_scores is None:
+            raise ValueError("scores: this sample was drawn without the scores of its paths")
+        return self.path_scores
 
     @property
     def acting(self) -> Policy:
@@ -47,10 +56,12 @@ def draw(
     key: PRNGKeyArray,
     paths: int,
     dtype: DTypeLike | None = None,
+    scores: bool = True,
 ) -> Sample:
     """A sample of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
 
-    Scores and returns are in the precision of the policy.
+    Scores and returns are in the precision of the policy. `scores` False leaves out the scores of
+    the paths, which estimators that look at single steps do not need.
     """
     theta = flatten(policy)[0]
     dtype = theta.dtype if dtype is None else dtype
@@ -58,14 +69,26 @@ def draw(
     discount = jnp.asarray(environment.discount, dtype)
 
     def add(sums, t, states, actions, rewards, running):
-        U, R = sums
-        u = jax.vmap(lambda x, a: score(acting, x, a))(states, actions)
+        R, U = sums
         weight = discount**t if environment.discount != 1 else 1.0
-        return U + jnp.where(running[:, None], u, 0), R + jnp.where(running, weight * rewards, 0)
+        R = R + jnp.where(running, weight * rewards, 0)
+        if U is not None:
+            u = jax.vmap(lambda x, a: score(acting, x, a))(states, actions)
+            U = U + jnp.where(running[:, None], u, 0)
+        return R, U
 
-    start = (jnp.zeros((paths, theta.size), dtype), jnp.zeros(paths, dtype))
-    drawn, (U, R) = walk(environment, acting, key, paths, start, add)
-    return Sample(environment, policy, drawn, U.astype(theta.dtype), R.astype(theta.dtype))
+    start = (jnp.zeros(paths, dtype), jnp.zeros((paths, theta.size), dtype) if scores else None)
+    drawn, (R, U) = walk(environment, acting, key, paths, start, add)
+    U = None if U is None else U.astype(theta.dtype)
+    return Sample(environment, policy, drawn, R.astype(theta.dtype), U)
+
+
+StateMap = Callable[[Any], Any]
+"""From states, time and paths in front, to what the state kernel takes."""
+
+
+def _as_they_are(states: Any) -> Any:
+    return states
 
 
 FisherChoice = Callable[[Sample], Fisher]
@@ -88,11 +111,61 @@ def maximum_likelihood(sample: Sample) -> Fisher:
     return fishers.maximum_likelihood(sample.environment, sample.policy, sample.paths)
 
 
+def step_scores(sample: Sample) -> Float[Array, "T M n"] | Rows:
+    """u(z_t), in the precision of the policy: a singular G needs the scores to lie in its range."""
+    return scores.of_steps(sample.policy, sample.paths)
+
+
+def steps_integrated_out(sample: Sample) -> Fisher:
+    """G of steps, Eq. 40, the actions integrated out."""
+    paths, discount = _like_policy(sample), sample.environment.discount
+    return fishers.actions_integrated_out(sample.policy, paths, discount)
+
+
+def stationary(sample: Sample) -> Fisher:
+    """The average over steps, Eq. 42."""
+    weights = fishers.step_weights(_like_policy(sample), stationary=True)
+    return fishers.of_step_scores(step_scores(sample), weights)
+
+
+def stationary_integrated_out(sample: Sample) -> Fisher:
+    """The average over steps, the actions integrated out."""
+    return fishers.actions_integrated_out(sample.policy, _like_policy(sample), stationary=True)
+
+
+def g_est(sample: Sample) -> Fisher:
+    """Algorithm 3 in expectation over its coins, the last pair of an episode counted once."""
+    weights = fishers.g_est_weights(_like_policy(sample), sample.environment.discount)
+    return fishers.of_step_scores(step_scores(sample), weights)
+
+
+def g_est_as_printed(sample: Sample) -> Fisher:
+    """Algorithm 3 in expectation over its coins, the last pair weighed 1 / (1 - gamma)."""
+    discount = sample.environment.discount
+    weights = fishers.g_est_weights(_like_policy(sample), discount, as_printed=True)
+    return fishers.of_step_scores(step_scores(sample), weights)
+
+
+def exact_steps(sample: Sample) -> Fisher:
+    """G of steps in closed form, where the environment knows it."""
+    return fishers.Dense(sample.environment.step_fisher(sample.policy))  # type: ignore[attr-defined]
+
+
+def _like_policy(sample: Sample) -> Trajectories:
+    """The paths with rewards, and so weights of steps, in the precision of the policy."""
+    dtype = flatten(sample.policy)[0].dtype
+    return eqx.tree_at(lambda p: p.rewards, sample.paths, sample.paths.rewards.astype(dtype))
+
+
 class Estimator(eqx.Module):
     """Sample -> GradientPosterior."""
 
     @abc.abstractmethod
     def __call__(self, sample: Sample) -> GradientPosterior: ...
+
+
+class StepEstimator(Estimator):
+    """One that looks at single steps and needs no scores of whole paths."""
 
 
 class Model1(Estimator):
@@ -155,14 +228,120 @@ class Reinforce(Estimator):
         return monte_carlo.reinforce(sample.scores, sample.returns, G, baseline=self.baseline)
 
 
-class GPOMDP(Estimator):
-    """Monte Carlo with each reward credited to the actions before it."""
+class GPOMDP(StepEstimator):
+    """Monte Carlo with each reward credited to the actions before it: the paper's MCPG."""
 
     fisher: FisherChoice | None = eqx.field(static=True, default=None)
 
     def __call__(self, sample: Sample) -> GradientPosterior:
-        U = jnp.swapaxes(scores.of_steps(sample.acting, sample.paths), 0, 1)
-        U = U.astype(sample.scores.dtype)
-        G = None if self.fisher is None else self.fisher(sample)
-        rewards = jnp.where(sample.paths.mask, sample.paths.rewards, 0.0)
-        return monte_carlo.gpomdp(U, rewards.T, G, discount=sample.environment.discount)
+        togo = returns_to_go(_like_policy(sample), sample.environment.discount)
+        return _monte_carlo_steps(sample, togo, self.fisher)
+
+
+class FittedValues(StepEstimator):
+    """Monte Carlo less state values fitted to the same steps by Gaussian process regression."""
+
+    state_kernel: Kernel
+    noise: float = 1.0
+    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
+    limit_ends: bool = eqx.field(static=True, default=False)
+    fisher: FisherChoice | None = eqx.field(static=True, default=None)
+    rank: int = eqx.field(static=True, default=actor_critic.RANK)
+
+    def __call__(self, sample: Sample) -> GradientPosterior:
+        T, M = sample.paths.mask.shape
+        found = steps(sample, self.state_map, self.limit_ends)
+        left = monte_carlo.without_state_values(found, self.state_kernel, self.noise, self.rank)
+        return _monte_carlo_steps(sample, left.reshape(M, T).T, self.fisher)
+
+
+class CompatibleLeastSquares(StepEstimator):
+    """Natural actor-critic: returns-to-go regressed on state values and scores, no prior on w."""
+
+    state_kernel: Kernel
+    noise: float = 1.0
+    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
+    limit_ends: bool = eqx.field(static=True, default=False)
+    fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
+    rank: int = eqx.field(static=True, default=actor_critic.RANK)
+
+    def __call__(self, sample: Sample) -> GradientPosterior:
+        found = steps(sample, self.state_map, self.limit_ends)
+        prior = actor_critic.Prior(self.state_kernel, self.fisher(sample), FLAT)
+        return actor_critic.of_steps(found, prior, self.noise, form="weight", rank=self.rank)
+
+
+class ENAC(StepEstimator):
+    """Episodic natural actor-critic (Peters and Schaal): returns regressed on path scores."""
+
+    def __call__(self, sample: Sample) -> GradientPosterior:
+        discount = sample.environment.discount
+        U = sparse.dense(step_scores(sample))
+        weights = fishers.step_weights(_like_policy(sample), discount)
+        return monte_carlo.enac(jnp.einsum("tmn,tm->mn", U, weights), sample.returns)
+
+
+FLAT = 1e8
+"""Prior variance that leaves least squares alone."""
+
+
+class BAC(StepEstimator):
+    """Bayesian actor-critic (Algorithm 4, lines 3 to 6).
+
+    `state_kernel` acts on `state_map` of the states. `limit_ends` says that a path cut off at the
+    horizon has ended there, as where the time limit is part of the task; otherwise what would have
+    followed is unknown. `noise` None chooses the noise and the scales of both kernels by evidence.
+    """
+
+    state_kernel: Kernel
+    noise: float | None = 1.0
+    scale: float = 1.0
+    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
+    limit_ends: bool = eqx.field(static=True, default=False)
+    fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
+    sparsify: Sparsify | None = eqx.field(static=True, default=None)
+    form: actor_critic.Form = eqx.field(static=True, default="auto")
+    rank: int = eqx.field(static=True, default=actor_critic.RANK)
+
+    def __call__(self, sample: Sample) -> GradientPosterior:
+        found = steps(sample, self.state_map, self.limit_ends)
+        prior = actor_critic.Prior(self.state_kernel, self.fisher(sample), self.scale)
+        noise = self.noise
+        if noise is None:
+            prior, noise = evidence.chosen(found, prior, self.rank)
+        return actor_critic.of_steps(
+            found, prior, noise, sparsify=self.sparsify, form=self.form, rank=self.rank
+        )
+
+
+def steps(
+    sample: Sample, state_map: StateMap = _as_they_are, limit_ends: bool = False
+) -> actor_critic.Steps:
+    """The steps of a sample, path after path, as the critic's regression sees them."""
+    paths = _like_policy(sample)
+    (T, M), dtype, discount = paths.mask.shape, paths.rewards.dtype, sample.environment.discount
+
+    def flat(x: Any) -> Any:
+        return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
+
+    open_end = jnp.zeros(M, bool) if limit_ends else ~paths.terminated
+    ahead = paths.lengths - 1 - jnp.arange(T)[:, None]  # steps to the last pair
+    tail = jnp.where(paths.mask & open_end, jnp.asarray(discount, dtype) ** ahead, 0.0)
+    rewards = jnp.where(open_end & (ahead == 0), 0.0, paths.rewards)
+    togo = returns_to_go(eqx.tree_at(lambda p: p.rewards, paths, rewards), discount)
+    states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
+    tails = conditioning.Tails(flat(tail), conditioning.Groups(M, length=T), flat(paths.mask))
+    U = jax.tree.map(flat, step_scores(sample))
+    return actor_critic.Steps(states, U, flat(togo), tails)
+
+
+def _monte_carlo_steps(sample: Sample, credit, fisher) -> GradientPosterior:
+    """mean over paths of sum_t gamma^t u(z_t) credit_t."""
+    U, M = step_scores(sample), sample.returns.size
+    credit = credit * fishers.step_weights(_like_policy(sample), sample.environment.discount)
+    if isinstance(U, Rows):
+        zeros = jnp.zeros((M, U.size), credit.dtype)
+        each = zeros.at[jnp.arange(M)[:, None], U.indices].add(U.values * credit[..., None])
+    else:
+        each = jnp.einsum("tmn,tm->mn", U, credit)
+    return monte_carlo.average(each, None if fisher is None else fisher(sample))

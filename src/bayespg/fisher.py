@@ -1,6 +1,9 @@
 """The Fisher information matrix G: something one multiplies by and solves with.
 
     G = E[u(xi) u(xi)']                                                         (Eq. 23)
+    G = sum_t gamma^t E[u(z_t) u(z_t)']                                         (Eq. 40)
+
+for paths and for steps; the second is not normalised, as Algorithm 3 estimates it.
 
 Rows are vectors throughout: `multiply(V)` is V G, `solve(V)` is V G^-1. The functions at the end
 are the ways to obtain G. With G from outer products of the sampled scores, Model 2 is Monte Carlo
@@ -9,6 +12,7 @@ model, and keeps it.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,12 +21,13 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
-from bayespg import checks
+from bayespg import checks, sparse
 from bayespg.environments import Environment, Solved, lqr
-from bayespg.policies import Policy, information_root
-from bayespg.precision import float64_when_eager, to_float64
+from bayespg.policies import Policy, SparsePolicy, information_root, sparse_information_root
+from bayespg.precision import float64_when_eager, in_float64, to_float64, traced
+from bayespg.sparse import Rows
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
 
@@ -158,6 +163,74 @@ class LowRank(Fisher):
         return jnp.sum(self.V**2, 0) + self.damping
 
 
+class Sparse(Fisher):
+    """G = R'R + damping I with sparse rows R: 40,500 parameters of which nine act a step.
+
+    Products gather and scatter; `solve` is conjugate gradients with the diagonal as
+    preconditioner.
+    """
+
+    rows: Rows
+    damping: float | Float[Array, ""]
+
+    @property
+    def size(self) -> int:
+        return self.rows.size
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return sparse.transposed_times(self.rows, sparse.times(self.rows, v))
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V) + self.damping * V
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        diagonal = self.diagonal()
+
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return conjugate_gradients(self.multiply, v, diagonal)
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V)
+
+    def kernel(self, U: Rows, V: Rows) -> Float[Array, "M N"]:
+        """U G^-1 V' = [U V' - U R' (damping I + R R')^-1 R V'] / damping."""
+        R = self.rows
+        inner = sparse.gram(R, R) + self.damping * jnp.eye(R.values.shape[0])
+        correction = jnp.linalg.solve(inner, sparse.gram(R, V))
+        return (sparse.gram(U, V) - sparse.gram(U, R) @ correction) / self.damping
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        key_rows, key_diagonal = jax.random.split(key)
+        z = jax.random.normal(key_rows, (*shape, self.rows.values.shape[0]), self.rows.values.dtype)
+        low = jnp.vectorize(lambda a: sparse.transposed_times(self.rows, a), signature="(r)->(n)")
+        diagonal = jax.random.normal(key_diagonal, (*shape, self.size), z.dtype)
+        return low(z) + jnp.sqrt(self.damping) * diagonal
+
+    def matrix(self) -> Float[Array, "n n"]:
+        R = sparse.dense(self.rows)
+        return R.T @ R + self.damping * jnp.eye(self.size)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return sparse.squared_columns(self.rows) + self.damping
+
+
+def conjugate_gradients(
+    multiply: Callable[[Array], Array],
+    b: Float[Array, " n"],
+    diagonal: Float[Array, " n"],
+    *,
+    tolerance: float = 1e-10,
+    most: int = 1000,
+) -> Float[Array, " n"]:
+    """Solve a symmetric positive definite system, preconditioned with its diagonal."""
+    structure = jax.eval_shape(lambda: b)
+    tag = lx.positive_semidefinite_tag
+    operator = lx.FunctionLinearOperator(multiply, structure, tag)
+    preconditioner = lx.FunctionLinearOperator(lambda v: v / diagonal, structure, tag)
+    solver = lx.CG(rtol=tolerance, atol=0.0, max_steps=most, stabilise_every=None)
+    options = {"preconditioner": preconditioner}
+    return lx.linear_solve(operator, b, solver, options=options, throw=False).value
+
+
 class Inverse(Fisher):
     """G known through its inverse, as the recursive estimate gives it."""
 
@@ -230,6 +303,13 @@ def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
     return function(flat.T).T.reshape(V.shape)
 
 
+def rank(fisher: Fisher) -> Float[Array, ""]:
+    """Directions that G has information on: tr(G^-1 G), less than n where G is singular."""
+    if isinstance(fisher, Dense):
+        return jnp.trace(fisher.solve(fisher.G))
+    return jnp.asarray(float(fisher.size))
+
+
 def as_fisher(fisher: Any) -> Fisher:
     """An array becomes `Dense`, a Lineax operator `Implicit`, a Fisher object stays itself."""
     if isinstance(fisher, Fisher):
@@ -291,16 +371,142 @@ def exact(environment: Solved, policy: Policy) -> Dense:
     return Dense(environment.fisher(policy))
 
 
-def actions_integrated_out(policy: Policy, paths: Trajectories) -> Dense:
-    """mean over paths of sum_t E_{a|x_t}[u u'].
+def actions_integrated_out(
+    policy: Policy,
+    paths: Trajectories,
+    discount: float = 1.0,
+    *,
+    stationary: bool = False,
+    damping: float = 1e-6,
+) -> Fisher:
+    """mean over paths of sum_t gamma^t E_{a|x_t}[u u'].
 
-    Scores of different steps are uncorrelated, so this has the expectation of the path's Fisher
-    matrix, Eq. 23, without the noise of the actions. The default wherever G is not known.
+    Scores of different steps are uncorrelated, so undiscounted this has the expectation of the
+    path's Fisher matrix, Eq. 23; discounted it is that of steps, Eq. 40. Either way it lacks the
+    noise of the actions. The default wherever G is not known. `stationary` takes the mean over
+    steps instead, as Eq. 42 does. `damping` is added to the diagonal of a sparse policy's G
+    (Section 8.3), which is singular otherwise.
     """
+    M = paths.mask.shape[1]
+    weights = step_weights(paths, discount, stationary)
+    if isinstance(policy, SparsePolicy):
+        active, roots = jax.vmap(jax.vmap(lambda x: sparse_information_root(policy, x)))(
+            paths.states
+        )
+        roots = roots * jnp.sqrt(weights / M)[..., None, None]
+        active = jnp.broadcast_to(active[:, :, None], roots.shape)
+        k = roots.shape[-1]
+        return Sparse(
+            Rows(active.reshape(-1, k), roots.reshape(-1, k), policy.weights.size), damping
+        )
     roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
-    roots = jnp.where(paths.mask[..., None, None], roots, 0.0)
-    _, M, _, n = roots.shape
-    return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, n))
+    roots = roots * jnp.sqrt(weights)[..., None, None]
+    return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, roots.shape[-1]))
+
+
+def step_weights(
+    paths: Trajectories, discount: float = 1.0, stationary: bool = False
+) -> Float[Array, "T M"]:
+    """What each step counts in a mean over paths: gamma^t, or for Eq. 42 all alike and M in
+    all."""
+    T, M = paths.mask.shape
+    dtype = paths.rewards.dtype
+    if stationary:
+        return paths.mask * (M / jnp.sum(paths.mask)).astype(dtype)
+    return paths.mask * (jnp.asarray(discount, dtype) ** jnp.arange(T))[:, None]
+
+
+def of_step_scores(
+    step_scores: Float[Array, "T M n"] | Rows,
+    weights: Float[Array, "T M"],
+    damping: float = 1e-6,
+) -> Fisher:
+    """mean over paths of sum_t w_t u_t u_t', from the scores of the steps taken.
+
+    With `step_weights` that is the average of Eq. 42 (`stationary`) or Algorithm 3 in expectation
+    over its coins; with `g_est_weights` Algorithm 3 itself.
+    """
+    M = weights.shape[1]
+    root = jnp.sqrt(weights)
+    if isinstance(step_scores, Rows):
+        k = step_scores.values.shape[-1]
+        values = step_scores.values * root[..., None] / jnp.sqrt(M)
+        return Sparse(
+            Rows(step_scores.indices.reshape(-1, k), values.reshape(-1, k), step_scores.size),
+            damping,
+        )
+    return _average(jnp.moveaxis(step_scores * root[..., None], 1, 0))
+
+
+def g_est_weights(
+    paths: Trajectories,
+    discount: float,
+    *,
+    key: PRNGKeyArray | None = None,
+    as_printed: bool = False,
+) -> Float[Array, "T M"]:
+    """How often Algorithm 3 (G-EST) counts each step: lines 9 to 13.
+
+    Each episode is abandoned after a step with probability 1 - gamma. Without `key` the weights
+    are expected ones, gamma^t. The last pair of an episode is counted after the loop; as printed
+    it weighs 1 / (1 - gamma), the steps a process that goes on would still take, but nothing
+    follows an absorbing state and its weight is 1.
+    """
+    T, M = paths.mask.shape
+    if key is None:
+        weights = step_weights(paths, discount)
+    else:
+        weights = (jnp.arange(T)[:, None] < _lives(key, discount, M)) & paths.mask
+    if not as_printed:
+        return weights.astype(paths.rewards.dtype)
+    last = jnp.arange(T)[:, None] == paths.lengths - 1
+    return jnp.where(last, weights / (1 - discount), weights)
+
+
+def _lives(key: PRNGKeyArray, discount: float, episodes: int) -> Float[Array, " E"]:
+    """Steps until an episode is abandoned: P(life > t) = gamma^t."""
+    if discount == 1:
+        return jnp.full(episodes, jnp.inf)
+    u = jax.random.uniform(key, (episodes,), minval=jnp.finfo(float).tiny)
+    return jnp.ceil(jnp.log(u) / jnp.log(discount))
+
+
+def g_est(
+    scores: Float[Array, "N n"],
+    last: Bool[Array, " N"],
+    discount: float,
+    *,
+    key: PRNGKeyArray | None = None,
+    as_printed: bool = False,
+) -> Dense:
+    """Algorithm 3 (G-EST) from the scores of steps in a row; `last` marks the end of episodes.
+
+    Arguments are those of `g_est_weights`.
+    """
+    if as_printed and discount == 1:
+        raise ValueError("discount: the printed weight of the last pair, 1/(1 - gamma), needs < 1")
+    if traced(scores, last):
+        raise TypeError("g_est: inside a transformation use g_est_weights and of_step_scores")
+    U = checks.scores(scores)
+    ends = np.flatnonzero(checks.flags("last", last, U.shape[0]))
+    if not 0 <= discount <= 1:
+        raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
+    if ends.size == 0 or ends[-1] != U.shape[0] - 1:
+        ends = np.append(ends, U.shape[0] - 1)
+    lengths = np.diff(ends, prepend=-1)
+    time = np.arange(U.shape[0]) - np.repeat(ends - lengths + 1, lengths)
+    if key is None:
+        weights = np.power(float(discount), time)
+    else:
+        lives = np.asarray(_lives(key, discount, len(ends)))
+        weights = (time < np.repeat(lives, lengths)).astype(float)
+    if as_printed:
+        weights[ends] /= 1 - discount
+    return in_float64(_weighted)(U, weights / len(ends))
+
+
+def _weighted(U: Float[Array, "N n"], weights: Float[Array, " N"]) -> Dense:
+    return Dense((U.T * weights) @ U)
 
 
 @float64_when_eager
@@ -312,6 +518,23 @@ def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
     if damping > 0:
         return Dense(scores.T @ scores / M + damping * jnp.eye(n))
     return _average(scores[:, None, :])
+
+
+def leave_one_out(
+    G: Fisher, mean: Float[Array, " n"], influence: Float[Array, "M n"]
+) -> Float[Array, "M n"]:
+    """Leave path i out of the average G too: the gradient is G w, and without path i
+
+    G_{-i} w_{-i} = g_{-i} - (G_i w_{-i} - g_{-i}) / (M - 1),   g_{-i} = G w_{-i}.
+    """
+    factors = G.factors if isinstance(G, Dense) else None
+    M = influence.shape[0]
+    if factors is None or factors.shape[0] != M or M == 1:
+        return influence
+    g = mean - influence
+    w = G.solve(g)
+    own = jnp.einsum("irn,ir->in", factors, jnp.einsum("irn,in->ir", factors, w))
+    return influence + (own - g) / (M - 1)
 
 
 def _average(factors: Float[Array, "M r n"]) -> Dense:

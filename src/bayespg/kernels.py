@@ -6,31 +6,106 @@ against a Gaussian measure, which is Bayes-Hermite quadrature.
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
-from jaxtyping import Float
+from jaxtyping import Float, PyTree, Shaped
 
+from bayespg import fisher as fishers
 from bayespg.fisher import Dense, Fisher
+from bayespg.precision import in_float64, to_float64
 from bayespg.types import Array
 
 
 class Kernel(eqx.Module):
-    """k(x, x')."""
+    """k(x, x'). A point is an array, or a tree of arrays as the kernel takes it."""
 
     @abc.abstractmethod
-    def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]: ...
+    def __call__(self, x: Any, y: Any) -> Float[Array, ""]: ...
+
+
+class Batched(Kernel):
+    """A kernel with a formula for many points that is cheaper than one pair at a time."""
+
+    @abc.abstractmethod
+    def gram(self, X: Any, Y: Any, /) -> Float[Array, "M N"]: ...
+
+    @abc.abstractmethod
+    def diagonal(self, X: Any, /) -> Float[Array, " M"]: ...
 
 
 def gram(
-    kernel: Kernel, X: Float[Array, "M d"], Y: Float[Array, "N d"] | None = None
+    kernel: Kernel,
+    X: PyTree[Shaped[Array, "M ..."]],
+    Y: PyTree[Shaped[Array, "N ..."]] | None = None,
 ) -> Float[Array, "M N"]:
     """[K]_ij = k(x_i, y_j)."""
     Y = X if Y is None else Y
+    if isinstance(kernel, Batched):
+        return kernel.gram(X, Y)
     return jax.vmap(lambda x: jax.vmap(lambda y: kernel(x, y))(Y))(X)
+
+
+def diagonal(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, " M"]:
+    """k(x_i, x_i)."""
+    return kernel.diagonal(X) if isinstance(kernel, Batched) else jax.vmap(kernel)(X, X)
+
+
+def features(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, "M p"] | None:
+    """Psi with K = Psi Psi' where the kernel has finitely many features, None where not."""
+    match kernel:
+        case Nystrom():
+            return kernel._features(X)
+        case Constant():
+            M = jax.tree.leaves(X)[0].shape[0]
+            return jnp.full((M, 1), jnp.sqrt(jnp.asarray(kernel.variance)))
+        case Scaled():
+            found = features(kernel.kernel, X)
+            return None if found is None else jnp.sqrt(jnp.asarray(kernel.scale)) * found
+        case Sum():
+            first, second = features(kernel.first, X), features(kernel.second, X)
+            if first is None or second is None:
+                return None
+            return jnp.concatenate([first, second], -1)
+    return None
+
+
+class Nystrom(Batched):
+    """k seen through fixed points Z: k(x, Z) K_ZZ^-1 k(Z, x').
+
+    Exact for points of Z, and close to k where Z is dense for its length scale: a grid over a small
+    state space makes the critic's cost linear in the number of steps with no dictionary to build.
+    """
+
+    kernel: Kernel
+    points: PyTree[Shaped[Array, "m ..."]]
+    root: Float[Array, "m p"]
+    """T with T T' = K_ZZ^-1, directions below `tolerance` left out."""
+
+    def __init__(self, kernel: Kernel, points: Any, tolerance: float = 1e-10):
+        self.kernel = kernel
+        self.points = to_float64(jax.tree.map(np.asarray, points))
+        K = in_float64(gram)(kernel, self.points)
+        eigenvalues, Q = np.linalg.eigh(K)
+        kept = eigenvalues > tolerance * eigenvalues[-1]
+        self.root = Q[:, kept] / np.sqrt(eigenvalues[kept])
+
+    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
+        one = jax.tree.map(lambda leaf: leaf[None], (x, y))
+        return self.gram(*one)[0, 0]
+
+    def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
+        return self._features(X) @ self._features(Y).T
+
+    def diagonal(self, X: Any) -> Float[Array, " M"]:
+        return jnp.sum(self._features(X) ** 2, -1)
+
+    def _features(self, X: Any) -> Float[Array, "M p"]:
+        return gram(self.kernel, X, self.points) @ self.root
 
 
 class Constant(Kernel):
@@ -38,31 +113,43 @@ class Constant(Kernel):
 
     variance: float | Float[Array, ""] = 1.0
 
-    def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
+    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
         return jnp.asarray(self.variance)
 
 
-class Sum(Kernel):
+class Sum(Batched):
     """k_1 + k_2."""
 
     first: Kernel
     second: Kernel
 
-    def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
+    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
         return self.first(x, y) + self.second(x, y)
 
+    def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
+        return gram(self.first, X, Y) + gram(self.second, X, Y)
 
-class Scaled(Kernel):
+    def diagonal(self, X: Any) -> Float[Array, " M"]:
+        return diagonal(self.first, X) + diagonal(self.second, X)
+
+
+class Scaled(Batched):
     """c k."""
 
     kernel: Kernel
     scale: float | Float[Array, ""]
 
-    def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
+    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
         return self.scale * self.kernel(x, y)
 
+    def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
+        return self.scale * gram(self.kernel, X, Y)
 
-class FisherKernel(Kernel):
+    def diagonal(self, X: Any) -> Float[Array, " M"]:
+        return self.scale * diagonal(self.kernel, X)
+
+
+class FisherKernel(Batched):
     """A kernel between paths through their scores, with its integrals in closed form.
 
     `cross` and `prior` are B and B_0 of the gradient; `features` and `functional` the same in
@@ -118,7 +205,7 @@ class Linear(FisherKernel):
         return self.fisher.matrix()
 
     def explained(self, U: Float[Array, "M n"], gain: Float[Array, "n M"]) -> Float[Array, ""]:
-        return jnp.sum(gain.T * self.fisher.solve(U)) / self.fisher.size
+        return jnp.sum(gain.T * self.fisher.solve(U)) / fishers.rank(self.fisher)
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M n"]:
         """The whitened scores."""
@@ -174,6 +261,33 @@ class Quadratic(FisherKernel):
 
 def _dense(fisher: Fisher) -> Dense:
     return fisher if isinstance(fisher, Dense) else Dense(fisher.matrix())
+
+
+Pair = tuple[Float[Array, " d"], Float[Array, " n"]]
+Pairs = tuple[Float[Array, "M d"], Float[Array, "M n"]]
+"""States and scores: z = (x, u(z))."""
+
+
+class StateAction(Batched):
+    """k_x(x, x') + c u' G^-1 u', the kernel of the actor-critic (Eq. 38), on z = (x, u(z)).
+
+    Only its second term has anything to do with the gradient, since the score of a state's actions
+    integrates to zero; the first is the value of the state, whatever was done there.
+    """
+
+    state: Kernel
+    fisher: Fisher
+    scale: float | Float[Array, ""] = 1.0
+
+    def __call__(self, x: Pair, y: Pair) -> Float[Array, ""]:
+        return self.state(x[0], y[0]) + self.scale * (x[1] @ self.fisher.solve(y[1]))
+
+    def gram(self, X: Pairs, Y: tuple[Any, Any]) -> Float[Array, "M N"]:
+        return gram(self.state, X[0], Y[0]) + self.scale * (X[1] @ self.fisher.solve(Y[1]).T)
+
+    def diagonal(self, X: Pairs) -> Float[Array, " M"]:
+        U = X[1]
+        return diagonal(self.state, X[0]) + self.scale * jnp.sum(U * self.fisher.solve(U), -1)
 
 
 class Gaussian(Kernel):

@@ -9,9 +9,11 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from bayespg import checks
+from bayespg import checks, conditioning
 from bayespg import fisher as fishers
+from bayespg.actor_critic import RANK, Steps, state_features
 from bayespg.fisher import Fisher
+from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, Diagonal, GradientPosterior
 from bayespg.precision import in_float64, to_float64, traced
 from bayespg.trajectories import discounted_tails
@@ -85,6 +87,55 @@ def _gpomdp(U, rewards, fisher, discount) -> GradientPosterior:
     weights = jnp.asarray(discount, U.dtype) ** jnp.arange(U.shape[1])
     togo = discounted_tails(rewards.T, discount).T * weights
     return average(jnp.sum(U * togo[..., None], 1), fisher)
+
+
+def without_state_values(
+    steps: Steps, state_kernel: Kernel, noise: float | Float[Array, ""], rank: int = RANK
+) -> Float[Array, " N"]:
+    """Returns-to-go less their Gaussian process regression on states alone: fitted baselines.
+
+    The tail of a truncated episode is fitted too and taken away.
+    """
+    Psi, _ = state_features(steps, state_kernel, rank)
+    at = conditioning.regress(Psi, steps.y[:, None], noise, steps.tails)
+    return at.residuals[:, 0] * jnp.sqrt(jnp.asarray(noise, Psi.dtype))
+
+
+def enac(
+    scores: Float[Array, "M n"], returns: Float[Array, " M"], *, ridge: float = 1e-6
+) -> GradientPosterior:
+    """Episodic natural actor-critic: R_i = J + u_i'w by least squares, gradient G w with G the
+    average of u u' (Peters and Schaal, 2008).
+
+    `scores` are sums of discounted scores of steps. Fewer paths than parameters leave w open; the
+    ridge, relative to G, then takes the shortest.
+    """
+    if traced(scores, returns):
+        return _enac(scores, returns, ridge)
+    U, R, _ = fishers.checked_problem(scores, returns, None)
+    return in_float64(_enac)(U, R, ridge)
+
+
+def _enac(U, R, ridge) -> GradientPosterior:
+    """The baseline J is left out of what the scores explain by centring both."""
+    M, n = U.shape
+    centred, y = U - U.mean(0), R - R.mean()
+    S = centred.T @ centred / M
+    size = jnp.trace(S) / n
+    inverse = jnp.linalg.inv(S + (ridge * size + jnp.finfo(U.dtype).tiny) * jnp.eye(n))
+    w = inverse @ (centred.T @ y / M)
+    G = U.T @ U / M
+    residuals = y - centred @ w
+    away = (residuals[:, None] * centred) @ inverse @ G
+    return GradientPosterior(
+        mean=G @ w,
+        covariance=away.T @ away / M**2,
+        fisher=fishers.Dense(G),
+        influence=away / M,
+        explained=jnp.ones(()),
+        freedom=jnp.asarray(M - 1.0),
+        info={},
+    )
 
 
 def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosterior:

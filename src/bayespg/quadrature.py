@@ -161,26 +161,11 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
         mean=mean,
         covariance=covariance,
         fisher=G,
-        influence=_without_fisher_of_path(mean, at.leave_one_out(), G),
+        influence=fishers.leave_one_out(G, mean, at.leave_one_out()),
         explained=kernel.explained(U, at.gain),
         freedom=at.freedom,
         info=_info(G, at) | info,
     )
-
-
-def _without_fisher_of_path(mean, influence, G: Fisher):
-    """Leave path i out of the average G too: the gradient is G w, and without path i
-
-    G_{-i} w_{-i} = g_{-i} - (G_i w_{-i} - g_{-i}) / (M - 1),   g_{-i} = G w_{-i}.
-    """
-    factors = G.factors if isinstance(G, Dense) else None
-    M = influence.shape[0]
-    if factors is None or factors.shape[0] != M or M == 1:
-        return influence
-    g = mean - influence
-    w = G.solve(g)
-    own = jnp.einsum("irn,ir->in", factors, jnp.einsum("irn,in->ir", factors, w))
-    return influence + (own - g) / (M - 1)
 
 
 def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, form: Form):

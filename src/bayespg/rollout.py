@@ -45,6 +45,7 @@ def walk(
         key_action, key_step = jax.random.split(key)
         actions = jax.vmap(policy)(states).sample(key_action)
         following, rewards, ends = environment.step(key_step, states, actions)
+        rewards = rewards.astype(dtype)
         going = running.reshape(running.shape + (1,) * (states.ndim - 1))
         following = jnp.where(going, following, states)
         sums = add(sums, t, states, actions, rewards, running)

@@ -4,13 +4,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from bayespg.policies import Policy, flatten, score
+from bayespg.policies import Policy, SparsePolicy, flatten, score, sparse_score
+from bayespg.sparse import Rows
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
 
 
-def of_steps(policy: Policy, paths: Trajectories) -> Float[Array, "T M n"]:
-    """u(z_t) = grad log mu(a_t|x_t; theta), Eq. 39; zero where no step was taken."""
+def of_steps(policy: Policy, paths: Trajectories) -> Float[Array, "T M n"] | Rows:
+    """u(z_t) = grad log mu(a_t|x_t; theta), Eq. 39; zero where no step was taken.
+
+    Those of a sparse policy are sparse rows, with leading axes T and M.
+    """
+    if isinstance(policy, SparsePolicy):
+        indices, values = jax.vmap(jax.vmap(lambda x, a: sparse_score(policy, x, a)))(
+            paths.states, paths.actions
+        )
+        return Rows(indices, jnp.where(paths.mask[..., None], values, 0.0), policy.weights.size)
     u = jax.vmap(jax.vmap(lambda x, a: score(policy, x, a)))(paths.states, paths.actions)
     return jnp.where(paths.mask[..., None], u, 0.0)
 

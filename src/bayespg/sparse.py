@@ -54,6 +54,16 @@ def squared_columns(U: Matrix) -> Float[Array, " n"]:
     return jnp.sum(U**2, 0)
 
 
+def gram(U: Rows, V: Rows) -> Float[Array, "M N"]:
+    """U V', one row of U written out at a time."""
+
+    def row(u):
+        i, v = u
+        return times(V, jnp.zeros(U.size, v.dtype).at[i].add(v))
+
+    return jax.lax.map(row, (U.indices, U.values), batch_size=32)
+
+
 def dense(U: Matrix) -> Float[Array, "N n"]:
     """Written out, for small n."""
     if isinstance(U, Rows):

@@ -105,3 +105,39 @@ def build(
     start = jax.tree.map(jnp.asarray, start)
     (L, members, size, refused, residual), Psi = jax.lax.scan(visit, start, jnp.arange(M))
     return Dictionary(Psi, members, jnp.arange(m) < size, L, refused, residual)
+
+
+class LowRank(NamedTuple):
+    """K = Psi Psi' up to `residual` on its diagonal."""
+
+    features: Float[Array, "N m"]
+    rank: Int[Array, ""]
+    residual: Float[Array, ""]
+
+
+def pivoted(
+    row: Callable[[Int[Array, ""]], Float[Array, " N"]],
+    diagonal: Float[Array, " N"],
+    capacity: int,
+    tolerance: float,
+) -> LowRank:
+    """Cholesky that always takes the worst represented point next, until none misses more than
+    `tolerance` times the largest variance; N m^2 in m steps.
+
+    Where all samples are at hand this needs fewer members than the order of arrival.
+    """
+
+    least = tolerance * jnp.max(diagonal)
+
+    def visit(carry, j):
+        Psi, left, rank = carry
+        i = jnp.argmax(left)
+        joins = left[i] > least
+        pivot = jnp.sqrt(jnp.where(joins, left[i], 1.0))
+        column = jnp.where(joins, (row(i) - Psi @ Psi[i]) / pivot, 0.0)
+        left = jnp.maximum(left - column**2, 0.0).at[i].multiply(jnp.where(joins, 0.0, 1.0))
+        return (Psi.at[:, j].set(column), left, rank + joins), None
+
+    start = (jnp.zeros((diagonal.size, capacity), diagonal.dtype), diagonal, jnp.zeros((), int))
+    (Psi, left, rank), _ = jax.lax.scan(visit, start, jnp.arange(capacity))
+    return LowRank(Psi, rank, jnp.max(left))

@@ -1,5 +1,5 @@
-"""The loop of Algorithm 2: draw paths, estimate the gradient, update; whole runs compiled, many
-seeds at once."""
+"""The loop of Algorithms 2 and 4: draw paths, estimate the gradient, update; whole runs compiled,
+many seeds at once."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,8 +12,9 @@ import optax
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg.environments import Environment, Solved
-from bayespg.estimators import Estimator, draw
+from bayespg.estimators import Estimator, StepEstimator, draw
 from bayespg.policies import Policy, flatten
+from bayespg.posterior import Covariance
 from bayespg.precision import to_float64, to_numpy
 from bayespg.types import Array
 
@@ -32,7 +33,8 @@ class History(NamedTuple):
     """eta(theta) where the environment knows it, NaN where not."""
     gradient_norm: Float[Array, "*runs N"]
     uncertainty: Float[Array, "*runs N"]
-    """Square root of the trace of the robust covariance: the norm's standard error, roughly."""
+    """Square root of the trace of the robust covariance: the norm's standard error, roughly. NaN
+    beyond 2048 parameters, where it would cost a solve a path."""
     running: Bool[Array, "*runs N"]
     """False once the stopping rule has fired."""
 
@@ -138,7 +140,8 @@ def step(
     """One pass of Algorithm 2's loop, lines 2 and 3."""
     key, key_paths = jax.random.split(state.key)
     policy = state.policy
-    sample = draw(environment, policy, key_paths, paths, jnp.float32)
+    of_paths = not isinstance(estimator, StepEstimator)
+    sample = draw(environment, policy, key_paths, paths, jnp.float32, of_paths)
     posterior = estimator(sample)
     theta, rebuild = flatten(policy)
     change, optimiser = update.update(posterior.mean, state.optimiser, theta, posterior=posterior)
@@ -155,7 +158,11 @@ def step(
             else jnp.asarray(jnp.nan)
         ),
         gradient_norm=norm,
-        uncertainty=jnp.sqrt(jnp.sum(posterior.influence**2)),
+        uncertainty=(
+            jnp.asarray(jnp.nan)
+            if isinstance(posterior.covariance, Covariance)
+            else jnp.sqrt(jnp.sum(posterior.influence**2))
+        ),
         running=running,
     )
     policy = rebuild(jnp.where(running, theta + change, theta))

@@ -4,8 +4,9 @@ import abc
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Float, PRNGKeyArray, Shaped
+from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg.random import normal
 from bayespg.types import Array
@@ -46,3 +47,56 @@ class Normal(Distribution):
     def fisher_root(self) -> Float[Array, "2 2"]:
         """A'A = diag(1, 2) / scale^2."""
         return jnp.diag(jnp.array([1.0, math.sqrt(2.0)], jnp.result_type(self.scale))) / self.scale
+
+
+class UnitNormal(Distribution):
+    """N(mean, 1) for a scalar action."""
+
+    mean: Float[Array, " *M"]
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, " *M"]:
+        return self.mean + normal(key, self.mean.shape, self.mean.dtype)
+
+    def log_prob(self, action: Float[Array, ""]) -> Float[Array, ""]:
+        return -0.5 * ((action - self.mean) ** 2 + jnp.log(2 * jnp.pi))
+
+    def fisher_root(self) -> Float[Array, "1 1"]:
+        return jnp.ones((1, 1), self.mean.dtype)
+
+
+class Bernoulli(Distribution):
+    """1 with probability p = 1 / (1 + e^-logit), otherwise 0."""
+
+    logit: Float[Array, " *M"]
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, " *M"]:
+        uniform = jax.random.uniform(key, self.logit.shape, self.logit.dtype)
+        return (uniform < jax.nn.sigmoid(self.logit)).astype(jnp.int32)
+
+    def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
+        return jax.nn.log_sigmoid((2 * action - 1) * self.logit)
+
+    def fisher_root(self) -> Float[Array, "1 1"]:
+        """A'A = p (1 - p)."""
+        variance = jax.nn.sigmoid(self.logit) * jax.nn.sigmoid(-self.logit)
+        return jnp.sqrt(variance).reshape(1, 1)
+
+
+class Categorical(Distribution):
+    """i with probability p_i = e^logits_i / sum_j e^logits_j."""
+
+    logits: Float[Array, "*M K"]
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, " *M"]:
+        """One uniform a path, through the inverse of the distribution function."""
+        below = jnp.cumsum(jax.nn.softmax(self.logits), -1)[..., :-1]
+        uniform = jax.random.uniform(key, self.logits.shape[:-1], self.logits.dtype)
+        return jnp.sum(uniform[..., None] >= below, -1, dtype=jnp.int32)
+
+    def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
+        return jax.nn.log_softmax(self.logits)[action]
+
+    def fisher_root(self) -> Float[Array, "K K"]:
+        """A = diag(sqrt p) (I - 1 p'), so that A'A = diag(p) - p p'."""
+        p = jax.nn.softmax(self.logits)
+        return jnp.sqrt(p)[:, None] * (jnp.eye(p.size, dtype=p.dtype) - p)

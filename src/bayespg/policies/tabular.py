@@ -1,0 +1,26 @@
+"""The policy of the random walk, Section 8.1: a parameter a state."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+
+from bayespg.policies.base import Policy
+from bayespg.policies.distributions import Bernoulli
+from bayespg.types import Array
+
+
+class Tabular(Policy):
+    """mu(right|x) = 1 / (1 + exp(-theta_x)), theta = `logits` of the transient states.
+
+    In the absorbing state nothing is chosen; asked there, it answers as in the state before.
+    """
+
+    logits: Float[Array, "*runs n"]
+
+    @property
+    def right(self) -> Float[Array, "*runs n"]:
+        """The probability of action 1 in each state."""
+        return jax.nn.sigmoid(self.logits)
+
+    def __call__(self, state: Int[Array, ""]) -> Bernoulli:
+        return Bernoulli(jnp.asarray(self.logits).at[..., state].get(mode="clip"))
