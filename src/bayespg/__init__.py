@@ -18,11 +18,13 @@ from bayespg import _threads
 _threads.protect()
 
 from bayespg import (  # noqa: E402  (the pool must be safe before JAX is imported)
+    actor_critic,
     calibration,
     environments,
     estimators,
     evidence,
     fisher,
+    gptd,
     kernels,
     monte_carlo,
     policies,
@@ -42,11 +44,13 @@ __all__ = [
     "GradientPosterior",
     "Sparsify",
     "Trajectories",
+    "actor_critic",
     "calibration",
     "environments",
     "estimators",
     "evidence",
     "fisher",
+    "gptd",
     "kernels",
     "monte_carlo",
     "policies",

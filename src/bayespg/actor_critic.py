@@ -12,8 +12,17 @@ the gradient is G w.
     weight       features of the state kernel and whitened scores                    N p^2
     dictionary   features of a dictionary of state-action pairs (Proposition 7)      N m^2
     matrix-free  conjugate gradients on the precision of w, products with U alone    N n
+
+The paper's noise is white on the returns-to-go (Eq. 32). With noise on the rewards instead,
+
+    r_t = V(x_t) + u(z_t)'w - gamma V(x_{t+1}) + N_t,
+
+what the coming actions do to the return is explained by their own scores, where Eq. 32 takes it for
+noise: far more accurate where transitions are nearly deterministic, biased where they are not. V is
+the mean of Q over actions, because scores have mean zero.
 """
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -21,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg import checks, conditioning, gptd, kernels, sparse, sparsification
 from bayespg import fisher as fishers
@@ -35,6 +44,7 @@ from bayespg.sparsification import Sparsify
 from bayespg.types import Array
 
 Form = Literal["auto", "dual", "weight", "matrix-free"]
+NoiseOn = Literal["returns", "rewards"]
 RANK = 64
 """Features of a state kernel inside a transformation, where their number cannot be adapted."""
 MOST = 2048
@@ -46,21 +56,65 @@ LEFT_OUT = 4e7
 
 
 class Steps(NamedTuple):
-    """N steps of E episodes as the regression sees them; padding has nothing taken."""
+    """N steps of E episodes as the regression sees them, y = V(x) + u'w + noise."""
 
     states: Float[Array, "N d"]
     scores: Matrix
+    """Zero where the step is not taken."""
     y: Float[Array, " N"]
-    """Rewards-to-go."""
+    """Returns-to-go, or rewards."""
     tails: Tails
+    ahead: Float[Array, " N"] | None = None
+    """With noise on the rewards: gamma where another step of the episode follows, else 0."""
 
     @property
     def taken(self) -> Bool[Array, " N"]:
+        """False for padding, and for steps whose observation is not used."""
         return self.tails.taken
 
     @property
     def groups(self) -> Groups:
         return self.tails.groups
+
+    def see(self, Psi: Float[Array, "N k"]) -> Float[Array, "N k"]:
+        """Functions of the states as the observations show them: as they are, or the differences
+        psi_t - gamma psi_{t+1}."""
+        if self.ahead is not None:
+            Psi = Psi - self.ahead[:, None] * jnp.roll(Psi, -1, 0)
+        return jnp.where(self.taken[:, None], Psi, 0.0)
+
+
+def layout(
+    states: Float[Array, "N d"],
+    scores: Matrix,
+    rewards: Float[Array, " N"],
+    last: Bool[Array, " N"],
+    terminated: Bool[Array, " N"],
+    taken: Bool[Array, " N"],
+    discount: float,
+    groups: Groups,
+    noise_on: NoiseOn = "returns",
+) -> Steps:
+    """Steps in a row, `taken` false for padding after the last step of an episode."""
+    if noise_on == "returns":
+        rows = (rewards, last | ~taken, terminated & taken)
+        find = functools.partial(gptd.targets, discount=discount)
+        if groups.ids is None:  # all episodes side by side
+            shape = (groups.count, groups.length)
+            found = jax.vmap(find)(*(x.reshape(shape) for x in rows))
+        else:
+            found = find(*rows)
+        tail = jnp.where(taken, found.tail.reshape(-1), 0.0)
+        y = jnp.where(taken, found.y.reshape(-1), 0.0)
+        return Steps(states, _masked(scores, taken), y, Tails(tail, groups, taken))
+    used = taken & (terminated | ~last)
+    none = Tails(jnp.zeros_like(rewards), groups, used)
+    ahead = jnp.where(taken & ~last, jnp.asarray(discount, rewards.dtype), 0.0)
+    return Steps(states, _masked(scores, used), jnp.where(used, rewards, 0.0), none, ahead)
+
+
+def _masked(scores: Matrix, kept: Bool[Array, " N"]) -> Matrix:
+    return sparse.scaled(scores, kept.astype(float))
 
 
 class Prior(NamedTuple):
@@ -84,6 +138,7 @@ def gradient_posterior(
     fisher_scale: float | Float[Array, ""] = 1.0,
     noise: float | Float[Array, ""] = 1.0,
     sparsify: Sparsify | None = None,
+    noise_on: NoiseOn = "returns",
     form: Form = "auto",
     episodes: int | None = None,
 ) -> GradientPosterior:
@@ -93,7 +148,8 @@ def gradient_posterior(
     state; the last reward of a truncated episode is not used, and an episode still running at the
     end of the data counts as truncated. `fisher` is that of steps, Eq. 40, un-normalised:
     `fisher.g_est` or `fisher.actions_integrated_out`. `scores` is an (N, n) array or `sparse.Rows`.
-    `noise` is the variance s^2 of the returns-to-go.
+    `noise` is the variance s^2, of the returns-to-go or, with `noise_on` "rewards", of the rewards:
+    the better model where transitions are deterministic.
 
     `sparsify` builds a dictionary of state-action pairs (Proposition 7). Without it the answer is
     exact, by the cheapest `form`; with more than 2048 parameters, or sparse scores, that is
@@ -104,13 +160,22 @@ def gradient_posterior(
     if traced(*arrays):
         if episodes is None:
             raise ValueError("episodes: inside a transformation give the number of episodes")
-        return _from_arrays(*arrays, discount, state_kernel, sparsify, form, episodes, RANK)
+        return _from_arrays(
+            *arrays, discount, state_kernel, sparsify, noise_on, form, episodes, RANK
+        )
     states, scores, rewards, fisher, last, terminated = _checked(
         states, scores, rewards, fisher, last, terminated, discount
     )
     if form not in ("auto", "dual", "weight", "matrix-free"):
         raise ValueError(
             f"form: expected 'auto', 'dual', 'weight' or 'matrix-free', found {form!r}"
+        )
+    if noise_on not in ("returns", "rewards"):
+        raise ValueError(f"noise_on: expected 'returns' or 'rewards', found {noise_on!r}")
+    if noise_on == "rewards" and sparsify is not None:
+        raise ValueError(
+            "sparsify: a dictionary of state-action pairs cannot tell V from Q, which noise_on="
+            "'rewards' needs; leave sparsify out or take noise_on='returns'"
         )
     if not isinstance(state_kernel, Kernel):
         raise ValueError(
@@ -132,7 +197,7 @@ def gradient_posterior(
             chosen = "dual"
     found = in_float64(_from_arrays)(
         states, scores, rewards, fisher, last, terminated, scale, noise, discount,
-        state_kernel, sparsify, chosen, count, rank,
+        state_kernel, sparsify, noise_on, chosen, count, rank,
     )  # fmt: skip
     if not np.all(np.isfinite(found.mean)):
         raise ValueError(
@@ -143,13 +208,15 @@ def gradient_posterior(
 
 def _from_arrays(
     states, scores, rewards, fisher, last, terminated, scale, noise, discount,
-    state_kernel, sparsify, form, episodes, rank,
+    state_kernel, sparsify, noise_on, form, episodes, rank,
 ) -> GradientPosterior:  # fmt: skip
-    found = gptd.targets(rewards, last, terminated, discount)
-    groups = Groups(episodes, found.episode)
-    tails = Tails(found.tail, groups, jnp.ones_like(found.observed))
     N = rewards.shape[0]
-    steps = Steps(jnp.reshape(states, (N, -1)), scores, found.y, tails)
+    last = jnp.asarray(last).at[-1].set(True)
+    episode = jnp.cumsum(jnp.roll(last, 1)) - 1  # a step after an end begins an episode
+    steps = layout(
+        jnp.reshape(states, (N, -1)), scores, jnp.asarray(rewards), last, jnp.asarray(terminated),
+        jnp.ones(N, bool), discount, Groups(episodes, episode), noise_on,
+    )  # fmt: skip
     prior = Prior(state_kernel, fishers.as_fisher(fisher), scale)
     return of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
 
@@ -190,18 +257,13 @@ def _choose(scores: Matrix, fisher: Any) -> Form:
 def state_features(
     steps: Steps, kernel: Kernel, rank: int
 ) -> tuple[Float[Array, "N p"], dict[str, Array]]:
-    """Psi with K_x = Psi Psi': the kernel's own features, or a pivoted Cholesky of low rank."""
+    """Psi with K_x = Psi Psi', as the observations show it: the kernel's own features, or a pivoted
+    Cholesky of low rank."""
     own = kernels.features(kernel, steps.states)
     if own is not None:
-        return jnp.where(steps.taken[:, None], own, 0.0), {}
-    variances = jnp.where(steps.taken, kernels.diagonal(kernel, steps.states), 0.0)
-
-    def row(i):
-        values = kernels.gram(kernel, steps.states[i][None], steps.states)[0]
-        return jnp.where(steps.taken, values, 0.0)
-
-    found = sparsification.pivoted(row, variances, min(rank, variances.size), EXACT)
-    return found.features, {"state_rank": found.rank, "state_residual": found.residual}
+        return steps.see(own), {}
+    found = _low_rank(steps.states, kernel, min(rank, steps.y.size))
+    return steps.see(found.features), {"state_rank": found.rank, "state_residual": found.residual}
 
 
 def score_features(steps: Steps, fisher: Fisher) -> tuple[Float[Array, "N n"], Float[Array, "n n"]]:
@@ -215,7 +277,7 @@ def _dictionary(steps: Steps, prior: Prior, sparsify: Sparsify):
     X, U, c = steps.states, steps.scores, prior.scale
     state_kernel, taken = prior.state_kernel, steps.taken
     if isinstance(U, Rows):
-        K = jnp.where(taken[:, None] & taken, _gram(steps, prior), 0.0)
+        K = _gram(steps, prior)
         row, variances = (lambda i, members: K[i, members]), jnp.diagonal(K)
     else:
         solved = prior.fisher.solve(U)
@@ -247,7 +309,8 @@ def _gram(steps: Steps, prior: Prior) -> Float[Array, "N N"]:
     else:
         U = sparse.dense(U)
         K = U @ G.solve(U).T
-    return kernels.gram(prior.state_kernel, steps.states) + prior.scale * K
+    seen = steps.see(steps.see(kernels.gram(prior.state_kernel, steps.states)).T)
+    return seen + prior.scale * K
 
 
 def _in_weight_space(
@@ -272,7 +335,7 @@ def _in_weight_space(
         fisher=G,
         influence=fishers.leave_one_out(G, mean, _leave_out(at, steps.groups) @ V.T),
         explained=explained,
-        freedom=jnp.sum(steps.taken) - V.shape[1] + spread,
+        freedom=_observations(steps) - V.shape[1] + spread,
         info=_info(steps, at.log_evidence, at.condition, G) | info,
     )
 
@@ -293,7 +356,7 @@ def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:
 
 def _dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
     taken, G, c = steps.taken, prior.fisher, prior.scale
-    K = jnp.where(taken[:, None] & taken, _gram(steps, prior), 0.0)
+    K = _gram(steps, prior)
     U = sparse.dense(steps.scores)
     s2 = jnp.where(taken, noise, 1.0)
     at = conditioning.dual(K, c * U.T, c * G.matrix(), steps.y[:, None], s2, steps.tails)
@@ -332,13 +395,16 @@ def _leave_out_dual(at: conditioning.Conditioned, steps: Steps) -> Float[Array, 
     return jax.lax.map(one, jnp.arange(groups.count))
 
 
+def _observations(steps: Steps) -> Int[Array, ""]:
+    return steps.tails.weighted(jnp.ones_like(steps.y)).observations(steps.y.size)
+
+
 def _info(steps: Steps, evidence, condition, G: Fisher) -> dict[str, Any]:
-    unknown = steps.tails.weighted(jnp.ones_like(steps.y))
     return {
         "evidence": jnp.sum(evidence),
         "condition": condition,
         "jitter": G.jitter if isinstance(G, Dense) else jnp.zeros(()),
-        "observations": unknown.observations(steps.y.size),
+        "observations": _observations(steps),
     }
 
 
@@ -444,7 +510,6 @@ def _matrix_free(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPoster
     alpha = P.smooth(steps.y - sparse.times(steps.scores, w))
     G = prior.fisher
     pulls = _per_episode(steps, alpha)
-    unknown = steps.tails.weighted(jnp.ones_like(steps.y))
     return GradientPosterior(
         mean=G.multiply(w),
         covariance=Implicit(P),
@@ -452,7 +517,7 @@ def _matrix_free(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPoster
         influence=jax.lax.map(lambda b: G.multiply(P.solve(b)), pulls),
         explained=jnp.ones(()),
         freedom=jnp.sum(steps.taken).astype(steps.y.dtype),
-        info={"observations": unknown.observations(steps.y.size)} | info,
+        info={"observations": _observations(steps)} | info,
     )
 
 

@@ -290,7 +290,8 @@ class BAC(StepEstimator):
 
     `state_kernel` acts on `state_map` of the states. `limit_ends` says that a path cut off at the
     horizon has ended there, as where the time limit is part of the task; otherwise what would have
-    followed is unknown. `noise` None chooses the noise and the scales of both kernels by evidence.
+    followed is unknown. `noise_on` "rewards" is the better model where transitions are
+    deterministic. `noise` None chooses the noise and the scales of both kernels by evidence.
     """
 
     state_kernel: Kernel
@@ -298,13 +299,14 @@ class BAC(StepEstimator):
     scale: float = 1.0
     state_map: StateMap = eqx.field(static=True, default=_as_they_are)
     limit_ends: bool = eqx.field(static=True, default=False)
+    noise_on: actor_critic.NoiseOn = eqx.field(static=True, default="returns")
     fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
 
     def __call__(self, sample: Sample) -> GradientPosterior:
-        found = steps(sample, self.state_map, self.limit_ends)
+        found = steps(sample, self.state_map, self.limit_ends, self.noise_on)
         prior = actor_critic.Prior(self.state_kernel, self.fisher(sample), self.scale)
         noise = self.noise
         if noise is None:
@@ -315,24 +317,31 @@ class BAC(StepEstimator):
 
 
 def steps(
-    sample: Sample, state_map: StateMap = _as_they_are, limit_ends: bool = False
+    sample: Sample,
+    state_map: StateMap = _as_they_are,
+    limit_ends: bool = False,
+    noise_on: actor_critic.NoiseOn = "returns",
 ) -> actor_critic.Steps:
     """The steps of a sample, path after path, as the critic's regression sees them."""
     paths = _like_policy(sample)
-    (T, M), dtype, discount = paths.mask.shape, paths.rewards.dtype, sample.environment.discount
+    (T, M), dtype = paths.mask.shape, paths.rewards.dtype
 
     def flat(x: Any) -> Any:
         return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
 
-    open_end = jnp.zeros(M, bool) if limit_ends else ~paths.terminated
-    ahead = paths.lengths - 1 - jnp.arange(T)[:, None]  # steps to the last pair
-    tail = jnp.where(paths.mask & open_end, jnp.asarray(discount, dtype) ** ahead, 0.0)
-    rewards = jnp.where(open_end & (ahead == 0), 0.0, paths.rewards)
-    togo = returns_to_go(eqx.tree_at(lambda p: p.rewards, paths, rewards), discount)
-    states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
-    tails = conditioning.Tails(flat(tail), conditioning.Groups(M, length=T), flat(paths.mask))
-    U = jax.tree.map(flat, step_scores(sample))
-    return actor_critic.Steps(states, U, flat(togo), tails)
+    last = jnp.arange(T)[:, None] == paths.lengths - 1
+    ended = jnp.ones(M, bool) if limit_ends else paths.terminated
+    return actor_critic.layout(
+        flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1),
+        jax.tree.map(flat, step_scores(sample)),
+        flat(paths.rewards),
+        flat(last),
+        flat(last & ended),
+        flat(paths.mask),
+        sample.environment.discount,
+        conditioning.Groups(M, length=T),
+        noise_on,
+    )
 
 
 def _monte_carlo_steps(sample: Sample, credit, fisher) -> GradientPosterior:
