@@ -237,3 +237,34 @@ def sparse_gptd(
     alpha, C = H_.T @ inv(S) @ rewards[used], H_.T @ inv(S) @ H_
     evidence = multivariate_normal.logpdf(rewards[used], cov=S) if len(used) else 0.0
     return Moments(k_.T @ alpha, k0 - k_.T @ C @ k_, evidence)
+
+
+def actor_critic(
+    Kx: Array, U: Array, G: Array, rewards: Array, ends: Any, noise: float, scale: float
+) -> Moments:
+    """Proposition 6: Eqs. 33 to 37 and 41 with k = k_x + c k_F, so B = c U and B_0 = c G."""
+    K = Kx + scale * fisher_kernel(U, G)
+    return gptd(K, scale * U, scale * G, rewards, ends, noise)
+
+
+def sparse_actor_critic(
+    Kx: Array, U: Array, G: Array, rewards: Array, ends: Any, noise: float, scale: float, *rule: Any
+) -> Moments:
+    """Proposition 7; `rule` is the threshold and capacity of the dictionary."""
+    K = Kx + scale * fisher_kernel(U, G)
+    return sparse_gptd(K, scale * U, scale * G, rewards, ends, noise, *rule)
+
+
+def noise_on_rewards(
+    Kx: Array, U: Array, G: Array, rewards: Array, ends: Any, noise: float, scale: float
+) -> Moments:
+    """r_t = V(x_t) + u_t'w - gamma V(x_{t+1}) + N_t, white noise."""
+    H, used = temporal_differences(*ends)
+    K = H @ Kx @ H.T + scale * fisher_kernel(U[used], G)
+    Sigma = noise * np.eye(len(used))
+    return condition(K, scale * U[used].T, scale * G, rewards[used], Sigma)
+
+
+def episodes(last: Array) -> Array:
+    """Which episode each step belongs to."""
+    return np.concatenate([[0], np.cumsum(last[:-1])])

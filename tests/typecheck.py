@@ -12,9 +12,12 @@ from beartype import BeartypeConf, beartype
 TAKES_ANYTHING = {
     f"bayespg.{name}"
     for name in (
+        "actor_critic.gradient_posterior",
         "evidence.choose_model1",
         "evidence.choose_model2",
         "fisher.checked",
+        "fisher.g_est",
+        "monte_carlo.enac",
         "monte_carlo.gpomdp",
         "monte_carlo.reinforce",
         "posterior.GradientPosterior.contains",

@@ -51,6 +51,8 @@ MOST = 2048
 """Features beyond which a state kernel is said to have no low rank."""
 EXACT = 1e-9
 """Largest share of a state's prior variance that the weight form may lose."""
+TOLERANCE, ITERATIONS = 1e-8, 1000
+"""Of the conjugate gradients in the matrix-free form."""
 LEFT_OUT = 4e7
 """Numbers in the per-episode Gram matrices beyond which episodes are left out to first order."""
 
@@ -229,9 +231,11 @@ def of_steps(
     sparsify: Sparsify | None = None,
     form: Form = "auto",
     rank: int = RANK,
+    iterations: int = ITERATIONS,
 ) -> GradientPosterior:
     """`gradient_posterior` for steps already laid out. `rank` is the most features that a state
-    kernel without finitely many of its own gets; what they miss is in `info`."""
+    kernel without finitely many of its own gets; what they miss is in `info`. `iterations` bounds
+    the conjugate gradients of the matrix-free form: fewer shrink the answer towards zero."""
     if form == "auto":
         form = _choose(steps.scores, prior.fisher)
     if sparsify is not None:
@@ -240,7 +244,7 @@ def of_steps(
         return _dual(steps, prior, noise)
     Psi, info = state_features(steps, prior.state_kernel, rank)
     if form == "matrix-free":
-        return _matrix_free(steps, prior, noise, Psi, info)
+        return _matrix_free(steps, prior, noise, Psi, info, iterations)
     whitened, root = score_features(steps, prior.fisher)
     c = jnp.sqrt(jnp.asarray(prior.scale, root.dtype))
     features = jnp.concatenate([Psi, c * whitened], -1)
@@ -444,6 +448,7 @@ class Precision(eqx.Module):
     features: Float[Array, "N p"]
     """Of the state kernel, in units of the noise and with the tails removed."""
     factor: Float[Array, "p p"]
+    iterations: int = eqx.field(static=True)
 
     def smooth(self, a: Float[Array, " N"]) -> Float[Array, " N"]:
         """A^-1 a."""
@@ -462,12 +467,8 @@ class Precision(eqx.Module):
             self.fisher.diagonal() / self.scale + sparse.squared_columns(self.scores) / self.noise
         )
         return fishers.conjugate_gradients(
-            self.multiply, b, diagonal, tolerance=TOLERANCE, most=ITERATIONS
+            self.multiply, b, diagonal, tolerance=TOLERANCE, most=self.iterations
         )
-
-
-TOLERANCE, ITERATIONS = 1e-8, 500
-"""Of the conjugate gradients in the matrix-free form."""
 
 
 class Implicit(Covariance):
@@ -500,12 +501,16 @@ class Implicit(Covariance):
         return jax.lax.map(one, jax.random.split(key, k))
 
 
-def _matrix_free(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPosterior:
+def _matrix_free(
+    steps: Steps, prior: Prior, noise, Psi, info, iterations: int
+) -> GradientPosterior:
     """w = P^-1 U' A^-1 y by conjugate gradients. Episodes are left out to first order."""
     noise = jnp.asarray(noise, steps.y.dtype)
     X = steps.tails.weighted(jnp.ones_like(steps.y)).remove(Psi) / jnp.sqrt(noise)
     factor = jnp.linalg.cholesky(jnp.eye(X.shape[1]) + X.T @ X)
-    P = Precision(steps.scores, prior.fisher, prior.scale, noise, steps.tails, X, factor)
+    P = Precision(
+        steps.scores, prior.fisher, prior.scale, noise, steps.tails, X, factor, iterations
+    )
     w = P.solve(sparse.transposed_times(steps.scores, P.smooth(steps.y)))
     alpha = P.smooth(steps.y - sparse.times(steps.scores, w))
     G = prior.fisher

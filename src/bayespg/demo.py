@@ -47,7 +47,7 @@ def run(runs: int, seed: int, progress: Callable[[float, str], None]) -> Demo:
     costs, parameters = {}, np.zeros((0, 2))
     for k, (name, (estimator, _)) in enumerate(METHODS.items()):
         progress(k / (len(METHODS) + 1), name)
-        _, history = train(
+        history = train(
             environment,
             BoundedLinearGaussian(kappa),
             estimator,
@@ -57,9 +57,10 @@ def run(runs: int, seed: int, progress: Callable[[float, str], None]) -> Demo:
             paths=PATHS,
             runs=runs,
             progress=lambda j, N, k=k: progress((k + j / N) / (len(METHODS) + 1), ""),
-        )
+        ).history
         costs[name] = -np.asarray(history.expected_return)
         middle = np.argsort(costs[name][:, 0])[runs // 2]  # the run with the median start
+        assert history.parameters is not None
         parameters = np.asarray(history.parameters[middle])
     progress(len(METHODS) / (len(METHODS) + 1), "error bars")
     visited = _along(environment, parameters, key_along)

@@ -304,6 +304,7 @@ class BAC(StepEstimator):
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
+    iterations: int = eqx.field(static=True, default=actor_critic.ITERATIONS)
 
     def __call__(self, sample: Sample) -> GradientPosterior:
         found = steps(sample, self.state_map, self.limit_ends, self.noise_on)
@@ -312,8 +313,9 @@ class BAC(StepEstimator):
         if noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         return actor_critic.of_steps(
-            found, prior, noise, sparsify=self.sparsify, form=self.form, rank=self.rank
-        )
+            found, prior, noise, sparsify=self.sparsify, form=self.form, rank=self.rank,
+            iterations=self.iterations,
+        )  # fmt: skip
 
 
 def steps(

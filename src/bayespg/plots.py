@@ -45,6 +45,13 @@ LOOKS: dict[str, dict[str, Any]] = {
     "BQ": {"color": "#2166ac", "marker": "D"},
     "BQ natural": {"color": "#67a9cf", "marker": "^"},
     "BQ variant": {"color": "#7b3294", "linestyle": "--", "marker": "P"},
+    "MC, fitted values": {"color": "#555555", "linestyle": "--", "marker": "s"},
+    "eNAC": {"color": "#8c6d31", "linestyle": ":", "marker": "<"},
+    "compatible": {"color": "#637939", "linestyle": "--", "marker": ">"},
+    "BPG": {"color": "#67a9cf", "marker": "^"},
+    "BAC": {"color": "#2166ac", "marker": "D"},
+    "BAC as printed": {"color": "#2166ac", "linestyle": ":", "marker": "x"},
+    "BAC variant": {"color": "#7b3294", "linestyle": "--", "marker": "P"},
     "ours": {"color": "#c2410c", "marker": "*", "markersize": 7},
     "ours exact": {"color": "#f0a36b", "linestyle": "--", "marker": "*", "markersize": 6},
 }
@@ -95,6 +102,12 @@ def bootstrap(samples: np.ndarray, resamples: int = 400) -> tuple[np.ndarray, np
     counts = rng.multinomial(len(samples), np.full(len(samples), 1 / len(samples)), resamples)
     low, high = np.percentile(counts @ samples / len(samples), (2.5, 97.5), axis=0)
     return low, high
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+    """One legend for all panels, under them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def plain_ticks(axes: Axes, values: Sequence[float]) -> None:

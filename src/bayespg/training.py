@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg.environments import Environment, Solved
 from bayespg.estimators import Estimator, StepEstimator, draw
 from bayespg.policies import Policy, flatten
-from bayespg.posterior import Covariance
-from bayespg.precision import to_float64, to_numpy
+from bayespg.posterior import LARGE, Covariance
+from bayespg.precision import to_float64, to_numpy, traced
 from bayespg.types import Array
 
 Progress = Callable[[int, int], None]
@@ -26,7 +26,8 @@ class History(NamedTuple):
     """One entry an update, measured before it was applied; runs in front where there are
     several."""
 
-    parameters: Float[Array, "*runs N n"]
+    parameters: Float[Array, "*runs N n"] | None
+    """None beyond 2048 parameters."""
     sample_return: Float[Array, "*runs N"]
     """Mean return of the paths drawn."""
     expected_return: Float[Array, "*runs N"]
@@ -39,11 +40,21 @@ class History(NamedTuple):
     """False once the stopping rule has fired."""
 
 
+class Evaluations(NamedTuple):
+    """What `evaluate` found along the way."""
+
+    updates: Int[np.ndarray, " K"]
+    """Updates done before each."""
+    values: Any
+    """One entry an evaluation, runs in front where there are several."""
+
+
 class Result(NamedTuple):
     """What training returns."""
 
     policy: Any
     history: History
+    evaluations: Evaluations | None = None
 
 
 class State(eqx.Module):
@@ -66,18 +77,24 @@ def train(
     paths: int,
     stop: float = 0.0,
     runs: int | None = None,
+    evaluate: Callable[[Any, PRNGKeyArray], Any] | None = None,
+    every: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`.
+    """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`; BAC(theta_0, M,
+    epsilon), Algorithm 4, with `estimators.BAC` and epsilon = `stop`.
 
     A run ends early, its parameters frozen, once the norm of the estimated gradient falls below
     `stop`. With `runs`, that many independent runs go side by side; the arrays of `policy` then
     hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
-    float64. `progress` is called some fifty times along the way.
+    float64. `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates;
+    `progress` is called some fifty times along the way.
     """
     for name, count in (("updates", updates), ("paths", paths), ("runs", runs)):
         if count is not None and count < 1:
             raise ValueError(f"{name}: expected at least 1, found {count}")
+    if evaluate is not None and (every is None or every < 1 or updates % every):
+        raise ValueError(f"every: expected a divisor of updates = {updates}, found {every}")
     axes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(policy)}
     if runs is not None and axes != {(runs,)}:
         raise ValueError(
@@ -86,22 +103,42 @@ def train(
     with jax.enable_x64(True):
         policy = to_float64(policy)
         if runs is None:
-            state = _start(policy, update, key)
+            state = begin(policy, update, key)
         else:
-            state = jax.vmap(lambda p, k: _start(p, update, k))(policy, jax.random.split(key, runs))
-        size = _divisor(updates, updates if progress is None else max(1, updates // 50))
-        records = []
-        for done in range(0, updates, size):
+            state = jax.vmap(lambda p, k: begin(p, update, k))(policy, jax.random.split(key, runs))
+        most = updates if progress is None else max(1, updates // 50)
+        size = _divisor(every or updates, min(most, every or updates))
+        records, asked = [], []
+        key_evaluate = jax.random.fold_in(key, updates)
+
+        def ask(done: int) -> None:
+            if evaluate is not None and done % (every or updates) == 0:
+                k = jax.random.fold_in(key_evaluate, done)
+                asked.append((done, to_numpy(_ask(evaluate, state.policy, k, runs))))
+
+        ask(0)
+        for done in range(size, updates + 1, size):
             state, record = _advance(
                 environment, estimator, update, state, paths, stop, size, runs is not None
             )
             records.append(to_numpy(record))
+            ask(done)
             if progress is not None:
-                progress(done + size, updates)
-        history = jax.tree.map(
-            lambda *parts: np.concatenate(parts, int(runs is not None)), *records
-        )
-        return Result(to_numpy(state.policy), history)
+                progress(done, updates)
+        axis = int(runs is not None)
+        history = jax.tree.map(lambda *parts: np.concatenate(parts, axis), *records)
+        evaluations = None
+        if asked:
+            values = jax.tree.map(lambda *v: np.stack(v, axis), *(value for _, value in asked))
+            evaluations = Evaluations(np.array([done for done, _ in asked]), values)
+        return Result(to_numpy(state.policy), history, evaluations)
+
+
+@eqx.filter_jit
+def _ask(evaluate, policy, key, runs):
+    if runs is None:
+        return evaluate(policy, key)
+    return jax.vmap(evaluate)(policy, jax.random.split(key, runs))
 
 
 def _divisor(total: int, most: int) -> int:
@@ -109,10 +146,11 @@ def _divisor(total: int, most: int) -> int:
     return next(size for size in range(most, 0, -1) if total % size == 0)
 
 
-def _start(
+def begin(
     policy: Policy, update: optax.GradientTransformationExtraArgs, key: PRNGKeyArray
 ) -> State:
-    policy = jax.tree.map(jnp.asarray, policy)
+    """The state of a run before its first update."""
+    policy = jax.tree.map(jnp.asarray, to_float64(policy) if not traced(policy) else policy)
     return State(policy, update.init(flatten(policy)[0]), key, jnp.asarray(True))
 
 
@@ -150,7 +188,7 @@ def step(
     # A gradient that is not finite stops the run too: its parameters stay what they were.
     running = state.running & (norm >= stop) & jnp.all(jnp.isfinite(change))
     record = History(
-        parameters=theta,
+        parameters=theta if theta.size <= LARGE else None,
         sample_return=sample.returns.mean(),
         expected_return=(
             environment.expected_return(policy)

@@ -21,8 +21,8 @@ Rate = float | Float[Array, " n"] | Callable[[Any], Any]
 
 
 def hyperbolic(initial: float | Float[Array, " n"], halving: float = 20.0) -> Callable[[Any], Any]:
-    """beta_j = beta_0 c / (c + j), the paper's schedule with c = 20."""
-    return lambda j: jnp.asarray(initial) * halving / (halving + j)
+    """beta_j = beta_0 c / (c + j), the paper's schedule with c = 20; c infinite keeps the rate."""
+    return lambda j: jnp.asarray(initial) / (1 + j / halving)
 
 
 def ascend(rate: Rate) -> optax.GradientTransformation:

@@ -8,6 +8,10 @@ from bayespg.reproduce import (
     lqr_noise,
     lqr_optimisation,
     lqr_variance,
+    mountain_car,
+    random_walk_gradient,
+    random_walk_learning,
+    ship_steering,
 )
 from bayespg.reproduce.report import Experiment, Report, Settings
 
@@ -20,6 +24,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         lqr_optimisation.EXPERIMENT,
         lqr_fisher.EXPERIMENT,
         lqr_variance.EXPERIMENT,
+        random_walk_gradient.EXPERIMENT,
+        random_walk_learning.EXPERIMENT,
+        mountain_car.EXPERIMENT,
+        ship_steering.TUNING,
+        ship_steering.EXPERIMENT,
         calibration.EXPERIMENT,
     )
 }

@@ -108,8 +108,7 @@ def _figure(curves: list[Curve]):
         axis.set_xlabel("paths M")
     for axis in axes[:, 0]:
         axis.set_ylabel("95 % regions that hold\nthe exact gradient (%)")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    plots.legend_below(figure, axes[0, 0], 4)
     return figure
 
 

@@ -1,7 +1,8 @@
-"""Many repetitions of gradient estimation on the same samples: what Table 2 and Figures 1 and 2
+"""Many repetitions of gradient estimation on the same samples: what Table 2 and Figures 1, 2 and 6
 share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,9 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from bayespg.environments import LQR, Environment
+from bayespg import plots
+from bayespg.environments import LQR, Environment, Solved, exact_gradient
 from bayespg.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
+from bayespg.random import fast_key
+from bayespg.reproduce.report import Curve, Progress, Settings, summarise
 from bayespg.types import Array
 
 BATCH = 500
@@ -25,6 +29,7 @@ def estimates(
     paths: int,
     runs: int,
     key: PRNGKeyArray,
+    batch: int = BATCH,
 ) -> dict[str, Float[np.ndarray, "runs n"]]:
     """The mean of each estimator in each run, all from the same paths."""
     names = list(estimators)
@@ -34,17 +39,18 @@ def estimates(
         [estimators[name] for name in names],
         paths,
         jax.random.split(key, runs),
+        batch,
     )
     return {name: np.asarray(values) for name, values in zip(names, found, strict=True)}
 
 
 @eqx.filter_jit
-def _estimates(environment, policy, estimators, paths, keys):
+def _estimates(environment, policy, estimators, paths, keys, batch):
     def run(key: PRNGKeyArray) -> list[Array]:
         sample = draw(environment, policy, key, paths)
         return [estimator(sample).mean for estimator in estimators]
 
-    return jax.lax.map(run, keys, batch_size=BATCH)
+    return jax.lax.map(run, keys, batch_size=batch)
 
 
 def squared_error(
@@ -60,6 +66,57 @@ def angular_error(
     lengths = np.linalg.norm(estimate, axis=-1) * np.linalg.norm(exact)
     cosine = estimate @ exact / np.where(lengths > 0, lengths, 1.0)
     return np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))
+
+
+class Errors(NamedTuple):
+    """Mean and standard error over runs at each M, for each estimator."""
+
+    square: dict[str, list[tuple[float, float]]]
+    angle: dict[str, list[tuple[float, float]]]
+
+    def curves(self, looks: Mapping[str, str], Ms: Sequence[int]) -> list[Curve]:
+        panels = (("mean squared error", self.square), ("angular error (degrees)", self.angle))
+        return [
+            Curve(panel, name, looks[name], list(Ms), *(list(c) for c in zip(*found, strict=True)))
+            for panel, of in panels
+            for name, found in of.items()
+        ]
+
+
+def errors(
+    environment: Solved,
+    policy: Policy,
+    estimators: Mapping[str, Estimator],
+    Ms: Sequence[int],
+    settings: Settings,
+    progress: Progress,
+    batch: int = BATCH,
+) -> Errors:
+    """Squared and angular errors of all estimators on the same paths, for each M."""
+    truth = np.asarray(exact_gradient(environment, policy))
+    found = Errors({name: [] for name in estimators}, {name: [] for name in estimators})
+    for M in Ms:
+        progress(sum(m for m in Ms if m < M) / sum(Ms), f"M = {M}")
+        key = jax.random.fold_in(fast_key(settings.seed), M)
+        means = estimates(environment, policy, estimators, M, settings.runs, key, batch)
+        for name, values in means.items():
+            found.square[name].append(summarise(squared_error(values, truth)))
+            found.angle[name].append(summarise(angular_error(values, truth)))
+    return found
+
+
+def two_panels(curves: list[Curve], variable: str):
+    """Squared error left, angle right, both logarithmic."""
+    figure, axes = plots.sheet(1, 2, width=9, height=4.4)
+    for panel, name in zip(axes[0], dict.fromkeys(c.panel for c in curves), strict=True):
+        for c in curves:
+            if c.panel == name:
+                plots.curve(panel, c.x, c.mean, c.standard_error, label=c.label, look=c.look)
+        panel.set(yscale="log", xlabel=f"paths {variable}", title=name)
+        if "degrees" in name:
+            plots.plain_ticks(panel, (1, 2, 5, 10, 20, 50, 90))
+    plots.legend_below(figure, axes[0, 0], 3)
+    return figure
 
 
 def lqr_setting(reward_noise: float = 0.0) -> tuple[LQR, LinearGaussian]:

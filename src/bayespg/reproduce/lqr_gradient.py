@@ -4,15 +4,9 @@ The paper's estimators (exact G, Sigma = 1e-3 I, sparsified) beside Monte Carlo,
 and what goes beyond the paper: G with the actions integrated out, and Model 2 with a flat baseline.
 """
 
-import jax
-import numpy as np
-
-from bayespg import plots
-from bayespg.environments import exact_gradient
 from bayespg.estimators import GPOMDP, Model1, Model2, Reinforce, exact
-from bayespg.random import fast_key
-from bayespg.reproduce.gradients import angular_error, estimates, lqr_setting, squared_error
-from bayespg.reproduce.report import Claim, Curve, Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
+from bayespg.reproduce.report import Claim, Experiment, Progress, Report, Settings
 from bayespg.sparsification import Sparsify
 
 FLAT = float("inf")
@@ -49,23 +43,9 @@ def sizes(settings: Settings) -> tuple[int, ...]:
 
 
 def run(settings: Settings, progress: Progress) -> Report:
-    environment, policy = lqr_setting()
-    truth = np.asarray(exact_gradient(environment, policy))
-    square: dict[str, list] = {name: [] for name in ESTIMATORS}
-    angle: dict[str, list] = {name: [] for name in ESTIMATORS}
     Ms = sizes(settings)
-    for M in Ms:
-        progress(sum(m for m in Ms if m < M) / sum(Ms), f"M = {M}")
-        key = jax.random.fold_in(fast_key(settings.seed), M)
-        found = estimates(environment, policy, ESTIMATORS, M, settings.runs, key)
-        for name, values in found.items():
-            square[name].append(summarise(squared_error(values, truth)))
-            angle[name].append(summarise(angular_error(values, truth)))
-    curves = [
-        Curve(panel, name, LOOKS[name], list(Ms), *(list(c) for c in zip(*of[name], strict=True)))
-        for panel, of in (("mean squared error", square), ("angular error (degrees)", angle))
-        for name in ESTIMATORS
-    ]
+    found = errors(*lqr_setting(), ESTIMATORS, Ms, settings, progress)
+    curves, square = found.curves(LOOKS, Ms), found.square
     return Report(
         columns=["mean squared error", *(f"M = {M}" for M in Ms)],
         rows=[[name, *(f"{m:,.0f} ± {e:,.0f}" for m, e in square[name])] for name in ESTIMATORS],
@@ -101,21 +81,6 @@ def _claims(Ms: tuple[int, ...], square: dict[str, list]) -> list[Claim]:
             ours > 1,
         ),
     ]
-
-
-def two_panels(curves: list[Curve], variable: str):
-    """Squared error left, angle right, both logarithmic."""
-    figure, axes = plots.sheet(1, 2, width=9, height=4.4)
-    for panel, name in zip(axes[0], dict.fromkeys(c.panel for c in curves), strict=True):
-        for c in curves:
-            if c.panel == name:
-                plots.curve(panel, c.x, c.mean, c.standard_error, label=c.label, look=c.look)
-        panel.set(yscale="log", xlabel=f"paths {variable}", title=name)
-        if "degrees" in name:
-            plots.plain_ticks(panel, (1, 2, 5, 10, 20, 50, 90))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    return figure
 
 
 EXPERIMENT = Experiment(

@@ -14,8 +14,14 @@ import numpy as np
 from bayespg.environments import exact_gradient
 from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.random import fast_key
-from bayespg.reproduce.gradients import angular_error, estimates, lqr_setting, squared_error
-from bayespg.reproduce.lqr_gradient import SPARSE, sizes, two_panels
+from bayespg.reproduce.gradients import (
+    angular_error,
+    estimates,
+    lqr_setting,
+    squared_error,
+    two_panels,
+)
+from bayespg.reproduce.lqr_gradient import SPARSE, sizes
 from bayespg.reproduce.report import Claim, Curve, Experiment, Progress, Report, Settings, summarise
 
 FLAT = float("inf")

@@ -76,7 +76,7 @@ def learn(
         key_start, key_run = jax.random.split(jax.random.fold_in(fast_key(settings.seed), M))
         with jax.enable_x64(True):
             kappa = jax.random.normal(key_start, (settings.runs, 2))
-        policy, history = train(
+        result = train(
             environment,
             BoundedLinearGaussian(kappa),
             method.estimator,
@@ -88,8 +88,10 @@ def learn(
             progress=lambda j, N, d=done, m=M: progress((d + m * j / N) / total, ""),
         )
         with jax.enable_x64(True):
-            last = jax.vmap(environment.expected_return)(policy)
-        found[name, M] = -np.concatenate([history.expected_return, np.asarray(last)[:, None]], 1)
+            last = jax.vmap(environment.expected_return)(result.policy)
+        found[name, M] = -np.concatenate(
+            [result.history.expected_return, np.asarray(last)[:, None]], 1
+        )
     return found
 
 
@@ -179,6 +181,5 @@ def _figure(curves: list[Curve]):
         axis.set_xlabel("updates")
     for axis in axes[:, 0]:
         axis.set_ylabel("expected cost above the optimum")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6)
+    plots.legend_below(figure, axes[0, 0], 6)
     return figure

@@ -1,0 +1,147 @@
+"""Learning curves of several methods at several sample sizes: what Figures 7, 8 and 9 share."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from bayespg import plots
+from bayespg.environments import Environment
+from bayespg.estimators import Estimator
+from bayespg.precision import to_numpy
+from bayespg.random import fast_key
+from bayespg.reproduce.report import Curve, Progress, Settings, summarise
+from bayespg.training import Result, begin, step, train
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A curve: an estimator and, for each M, an update."""
+
+    estimator: Estimator
+    update: Callable[[int], optax.GradientTransformationExtraArgs]
+    look: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is learned, for how long, and how it is judged."""
+
+    environment: Environment
+    start: Callable[[int], Any]
+    """Policies at the start, for a number of runs."""
+    updates: Mapping[int, int]
+    """Updates for each M."""
+    evaluate: Callable[[Any, Any], Any] | None = None
+    every: int | None = None
+
+
+class Learned(NamedTuple):
+    """Values along the way, one row a run, and what training returned."""
+
+    updates: np.ndarray
+    values: np.ndarray
+    result: Result
+
+
+def learn(
+    task: Task, methods: Mapping[str, Method], settings: Settings, progress: Progress
+) -> dict[tuple[str, int], Learned]:
+    """Every method at every M from the same starts; `values` are those of `task.evaluate`, or the
+    exact return before each update."""
+    found: dict[tuple[str, int], Learned] = {}
+    cells = [(name, M, N) for M, N in task.updates.items() for name in methods]
+    total = sum(M * N for _, M, N in cells)
+    done = 0
+    for name, M, N in cells:
+        progress(done / total, f"{name}, M = {M}")
+        result = train(
+            task.environment,
+            task.start(settings.runs),
+            methods[name].estimator,
+            methods[name].update(M),
+            key=jax.random.fold_in(fast_key(settings.seed), M),
+            updates=N,
+            paths=M,
+            runs=settings.runs,
+            evaluate=task.evaluate,
+            every=task.every,
+            progress=lambda j, _, d=done, m=M: progress((d + m * j) / total, ""),
+        )
+        if result.evaluations is None:
+            at, values = np.arange(N), np.asarray(result.history.expected_return)
+        else:
+            at, values = result.evaluations
+        found[name, M] = Learned(at, np.asarray(values), result)
+        done += M * N
+    return found
+
+
+def tune(
+    task: Task,
+    estimator: Estimator,
+    update: Callable[[Any], optax.GradientTransformationExtraArgs],
+    rates: Sequence[float],
+    paths: int,
+    updates: int,
+    settings: Settings,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The mean return of the episodes drawn, and the exact one where known, at each update:
+    (rates, runs, updates). All rates and runs go side by side."""
+
+    def run(rate, key):
+        optimiser = update(rate)
+        policy = jax.tree.map(lambda leaf: leaf[0], task.start(1))
+
+        def one(state, _):
+            state, record = step(task.environment, estimator, optimiser, state, paths, 0.0)
+            return state, (record.sample_return, record.expected_return)
+
+        return jax.lax.scan(one, begin(policy, optimiser, key), None, updates)[1]
+
+    keys = jax.random.split(jax.random.fold_in(fast_key(settings.seed), paths), settings.runs)
+    grid = jax.vmap(jax.vmap(run, (None, 0)), (0, None))
+    with jax.enable_x64(True):
+        return to_numpy(jax.jit(grid)(np.asarray(rates, float), keys))
+
+
+def curves(
+    found: Mapping[tuple[str, int], Learned],
+    methods: Mapping[str, Method],
+    value: Callable[[np.ndarray], np.ndarray] = lambda v: v,
+) -> list[Curve]:
+    """A panel for each M."""
+    result = []
+    for (name, M), learned in found.items():
+        mean, error = summarise(value(learned.values))
+        x = learned.updates.astype(float).tolist()
+        result.append(Curve(f"M = {M}", name, methods[name].look, x, mean.tolist(), error.tolist()))
+    return result
+
+
+def panels(curves: list[Curve], ylabel: str, columns: int = 2, **axes_settings: Any):
+    """One panel for each M, a band of two standard errors."""
+    names = list(dict.fromkeys(c.panel for c in curves))
+    rows = -(-len(names) // columns)
+    figure, axes = plots.sheet(
+        rows, columns, width=4.5 * columns, height=3.0 * rows + 0.5, sharey=True
+    )
+    for axis, name in zip(axes.flat, names, strict=False):
+        for c in curves:
+            if c.panel == name:
+                plots.curve(
+                    axis, c.x, c.mean, c.standard_error, label=c.label, look=c.look,
+                    markers=len(c.x) < 40,
+                )  # fmt: skip
+        axis.set(title=name, **axes_settings)
+    for axis in axes.flat[len(names) :]:
+        axis.set_visible(False)
+    for axis in axes[-1]:
+        axis.set_xlabel("updates")
+    for axis in axes[:, 0]:
+        axis.set_ylabel(ylabel)
+    plots.legend_below(figure, axes[0, 0], 3)
+    return figure
