@@ -3,7 +3,8 @@ import numpy as np
 import oracle
 import pytest
 
-from bayespg import conditioning
+from bayespg import conditioning, gptd
+from bayespg.conditioning import Groups, Tails
 from bayespg.precision import in_float64
 
 M, p, k = 8, 3, 2
@@ -121,3 +122,85 @@ def test_removing_the_constant_twice_is_the_inverse_of_adding_it(variance):
     )
     np.testing.assert_allclose(Q2, expected, atol=1e-12)
     np.testing.assert_allclose(constant.diagonal(), jnp.diagonal(expected), atol=1e-12)
+
+
+# Groups, and one unknown for each.
+
+COUNT, LENGTH = 4, 20
+BOTH = {
+    "runs of one length": Groups(COUNT, length=LENGTH),
+    "ids": Groups(COUNT, np.repeat(np.arange(COUNT), LENGTH)),
+}
+
+
+@pytest.mark.parametrize("groups", BOTH.values(), ids=BOTH)
+@pytest.mark.usefixtures("x64")
+def test_both_layouts_of_groups_sum_spread_and_square_alike(groups):
+    X = rng.normal(size=(COUNT * LENGTH, p))  # more rows than are squared at once
+    parts = X.reshape(COUNT, LENGTH, p)
+    np.testing.assert_allclose(groups.sum(X), parts.sum(1), atol=1e-12)
+    np.testing.assert_allclose(groups.sum(X[:, 0]), parts[..., 0].sum(1), atol=1e-12)
+    S = rng.normal(size=(COUNT, 2))
+    np.testing.assert_array_equal(groups.spread(S), np.repeat(S, LENGTH, 0))
+    np.testing.assert_allclose(groups.grams(X), [x.T @ x for x in parts], atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_groups_of_uneven_size_sum_and_square_their_own_rows():
+    ids = np.array([0] * 3 + [2] * 60 + [3] * 10)  # nothing in group 1
+    groups, X = Groups(COUNT, ids), rng.normal(size=(len(ids), p))
+    parts = [X[ids == e] for e in range(COUNT)]
+    np.testing.assert_allclose(groups.sum(X), [x.sum(0) for x in parts], atol=1e-12)
+    np.testing.assert_allclose(groups.grams(X), [x.T @ x for x in parts], atol=1e-12)
+
+
+STEPS = np.array(list("..T.|.||"))
+LAST, TERMINATED = np.isin(STEPS, ["T", "|"]), STEPS == "T"
+REWARDS, S2 = Y[:, 0], np.array(0.3)
+regress = in_float64(conditioning.regress)
+
+
+def tails(padded: bool):
+    """Rewards-to-go, what is unknown of them, and where the M steps went."""
+    found = gptd.targets(REWARDS, LAST, TERMINATED, 0.9)
+    if not padded:
+        return found.y, Tails(found.tail, Groups(4, found.episode), np.ones(M, bool)), np.arange(M)
+    lengths = np.bincount(found.episode)
+    at = np.concatenate([5 * e + np.arange(length) for e, length in enumerate(lengths)])
+    y, tail, taken = np.zeros(20), np.zeros(20), np.zeros(20, bool)
+    y[at], tail[at], taken[at] = found.y, found.tail, True
+    return y, Tails(tail, Groups(4, length=5), taken), at
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["in a row", "padded"])
+def test_regression_with_tails_is_the_literal_temporal_difference_model(padded):
+    y, unknown, at = tails(padded)
+    Psi = np.zeros((len(y), p))
+    Psi[at] = PSI
+    found = regress(Psi, y[:, None], S2, unknown)
+    ends = LAST, TERMINATED, 0.9
+    expected = oracle.gptd(PSI @ PSI.T, PSI @ V.T, V @ V.T, REWARDS, ends, float(S2))
+    np.testing.assert_allclose((V @ found.weights)[:, 0], expected.mean, rtol=1e-9)
+    P = found.factor @ found.factor.T
+    covariance = V @ np.linalg.solve(P, V.T)
+    np.testing.assert_allclose(covariance, expected.covariance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.log_evidence, [expected.log_evidence], rtol=1e-9)
+
+
+def test_both_forms_with_tails_are_the_literal_temporal_difference_model():
+    y, unknown, _ = tails(padded=False)
+    K, B, B0 = PSI @ PSI.T, V @ PSI.T, V @ V.T + REMAINDER
+    H, _ = oracle.temporal_differences(LAST, TERMINATED, 0.9)
+    C = H.T @ np.linalg.inv(H @ (K + S2 * np.eye(M)) @ H.T) @ H
+    expected = oracle.gptd(K, B.T, B0, REWARDS, (LAST, TERMINATED, 0.9), float(S2))
+    for at in (
+        dual(K, B, B0, y[:, None], S2, unknown),
+        weight_space(PSI, V, REMAINDER, y[:, None], S2, unknown),
+    ):
+        np.testing.assert_allclose(at.gain, B @ C, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(at.gain @ y, expected.mean, rtol=1e-9)
+        np.testing.assert_allclose(at.covariance, expected.covariance, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(at.alpha[:, 0], C @ y, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(at.diagonal, np.diag(C), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(at.freedom, S2 * np.trace(C), rtol=1e-9)
+        np.testing.assert_allclose(at.log_evidence, [expected.log_evidence], rtol=1e-9)

@@ -7,11 +7,15 @@ import pytest
 from oracle import problem, standard_errors
 
 from bayespg import fisher, quadrature
-from bayespg.environments import LQR
-from bayespg.fisher import Dense, Implicit, Inverse, LowRank
-from bayespg.policies import LinearGaussian
+from bayespg.environments import LQR, RandomWalk
+from bayespg.fisher import Dense, Implicit, Inverse, LowRank, Sparse
+from bayespg.policies import CMAC, LinearGaussian, Softmax, Tabular
+from bayespg.policies import score as score_of
+from bayespg.random import fast_key
 from bayespg.rollout import rollout
-from bayespg.scores import of_paths
+from bayespg.scores import of_paths, of_steps
+from bayespg.sparse import Rows
+from bayespg.trajectories import Trajectories
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -19,6 +23,8 @@ n = 4
 G = problem(8, n).fisher
 ROOT = np.random.default_rng(1).normal(size=(2, n))
 DAMPING = np.array([0.5, 1.0, 2.0, 0.1])
+ROWS = np.array([[0, 1.5, 0, -0.5], [2, 0, 0, 1], [0, 0.3, 0.7, 0], [1, 1, 0, 0], [0, 0, -1, 2]])
+INDICES = np.array([[1, 3], [0, 3], [2, 1], [1, 0], [3, 2]])
 CASES = {
     "dense": (lambda: Dense(jnp.asarray(G)), G),
     "low rank": (lambda: LowRank(ROOT, DAMPING), ROOT.T @ ROOT + np.diag(DAMPING)),
@@ -31,6 +37,12 @@ CASES = {
         G,
     ),
 }
+
+
+def rows(matrix, indices) -> Rows:
+    """The same as sparse rows."""
+    values = np.take_along_axis(np.asarray(matrix), indices, -1)
+    return Rows(jnp.asarray(indices), jnp.asarray(values), matrix.shape[-1])
 
 
 @pytest.fixture(params=CASES)
@@ -214,3 +226,254 @@ def test_an_array_an_operator_and_an_object_are_all_accepted():
     assert isinstance(fisher.as_fisher(jnp.asarray(G)), Dense)
     assert isinstance(fisher.as_fisher(operator), Implicit)
     assert fisher.as_fisher(dense) is dense
+
+
+def test_sparse_rows_plus_damping_are_the_matrix_written_out():
+    """All in one program: conjugate gradients compile slowly."""
+    U, V = ROWS[:3], np.random.default_rng(2).normal(size=(2, 3, n))
+    G = ROWS.T @ ROWS + 0.3 * np.eye(n)
+
+    @jax.jit
+    def ask(found):
+        kernel = found.kernel(rows(2 * U, INDICES[:3]), found.rows)
+        draws = found.sample(jax.random.key(0), (100, 200))
+        products = found.multiply(V), found.multiply(V[0, 0]), found.solve(V), found.solve(V[0, 0])
+        return products, found.matrix(), found.diagonal(), kernel, draws
+
+    found = Sparse(rows(ROWS, INDICES), 0.3)
+    products, matrix, diagonal, kernel, draws = ask(found)
+    inverse = np.linalg.inv(G)
+    expected = V @ G, V[0, 0] @ G, V @ inverse, V[0, 0] @ inverse
+    for one, other in zip(products, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(matrix, G, rtol=1e-12)
+    np.testing.assert_allclose(diagonal, np.diag(G), rtol=1e-12)
+    np.testing.assert_allclose(kernel, 2 * U @ inverse @ ROWS.T, rtol=1e-9)
+    assert draws.shape == (100, 200, n)
+    assert standard_errors(np.asarray(draws.reshape(-1, n)), np.zeros(n), G) < 4
+    assert found.size == fisher.rank(found) == n
+
+
+def test_rank_counts_the_directions_with_information():
+    low = jnp.asarray(problem(3, n).scores[:2])
+    assert fisher.rank(Dense(jnp.asarray(G))) == pytest.approx(n, abs=1e-9)
+    assert fisher.rank(Dense(low.T @ low)) == pytest.approx(2, abs=0.02)
+    assert fisher.rank(Dense(jnp.asarray(blinded()[2]))) == pytest.approx(n - 1, abs=1e-9)
+
+
+# Fisher matrices of steps.
+
+GAMMA, T, M = 0.9, 5, 3
+LENGTHS = np.array([5, 3, 1])
+TAKEN = np.arange(T)[:, None] < LENGTHS
+
+
+def steps_of(states, actions) -> Trajectories:
+    """Paths of 5, 3 and 1 steps, the rest padding."""
+    rewards = jnp.zeros((T, M))
+    ended = jnp.array([False, True, True])
+    arrays = [jnp.asarray(x) for x in (states, actions)]
+    return Trajectories(*arrays, rewards, jnp.asarray(TAKEN), ended, arrays[0][-1])
+
+
+WEIGHTS = {
+    "undiscounted": ({}, np.ones((T, M)) / M),
+    "discounted": ({"discount": GAMMA}, GAMMA ** np.arange(T)[:, None] * np.ones((T, M)) / M),
+    "stationary": ({"stationary": True}, np.ones((T, M)) / TAKEN.sum()),
+}
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    """Matrices with the actions integrated out and from scores, and what they are made of."""
+    rng = np.random.default_rng(3)
+    states = np.stack([rng.uniform(-1.2, 0.5, (T, M)), rng.uniform(-0.07, 0.07, (T, M))], -1)
+    actions, weights = rng.integers(0, 3, (T, M)), rng.normal(size=(3, 16))
+
+    @jax.jit
+    def run():
+        policy, paths = Softmax(jnp.asarray(weights)), steps_of(states, actions)
+        U = of_steps(policy, paths)
+        found = {
+            name: (
+                fisher.actions_integrated_out(policy, paths, **options).matrix(),
+                fisher.of_step_scores(U, fisher.step_weights(paths, **options)).matrix(),
+            )
+            for name, (options, _) in WEIGHTS.items()
+        }
+
+        def choices(x):
+            every = jax.vmap(lambda a: score_of(policy, x, a))(jnp.arange(3))
+            return jax.nn.softmax(policy(x).logits), every
+
+        return found, U, *jax.vmap(jax.vmap(choices))(paths.states)
+
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, run())
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_actions_are_integrated_out_of_every_step_taken(softmax, name):
+    found, _, p, every = softmax
+    expected = np.zeros((48, 48))
+    for t, i, a in np.ndindex(T, M, 3):
+        if TAKEN[t, i]:
+            u = every[t, i, a]
+            expected += WEIGHTS[name][1][t, i] * p[t, i, a] * np.outer(u, u)
+    np.testing.assert_allclose(found[name][0], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_outer_products_of_scores_are_weighed_alike(softmax, name):
+    """Eq. 42 where they are stationary."""
+    found, U, _, _ = softmax
+    expected = sum(
+        WEIGHTS[name][1][t, i] * np.outer(U[t, i], U[t, i])
+        for t, i in np.ndindex(T, M)
+        if TAKEN[t, i]
+    )
+    np.testing.assert_allclose(found[name][1], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_sparse_policy_has_the_matrix_of_the_same_policy_written_densely():
+    rng = np.random.default_rng(4)
+    bounds = {"low": (0.0, 0.0), "high": (1.0, 1.0), "wraps": (False, False)}
+    shape = {"tiles": (2, 2), "tilings": 3, "displacement": (1, 2)}
+    policy = CMAC(jnp.asarray(rng.normal(size=12)), **bounds, **shape)
+    paths = steps_of(rng.uniform(size=(T, M, 2)), rng.normal(size=(T, M)))
+
+    @jax.jit
+    def run():
+        weights = fisher.step_weights(paths, GAMMA)
+        sampled = fisher.of_step_scores(of_steps(policy, paths), weights, damping=0.1)
+        integrated = fisher.actions_integrated_out(policy, paths, GAMMA, damping=0.1)
+        assert isinstance(integrated, Sparse)
+        assert isinstance(sampled, Sparse)
+        each = jax.vmap(jax.vmap(lambda x: (policy.active(x), policy(x).mean)))
+        return integrated.matrix(), sampled.matrix(), *each(paths.states)
+
+    integrated, sampled, active, means = (np.asarray(x) for x in run())
+    expected = [0.1 * np.eye(12), 0.1 * np.eye(12)]
+    for t, i in np.ndindex(T, M):
+        phi = np.zeros(12)
+        phi[active[t, i]] = 1 / 3  # the mean of N(m, 1) is the average of three tiles
+        u = (paths.actions[t, i] - means[t, i]) * phi
+        weight = TAKEN[t, i] * GAMMA**t / M
+        expected[0] += weight * np.outer(phi, phi)
+        expected[1] += weight * np.outer(u, u)
+    np.testing.assert_allclose([integrated, sampled], expected, rtol=1e-9, atol=1e-12)
+
+
+# Algorithm 3.
+
+
+def g_est(U, lengths, gamma, as_printed, coins) -> np.ndarray:
+    """Algorithm 3 with its coins tossed; corrected, the last pair weighs 1."""
+    G, start = np.zeros((U.shape[1],) * 2), 0
+    for length in lengths:
+        done, term, t = False, False, -1
+        while not done:
+            t += 1
+            u = U[start + t]
+            done = t == length - 1
+            if not done and not term:
+                G += np.outer(u, u)
+                term = coins.uniform() < 1 - gamma
+        if not term:
+            G += np.outer(u, u) / ((1 - gamma) if as_printed else 1)
+        start += length
+    return G / len(lengths)
+
+
+STEP_SCORES = problem(LENGTHS.sum(), 2).scores
+LAST = np.isin(np.arange(LENGTHS.sum()), np.cumsum(LENGTHS) - 1)
+
+
+def padding() -> Trajectories:
+    return steps_of(np.zeros((T, M)), np.zeros((T, M)))
+
+
+@pytest.mark.parametrize("as_printed", [False, True])
+def test_g_est_is_algorithm_3_in_expectation_over_its_coins(as_printed):
+    """3000 tosses; entries within 4 standard errors."""
+    coins = np.random.default_rng(5)
+    tosses = np.array([g_est(STEP_SCORES, LENGTHS, GAMMA, as_printed, coins) for _ in range(3000)])
+    found = fisher.g_est(STEP_SCORES, LAST, GAMMA, as_printed=as_printed)
+    error = 4 * tosses.std(0) / np.sqrt(len(tosses))
+    assert np.all(np.abs(found.matrix() - tosses.mean(0)) < error)
+
+
+@pytest.mark.parametrize("as_printed", [False, True])
+def test_coins_drawn_with_a_key_abandon_an_episode_as_often_as_they_should(as_printed):
+    """20,000 keys; weights within 4.5 standard errors of their expectation."""
+    weigh = jax.jit(
+        jax.vmap(
+            lambda key: fisher.g_est_weights(
+                padding(), GAMMA, key=key, as_printed=as_printed
+            ).astype(float)
+        )
+    )
+    weights = np.asarray(weigh(jax.random.split(fast_key(0), 20_000)))
+    expected = fisher.g_est_weights(padding(), GAMMA, as_printed=as_printed)
+    error = 4.5 * weights.std(0) / np.sqrt(len(weights)) + 1e-12
+    assert np.all(np.abs(weights.mean(0) - expected) < error)
+    kept = weights > 0
+    assert np.all(kept[:, 1:] <= kept[:, :-1])  # once abandoned, always
+    assert kept[:, 0].all()
+
+
+@pytest.mark.parametrize("as_printed", [False, True])
+@pytest.mark.parametrize("key", [None, 7])
+def test_steps_in_a_row_and_padded_paths_weigh_the_same(as_printed, key):
+    options = {"as_printed": as_printed, "key": None if key is None else fast_key(key)}
+    U = np.zeros((T, M, 2))
+    U.swapaxes(0, 1)[TAKEN.T] = STEP_SCORES
+    padded = fisher.of_step_scores(
+        jnp.asarray(U), fisher.g_est_weights(padding(), GAMMA, **options)
+    )
+    row = fisher.g_est(STEP_SCORES, LAST, GAMMA, **options)
+    np.testing.assert_allclose(padded.matrix(), row.matrix(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("key", [None, 7])
+def test_g_est_at_the_ends_of_the_range_of_discounts(key):
+    key = None if key is None else fast_key(key)
+    first = STEP_SCORES[np.cumsum(LENGTHS) - LENGTHS]
+    only_first = fisher.g_est(STEP_SCORES, LAST, 0.0, key=key)
+    np.testing.assert_allclose(only_first.matrix(), first.T @ first / M, rtol=1e-9)
+    everything = fisher.g_est(STEP_SCORES, LAST, 1.0, key=key)
+    np.testing.assert_allclose(everything.matrix(), STEP_SCORES.T @ STEP_SCORES / M, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("scores", {"scores": STEP_SCORES * np.nan}),
+        ("last", {"last": LAST[:-1]}),
+        ("discount", {"discount": 1.1}),
+        ("discount", {"discount": 1.0, "as_printed": True}),
+    ],
+)
+def test_g_est_names_a_mistake(name, change):
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        fisher.g_est(**{"scores": STEP_SCORES, "last": LAST, "discount": GAMMA} | change)
+
+
+def test_g_est_inside_a_transformation_says_what_to_use():
+    with pytest.raises(TypeError, match="g_est_weights"):
+        jax.jit(lambda U: fisher.g_est(U, LAST, GAMMA).G)(STEP_SCORES)
+
+
+def test_with_actions_integrated_out_the_walk_s_matrix_of_steps_is_unbiased():
+    """500 episodes; entries within 4 standard errors, from the terms of the average."""
+    walk, policy = RandomWalk(horizon=250), Tabular(jnp.full(9, np.log(41 / 9)))
+
+    @jax.jit
+    def terms(key):
+        found = fisher.actions_integrated_out(policy, rollout(walk, policy, key, 500), 0.99)
+        return jnp.einsum("irn,irm->inm", found.factors, found.factors), found.G
+
+    each, average = terms(fast_key(1))
+    np.testing.assert_allclose(each.mean(0), average, rtol=1e-9)
+    error = 4 * each.std(0) / np.sqrt(500) + 1e-12
+    assert np.all(np.abs(average - walk.step_fisher(policy)) < error)

@@ -155,3 +155,94 @@ def test_explained_is_the_share_of_prior_variance_removed(kernel):
     B, B0 = np.asarray(kernel.cross(U)), np.asarray(kernel.prior())
     expected = np.trace(np.linalg.solve(B0, B @ C @ B.T)) / len(B0)
     np.testing.assert_allclose(kernel.explained(U, B @ C), expected, rtol=1e-9)
+
+
+# Kernels with finitely many features.
+
+POINTS = np.random.default_rng(1).normal(size=(4, 2))
+QUERY = np.random.default_rng(2).normal(size=(5, 2))
+SMOOTH = kernels.Gaussian(np.array([0.9, 1.6]))
+
+
+def smooth(X, Y):
+    return np.exp(-0.5 * np.sum(((X[:, None] - Y[None]) / [0.9, 1.6]) ** 2, -1))
+
+
+def seen_through(X, Y, points=POINTS):
+    """k(x, Z) K_ZZ^-1 k(Z, y)."""
+    return smooth(X, points) @ np.linalg.inv(smooth(points, points)) @ smooth(points, Y)
+
+
+def test_a_kernel_seen_through_points_is_exact_on_them():
+    found = kernels.gram(kernels.Nystrom(SMOOTH, POINTS), POINTS)
+    np.testing.assert_allclose(found, smooth(POINTS, POINTS), rtol=1e-9)
+
+
+def test_elsewhere_it_is_the_projection_onto_them():
+    found = kernels.Nystrom(SMOOTH, POINTS)
+    expected = seen_through(QUERY, QUERY)
+    np.testing.assert_allclose(kernels.gram(found, QUERY), expected, rtol=1e-8)
+    np.testing.assert_allclose(kernels.diagonal(found, QUERY), np.diag(expected), rtol=1e-8)
+    np.testing.assert_allclose(found(QUERY[0], QUERY[1]), expected[0, 1], rtol=1e-8)
+    assert np.all(np.diag(expected) < 1)
+
+
+def test_points_given_twice_change_nothing():
+    twice = kernels.Nystrom(SMOOTH, np.repeat(POINTS, 2, 0))
+    assert twice.root.shape[1] == len(POINTS)
+    expected = seen_through(QUERY, QUERY)
+    np.testing.assert_allclose(kernels.gram(twice, QUERY), expected, rtol=1e-7)
+
+
+def test_on_a_dense_grid_it_is_the_kernel():
+    grid = np.linspace(-3, 3, 40)[:, None]
+    x = np.linspace(-2.9, 2.9, 17)[:, None]
+    kernel = kernels.Gaussian(0.8)
+    found = kernels.gram(kernels.Nystrom(kernel, grid), x)
+    np.testing.assert_allclose(found, kernels.gram(kernel, x), atol=1e-6)
+
+
+NYSTROM = kernels.Nystrom(SMOOTH, POINTS)
+FINITE = {
+    "points": NYSTROM,
+    "constant": kernels.Constant(2.5),
+    "scaled": kernels.Scaled(NYSTROM, 3.0),
+    "sum": kernels.Sum(kernels.Scaled(NYSTROM, 3.0), kernels.Constant(2.5)),
+    "nested": kernels.Scaled(kernels.Sum(kernels.Constant(), kernels.Scaled(NYSTROM, 2.0)), 0.1),
+}
+
+
+@pytest.mark.parametrize("finite", FINITE.values(), ids=FINITE)
+def test_features_reproduce_the_kernel(finite):
+    Psi = kernels.features(finite, jnp.asarray(QUERY))
+    expected = kernels.gram(finite, QUERY)
+    np.testing.assert_allclose(Psi @ Psi.T, expected, rtol=1e-9)
+    np.testing.assert_allclose(kernels.diagonal(finite, QUERY), np.diag(expected), rtol=1e-9)
+    np.testing.assert_allclose(finite(QUERY[0], QUERY[3]), expected[0, 3], rtol=1e-9)
+
+
+def test_compositions_are_what_they_say():
+    expected = 0.1 * (1 + 2 * seen_through(QUERY, QUERY))
+    np.testing.assert_allclose(kernels.gram(FINITE["nested"], QUERY), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "infinite",
+    [
+        SMOOTH,
+        kernels.Scaled(SMOOTH, 2.0),
+        kernels.Sum(NYSTROM, SMOOTH),
+        kernels.Sum(SMOOTH, NYSTROM),
+    ],
+)
+def test_a_kernel_with_infinitely_many_features_has_none_to_give(infinite):
+    assert kernels.features(infinite, jnp.asarray(QUERY)) is None
+
+
+def test_state_action_pairs_have_the_sum_of_both_kernels():
+    kernel = kernels.StateAction(SMOOTH, Dense(jnp.asarray(G)), 0.3)
+    X, V = POINTS, U[:4]
+    expected = smooth(X, X) + 0.3 * fisher_kernel(V, G)
+    np.testing.assert_allclose(kernels.gram(kernel, (X, V)), expected, rtol=1e-9)
+    np.testing.assert_allclose(kernels.diagonal(kernel, (X, V)), np.diag(expected), rtol=1e-9)
+    np.testing.assert_allclose(kernel((X[0], V[0]), (X[1], V[1])), expected[0, 1], rtol=1e-9)

@@ -7,7 +7,7 @@ from oracle import problem
 from scipy.optimize import minimize_scalar
 
 from bayespg import monte_carlo
-from bayespg.monte_carlo import gpomdp, reinforce
+from bayespg.monte_carlo import enac, gpomdp, reinforce
 from bayespg.posterior import Diagonal
 
 M, n, T = 8, 2, 3
@@ -138,3 +138,33 @@ def test_jit_and_vmap_equal_the_eager_answer(steps):
         np.testing.assert_allclose(best.mean[i], eager.mean, rtol=1e-10)
         np.testing.assert_allclose(best.covariance[i], eager.covariance, rtol=1e-10)
     np.testing.assert_allclose(steps_at_once.mean, gpomdp(*steps, discount=0.9).mean, rtol=1e-10)
+
+
+def test_enac_is_least_squares_with_an_intercept(batch):
+    U, R, _ = batch
+    w = np.linalg.lstsq(np.column_stack([np.ones(M), U]), R)[0][1:]
+    found = enac(U, R, ridge=0.0)
+    np.testing.assert_allclose(found.natural, w, rtol=1e-9)
+    np.testing.assert_allclose(found.mean, U.T @ U / M @ w, rtol=1e-9)
+
+
+def test_enac_takes_the_shortest_of_many_fits(wide):
+    U, R, _ = wide
+    centred = U - U.mean(0)
+    shortest = np.linalg.pinv(centred) @ (R - R.mean())
+    found = enac(U, R, ridge=1e-9)
+    np.testing.assert_allclose(found.mean, U.T @ U / len(U) @ shortest, rtol=1e-4)
+
+
+@given(seed=st.integers(0, 10_000), shift=st.floats(-1e3, 1e3))
+def test_enac_is_blind_to_a_shift(seed, shift):
+    U, R, _ = problem(M, n, seed)
+    np.testing.assert_allclose(enac(U, R + shift).mean, enac(U, R).mean, atol=1e-7)
+
+
+def test_enac_names_a_mistake(batch):
+    U, R, _ = batch
+    with pytest.raises(ValueError, match=r"^returns: "):
+        enac(U, R[:-1])
+    with pytest.raises(ValueError, match=r"^scores: "):
+        enac(U[:, 0], R)

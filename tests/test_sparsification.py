@@ -21,7 +21,12 @@ def _build(K, threshold: float, capacity: int):
     )
 
 
+def _pivoted(K, capacity: int, tolerance: float):
+    return sparsification.pivoted(lambda i: K[i], jnp.diagonal(K), capacity, tolerance)
+
+
 build = in_float64(_build)
+pivoted = in_float64(_pivoted)
 info = in_float64(sparsification.Dictionary.info)
 functional = in_float64(sparsification.Dictionary.functional)
 
@@ -119,3 +124,63 @@ def test_a_dictionary_without_room_is_refused(capacity):
 def test_a_setting_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Sparsify(0.1).threshold = 0.2
+
+
+# Pivoted Cholesky.
+
+
+def greedy(K, capacity: int, tolerance: float) -> list[int]:
+    """The worst represented sample next, until none misses more than `tolerance`."""
+    chosen: list[int] = []
+    while len(chosen) < capacity:
+        inverse = np.linalg.inv(K[np.ix_(chosen, chosen)])
+        left = np.diag(K) - np.einsum("ij,jk,ik->i", K[:, chosen], inverse, K[:, chosen])
+        if left.max() <= tolerance * np.diag(K).max():
+            break
+        chosen.append(int(left.argmax()))
+    return chosen
+
+
+def projection(K, chosen):
+    return K[:, chosen] @ np.linalg.inv(K[np.ix_(chosen, chosen)]) @ K[chosen]
+
+
+def test_with_room_and_no_tolerance_the_kernel_is_reproduced():
+    found = pivoted(K, M, 0.0)
+    np.testing.assert_allclose(found.features @ found.features.T, K, rtol=1e-9)
+    assert found.rank == M
+    assert found.residual == 0
+
+
+@pytest.mark.parametrize(("capacity", "tolerance"), [(3, 0.0), (M, 0.1), (M, 0.02), (2, 0.1)])
+def test_the_worst_represented_sample_comes_next(capacity, tolerance):
+    found = pivoted(K, capacity, tolerance)
+    chosen = greedy(K, capacity, tolerance)
+    assert 1 < len(chosen) < M
+    assert found.rank == len(chosen)
+    approximate = found.features @ found.features.T
+    np.testing.assert_allclose(approximate, projection(K, chosen), rtol=1e-8)
+    np.testing.assert_array_equal(found.features[:, len(chosen) :], 0)
+    assert found.residual == pytest.approx(np.diag(K - approximate).max())
+
+
+def test_no_sample_misses_more_than_the_tolerance_where_there_is_room():
+    for tolerance in (0.3, 0.1, 0.02):
+        found = pivoted(K, M, tolerance)
+        gap = np.diag(K - found.features @ found.features.T)
+        assert np.all((gap > -1e-9) & (gap <= tolerance * np.diag(K).max()))
+
+
+def test_the_rank_is_that_of_the_matrix():
+    low = oracle.fisher_kernel(U, G)  # of four parameters
+    found = pivoted(low, M, 1e-9)
+    assert found.rank == 4
+    np.testing.assert_allclose(found.features @ found.features.T, low, rtol=1e-7, atol=1e-9)
+    twice = np.repeat(np.arange(4), 2)
+    assert pivoted(K[np.ix_(twice, twice)], M, 1e-9).rank == 4
+
+
+def test_a_kernel_of_zeros_has_rank_zero():
+    found = pivoted(0 * K, M, 1e-9)
+    assert found.rank == found.residual == 0
+    np.testing.assert_array_equal(found.features, 0)

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from bayespg import updates
-from bayespg.environments import LQR
-from bayespg.estimators import Model2, Reinforce
-from bayespg.policies import BoundedLinearGaussian
+from bayespg import kernels, updates
+from bayespg.environments import LQR, RandomWalk
+from bayespg.estimators import BAC, Model2, Reinforce
+from bayespg.policies import BoundedLinearGaussian, Tabular
 from bayespg.random import fast_key
 from bayespg.training import train
 
@@ -80,3 +80,47 @@ def test_bad_counts_are_refused():
             LQR(), BoundedLinearGaussian(np.zeros((3, 2))), OURS, RATE,
             key=fast_key(0), updates=1, paths=5, runs=4,
         )  # fmt: skip
+
+
+# The actor-critic on the random walk.
+
+STOP = 0.35
+
+
+def walk(policy, key, runs=None):
+    values = kernels.Nystrom(kernels.Gaussian(3.0), np.arange(9.0)[:, None])
+    return train(
+        RandomWalk(horizon=60), policy, BAC(values, 0.1, 0.01), updates.conventional(0.5),
+        key=key, updates=40, paths=10, runs=runs, stop=STOP,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def walked():
+    return walk(Tabular(np.full((4, 9), np.log(41 / 9))), fast_key(0), 4)
+
+
+def test_bac_learns_the_random_walk(walked):
+    returns = walked.history.expected_return
+    assert np.all(returns[:, -1] > returns[:, 0])
+    assert returns[:, -1].mean() > returns[:, 0].mean() + 0.5
+
+
+def test_bac_s_parameters_are_frozen_once_it_has_stopped(walked):
+    running, parameters = walked.history.running, walked.history.parameters
+    assert np.all(running[:, 1:] <= running[:, :-1])
+    stopped = ~running[:, -1]
+    assert stopped.any()
+    for i in np.flatnonzero(stopped):
+        at = running[i].argmin()
+        assert walked.history.gradient_norm[i, at] < STOP
+        np.testing.assert_array_equal(parameters[i, at:], parameters[i, at:][:1].repeat(40 - at, 0))
+        np.testing.assert_array_equal(walked.policy.logits[i], parameters[i, at])
+
+
+def test_a_run_among_many_is_the_run_alone_with_its_key(walked):
+    key = jax.random.split(fast_key(0), 4)[1]
+    alone = walk(Tabular(np.full(9, np.log(41 / 9))), key)
+    np.testing.assert_allclose(
+        alone.history.parameters, walked.history.parameters[1], rtol=1e-6, atol=1e-9
+    )

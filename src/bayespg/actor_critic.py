@@ -216,8 +216,8 @@ def _from_arrays(
     last = jnp.asarray(last).at[-1].set(True)
     episode = jnp.cumsum(jnp.roll(last, 1)) - 1  # a step after an end begins an episode
     steps = layout(
-        jnp.reshape(states, (N, -1)), scores, jnp.asarray(rewards), last, jnp.asarray(terminated),
-        jnp.ones(N, bool), discount, Groups(episodes, episode), noise_on,
+        jnp.asarray(states).reshape(N, -1), scores, jnp.asarray(rewards), last,
+        jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode), noise_on,
     )  # fmt: skip
     prior = Prior(state_kernel, fishers.as_fisher(fisher), scale)
     return of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)

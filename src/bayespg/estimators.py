@@ -276,7 +276,7 @@ class ENAC(StepEstimator):
 
     def __call__(self, sample: Sample) -> GradientPosterior:
         discount = sample.environment.discount
-        U = sparse.dense(step_scores(sample))
+        U = jax.vmap(sparse.dense)(step_scores(sample))
         weights = fishers.step_weights(_like_policy(sample), discount)
         return monte_carlo.enac(jnp.einsum("tmn,tm->mn", U, weights), sample.returns)
 

@@ -202,7 +202,7 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
     z = unknown.remove(steps.y[:, None])[:, 0]
     H, b, zz, count = X.T @ X, X.T @ z, z @ z, unknown.observations(steps.y.size)
     p, state = X.shape[1], jnp.arange(X.shape[1]) < Psi.shape[1]
-    size = zz / jnp.maximum(count, 1)
+    size = zz / jnp.maximum(count, 1) + 1e-30  # rewards may all be zero
     tiny = jnp.finfo(z.dtype).tiny
 
     def advance(found, _):

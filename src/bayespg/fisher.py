@@ -483,7 +483,7 @@ def _lives(key: PRNGKeyArray, discount: float, episodes: int) -> Float[Array, " 
     if discount == 1:
         return jnp.full(episodes, jnp.inf)
     u = jax.random.uniform(key, (episodes,), minval=jnp.finfo(float).tiny)
-    return jnp.ceil(jnp.log(u) / jnp.log(discount))
+    return jnp.maximum(jnp.ceil(jnp.log(u) / jnp.log(discount)), 1)
 
 
 def g_est(

@@ -53,6 +53,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "BAC as printed": {"color": "#2166ac", "linestyle": ":", "marker": "x"},
     "BAC variant": {"color": "#7b3294", "linestyle": "--", "marker": "P"},
     "ours": {"color": "#c2410c", "marker": "*", "markersize": 7},
+    "ours fixed": {"color": "#c2410c", "linestyle": ":", "marker": "*", "markersize": 6},
     "ours exact": {"color": "#f0a36b", "linestyle": "--", "marker": "*", "markersize": 6},
 }
 """Grey for Monte Carlo, blue for the paper's estimators, red for what goes beyond it."""

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
 from jaxtyping import Float, Int, Shaped
@@ -56,7 +57,7 @@ def sparse_score(
     """The nonzero entries of u(z): where, and what."""
     active = policy.active(state)
     gradient = jax.grad(lambda w: policy.local(w, state).log_prob(action))
-    return active, gradient(policy.weights[active])
+    return active, gradient(jnp.asarray(policy.weights)[active])
 
 
 def sparse_information_root(
@@ -64,7 +65,7 @@ def sparse_information_root(
 ) -> tuple[Int[Array, " k"], Float[Array, "r k"]]:
     """`information_root` in the columns that are not zero: where, and what."""
     active = policy.active(state)
-    weights = policy.weights[active]
+    weights = jnp.asarray(policy.weights)[active]
     J = jax.jacobian(lambda w: ravel_pytree(policy.local(w, state))[0])(weights)
     return active, policy.local(weights, state).fisher_root() @ J
 

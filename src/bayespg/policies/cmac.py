@@ -58,7 +58,7 @@ class CMAC(SparsePolicy):
         return UnitNormal(weights.mean())
 
     def __call__(self, state: Float[Array, " d"]) -> UnitNormal:
-        return self.local(self.weights[self.active(state)], state)
+        return self.local(jnp.asarray(self.weights)[self.active(state)], state)
 
 
 def ship_steering_cmac(runs: int | None = None) -> CMAC:

@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         lqr_fisher.EXPERIMENT,
         lqr_variance.EXPERIMENT,
         random_walk_gradient.EXPERIMENT,
+        random_walk_learning.TUNING,
         random_walk_learning.EXPERIMENT,
         mountain_car.EXPERIMENT,
         ship_steering.TUNING,

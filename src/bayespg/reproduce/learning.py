@@ -13,8 +13,9 @@ from bayespg.environments import Environment
 from bayespg.estimators import Estimator
 from bayespg.precision import to_numpy
 from bayespg.random import fast_key
-from bayespg.reproduce.report import Curve, Progress, Settings, summarise
-from bayespg.training import Result, begin, step, train
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
+from bayespg.training import History, Result, begin, step, train
+from bayespg.updates import conventional
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,25 +83,55 @@ def learn(
 
 def tune(
     task: Task,
-    estimator: Estimator,
-    update: Callable[[Any], optax.GradientTransformationExtraArgs],
+    estimators: Mapping[str, Estimator],
+    looks: Mapping[str, str],
     rates: Sequence[float],
-    paths: int,
-    updates: int,
+    judge: Callable[[History], Any],
     settings: Settings,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The mean return of the episodes drawn, and the exact one where known, at each update:
-    (rates, runs, updates). All rates and runs go side by side."""
+    progress: Progress,
+) -> Report:
+    """Constant learning rates for all methods alike, at every M: the best has the largest mean over
+    runs of `judge`, a number made from the history of a run."""
+    rows, curves, best = [], [], {}
+    cells = [(name, M, N) for M, N in task.updates.items() for name in estimators]
+    for i, (name, M, N) in enumerate(cells):
+        progress(i / len(cells), f"{name}, M = {M}")
+        mean, error = summarise(_judged(task, estimators[name], rates, M, N, judge, settings), 1)
+        best[f"{name}, M = {M}"] = rates[int(np.argmax(mean))]
+        rows.append(
+            [name, str(M), *(f"{m:.4g} ± {e:.2g}" for m, e in zip(mean, error, strict=True))]
+        )
+        curves.append(
+            Curve(f"M = {M}", name, looks[name], list(rates), mean.tolist(), error.tolist())
+        )
+    return Report(
+        columns=["", "M", *(f"rate {rate:g}" for rate in rates)],
+        rows=rows,
+        curves=curves,
+        claims=[],
+        figure=lambda: panels(
+            curves, "judged", columns=len(task.updates), xlabel="rate", xscale="log"
+        ),
+        notes=[
+            f"± is one standard error over {settings.runs} runs of {max(task.updates.values())} "
+            f"updates. Best: {best}."
+        ],
+        extra={"best": best},
+    )
+
+
+def _judged(task: Task, estimator: Estimator, rates, paths, updates, judge, settings) -> np.ndarray:
+    """(rates, runs), all side by side."""
 
     def run(rate, key):
-        optimiser = update(rate)
+        optimiser = conventional(rate)
         policy = jax.tree.map(lambda leaf: leaf[0], task.start(1))
 
         def one(state, _):
             state, record = step(task.environment, estimator, optimiser, state, paths, 0.0)
-            return state, (record.sample_return, record.expected_return)
+            return state, record._replace(parameters=None)
 
-        return jax.lax.scan(one, begin(policy, optimiser, key), None, updates)[1]
+        return judge(jax.lax.scan(one, begin(policy, optimiser, key), None, updates)[1])
 
     keys = jax.random.split(jax.random.fold_in(fast_key(settings.seed), paths), settings.runs)
     grid = jax.vmap(jax.vmap(run, (None, 0)), (0, None))
@@ -122,7 +153,13 @@ def curves(
     return result
 
 
-def panels(curves: list[Curve], ylabel: str, columns: int = 2, **axes_settings: Any):
+def panels(
+    curves: list[Curve],
+    ylabel: str,
+    columns: int = 2,
+    xlabel: str = "updates",
+    **axes_settings: Any,
+):
     """One panel for each M, a band of two standard errors."""
     names = list(dict.fromkeys(c.panel for c in curves))
     rows = -(-len(names) // columns)
@@ -140,7 +177,7 @@ def panels(curves: list[Curve], ylabel: str, columns: int = 2, **axes_settings: 
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     for axis in axes[-1]:
-        axis.set_xlabel("updates")
+        axis.set_xlabel(xlabel)
     for axis in axes[:, 0]:
         axis.set_ylabel(ylabel)
     plots.legend_below(figure, axes[0, 0], 3)

@@ -2,9 +2,9 @@
 
 Steps to the goal, at most 200, over 1,000 episodes after every 50 updates. Table 5's rates; rivals
 the paper does not have use BAC's. Episodes of training are cut off at 200 steps too; what would
-have followed is unknown to the critic. BAC is shown as in the paper (unit kernels, sigma^2 = 1, G-EST),
-with the actions integrated out of G, and ours, which also puts the noise on the rewards and lets
-values be as large as they are.
+have followed is unknown to the critic. BAC is shown as in the paper (unit kernels, sigma^2 = 1,
+G-EST), with the actions integrated out of G, and ours, which also puts the noise on the rewards and
+lets values be as large as they are.
 """
 
 import math

@@ -25,6 +25,9 @@ PRINTED = BAC(STATE_KERNEL, NOISE, SCALE, fisher=g_est_as_printed)
 INTEGRATED = BAC(STATE_KERNEL, NOISE, SCALE)
 OURS = BAC(STATE_KERNEL, None, noise_on="rewards")
 """Actions integrated out of G, noise on the rewards, all three variances by evidence."""
+FIXED = BAC(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, noise_on="rewards")
+"""The same with fixed variances, those of the rewards and of values of some ten: evidence wants
+more than one episode."""
 FITTED = FittedValues(STATE_KERNEL, NOISE)
 COMPATIBLE = CompatibleLeastSquares(STATE_KERNEL, NOISE)
 

@@ -14,7 +14,7 @@ from bayespg.reproduce.gradients import errors, two_panels
 from bayespg.reproduce.report import Claim, Experiment, Progress, Report, Settings
 
 BAC, OURS = "BAC, actions integrated out", "BAC, noise on rewards, evidence"
-PRINTED = "BAC, G-EST as printed"
+PRINTED, FIXED = "BAC, G-EST as printed", "BAC, noise on rewards"
 ESTIMATORS = {
     "MC": Reinforce(),
     "GPOMDP": GPOMDP(),
@@ -27,6 +27,7 @@ ESTIMATORS = {
     "BAC": rw.PAPER,
     PRINTED: rw.PRINTED,
     BAC: rw.INTEGRATED,
+    FIXED: rw.FIXED,
     OURS: rw.OURS,
 }
 LOOKS = {
@@ -41,6 +42,7 @@ LOOKS = {
     "BAC": "BAC",
     PRINTED: "BAC as printed",
     BAC: "BAC variant",
+    FIXED: "ours fixed",
     OURS: "ours",
 }
 RIVALS = [name for name in ESTIMATORS if not name.startswith("BAC")]
