@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [name ...] [--quick] [--markdown] [--out results/benchmarks.json]
 
-Names are lqr, normals and scaling; none means all. Runs on whatever device JAX finds.
+Names are lqr, normals, scaling and actor-critic; none means all. Runs on whatever device JAX finds.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see "OpenBLAS" in docs/benchmarks.md
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
+import actor_critic
 import jax
 import lqr_optimisation
 import normals
@@ -25,7 +26,12 @@ from measure import show
 
 from bayespg import _threads
 
-BENCHMARKS = {"lqr": lqr_optimisation.run, "normals": normals.run, "scaling": scaling.run}
+BENCHMARKS = {
+    "lqr": lqr_optimisation.run,
+    "normals": normals.run,
+    "scaling": scaling.run,
+    "actor-critic": actor_critic.run,
+}
 
 
 def main() -> None:

@@ -53,6 +53,10 @@ EXACT = 1e-9
 """Largest share of a state's prior variance that the weight form may lose."""
 TOLERANCE, ITERATIONS = 1e-8, 1000
 """Of the conjugate gradients in the matrix-free form."""
+MIXED = (
+    "sparsify: a dictionary of state-action pairs cannot tell V from Q, which noise_on='rewards' "
+    "needs; leave sparsify out or take noise_on='returns'"
+)
 LEFT_OUT = 4e7
 """Numbers in the per-episode Gram matrices beyond which episodes are left out to first order."""
 
@@ -93,7 +97,7 @@ def layout(
     last: Bool[Array, " N"],
     terminated: Bool[Array, " N"],
     taken: Bool[Array, " N"],
-    discount: float,
+    discount: float | Float[Array, ""],
     groups: Groups,
     noise_on: NoiseOn = "returns",
 ) -> Steps:
@@ -165,7 +169,7 @@ def gradient_posterior(
         return _from_arrays(
             *arrays, discount, state_kernel, sparsify, noise_on, form, episodes, RANK
         )
-    states, scores, rewards, fisher, last, terminated = _checked(
+    states, scores, rewards, fisher, last, terminated, gamma = _checked(
         states, scores, rewards, fisher, last, terminated, discount
     )
     if form not in ("auto", "dual", "weight", "matrix-free"):
@@ -175,14 +179,8 @@ def gradient_posterior(
     if noise_on not in ("returns", "rewards"):
         raise ValueError(f"noise_on: expected 'returns' or 'rewards', found {noise_on!r}")
     if noise_on == "rewards" and sparsify is not None:
-        raise ValueError(
-            "sparsify: a dictionary of state-action pairs cannot tell V from Q, which noise_on="
-            "'rewards' needs; leave sparsify out or take noise_on='returns'"
-        )
-    if not isinstance(state_kernel, Kernel):
-        raise ValueError(
-            f"state_kernel: expected a kernel of bayespg.kernels, found {state_kernel!r}"
-        )
+        raise ValueError(MIXED)
+    state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
     if sparsify is not None and not isinstance(sparsify, Sparsify):
         raise ValueError(
             f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
@@ -198,7 +196,7 @@ def gradient_posterior(
         if form == "auto" and chosen == "weight" and rank + n >= len(rewards):
             chosen = "dual"
     found = in_float64(_from_arrays)(
-        states, scores, rewards, fisher, last, terminated, scale, noise, discount,
+        states, scores, rewards, fisher, last, terminated, scale, noise, gamma,
         state_kernel, sparsify, noise_on, chosen, count, rank,
     )  # fmt: skip
     if not np.all(np.isfinite(found.mean)):
@@ -238,6 +236,8 @@ def of_steps(
     the conjugate gradients of the matrix-free form: fewer shrink the answer towards zero."""
     if form == "auto":
         form = _choose(steps.scores, prior.fisher)
+    if sparsify is not None and steps.ahead is not None:
+        raise ValueError(MIXED)
     if sparsify is not None:
         return _in_weight_space(steps, prior, noise, *_dictionary(steps, prior, sparsify))
     if form == "dual":
@@ -384,15 +384,14 @@ def _leave_out_dual(at: conditioning.Conditioned, steps: Steps) -> Float[Array, 
     C_ee is singular along the tail of a truncated episode, where alpha has nothing.
     """
     tails, groups = steps.tails, steps.groups
-    rows = jnp.arange(steps.y.size)
-    ids = rows // groups.length if groups.ids is None else groups.ids
+    ids = groups.row_ids(steps.y.size)
     assert at.whitener is not None
     C = at.whitener.T @ at.whitener
     unit = tails.weighted(jnp.ones_like(steps.y)).unit
 
     def one(e):
         own = ids == e
-        block = jnp.where(own[:, None] & own, C + unit[:, None] * unit, jnp.eye(rows.size))
+        block = jnp.where(own[:, None] & own, C + unit[:, None] * unit, jnp.eye(ids.size))
         x = jnp.linalg.solve(block, jnp.where(own, at.alpha[:, 0], 0.0))
         return at.gain @ jnp.where(own, x, 0.0)
 
@@ -513,35 +512,28 @@ def _matrix_free(
     )
     w = P.solve(sparse.transposed_times(steps.scores, P.smooth(steps.y)))
     alpha = P.smooth(steps.y - sparse.times(steps.scores, w))
-    G = prior.fisher
-    pulls = _per_episode(steps, alpha)
+    G, ids = prior.fisher, steps.groups.row_ids(steps.y.size)
+
+    def left_out(e):
+        pull = noise * P.smooth(jnp.where(ids == e, alpha, 0.0))
+        return G.multiply(P.solve(sparse.transposed_times(steps.scores, pull)))
+
     return GradientPosterior(
         mean=G.multiply(w),
         covariance=Implicit(P),
         fisher=G,
-        influence=jax.lax.map(lambda b: G.multiply(P.solve(b)), pulls),
+        influence=jax.lax.map(left_out, jnp.arange(steps.groups.count)),
         explained=jnp.ones(()),
         freedom=jnp.sum(steps.taken).astype(steps.y.dtype),
         info={"observations": _observations(steps)} | info,
     )
 
 
-def _per_episode(steps: Steps, a: Float[Array, " N"]) -> Float[Array, "E n"]:
-    """U_e' a_e for each episode."""
-    U, groups = steps.scores, steps.groups
-    if not isinstance(U, Rows):
-        return groups.sum(U * a[:, None])
-    rows = jnp.arange(a.size)
-    ids = rows // groups.length if groups.ids is None else groups.ids
-    zeros = jnp.zeros((groups.count, U.size), a.dtype)
-    return zeros.at[ids[:, None], U.indices].add(U.values * a[:, None])
-
-
 # What a caller may pass.
 
 
 def _checked(states, scores, rewards, fisher, last, terminated, discount):
-    r, last, terminated, _ = gptd.checked_steps(rewards, last, terminated, discount)
+    r, last, terminated, gamma = gptd.checked_steps(rewards, last, terminated, discount)
     X = checks.array("states", states)
     if X.ndim == 0 or X.shape[0] != r.size:
         raise ValueError(f"states: expected {r.size} rows, one a reward, found shape {X.shape}")
@@ -558,11 +550,11 @@ def _checked(states, scores, rewards, fisher, last, terminated, discount):
             raise ValueError(
                 f"fisher: acts on R^{fisher.size} but scores have {scores.size} columns"
             )
-        return X, Rows(indices, values, scores.size), r, to_float64(fisher), last, terminated
+        return X, Rows(indices, values, scores.size), r, to_float64(fisher), last, terminated, gamma
     U = checks.scores(scores)
     if U.shape[0] != r.size:
         raise ValueError(f"scores: expected {r.size} rows, one a reward, found {U.shape[0]}")
-    return X, U, r, to_float64(fishers.checked(fisher, U)), last, terminated
+    return X, U, r, to_float64(fishers.checked(fisher, U)), last, terminated, gamma
 
 
 def _rank(states: np.ndarray, kernel: Kernel) -> int:

@@ -70,6 +70,9 @@ class Groups(eqx.Module):
     ids: Int[Array, " N"] | None = None
     length: int = eqx.field(static=True, default=0)
 
+    def row_ids(self, N: int) -> Int[Array, " N"]:
+        return jnp.arange(N) // self.length if self.ids is None else self.ids
+
     def sum(self, X: Float[Array, "N *k"]) -> Float[Array, "E *k"]:
         if self.ids is None:
             return X.reshape(self.count, self.length, *X.shape[1:]).sum(1)
@@ -116,10 +119,9 @@ class Tails(eqx.Module):
         return Segments(w * self.column, self.groups, self.taken)
 
     def through(self, R: Float[Array, "N N"]) -> "Span":
-        groups = self.groups
-        rows = jnp.arange(self.column.size)
-        ids = rows // groups.length if groups.ids is None else groups.ids
-        columns = jnp.zeros((rows.size, groups.count), R.dtype).at[rows, ids].set(self.column)
+        N = self.column.size
+        ids = self.groups.row_ids(N)
+        columns = jnp.zeros((N, self.groups.count), R.dtype).at[jnp.arange(N), ids].set(self.column)
         return Span(R @ columns, self.taken)
 
 

@@ -19,6 +19,7 @@ from bayespg.actor_critic import RANK, Prior, Steps, score_features, state_featu
 from bayespg.conditioning import LOG_2PI
 from bayespg.fisher import Fisher
 from bayespg.precision import in_float64, traced
+from bayespg.sparse import Rows
 from bayespg.types import Array
 
 RATIOS = (-4.0, 8.0)
@@ -195,6 +196,8 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
     determined, the scale of its kernel is the sum of its squared weights over g_j, and the noise
     the squared residuals over the observations less all g_j.
     """
+    if isinstance(steps.scores, Rows):
+        raise ValueError("noise: evidence needs dense scores; give noise and scales yourself")
     Psi, _ = state_features(steps, prior.state_kernel, rank)
     F, _ = score_features(steps, prior.fisher)
     unknown = steps.tails.weighted(jnp.ones_like(steps.y))

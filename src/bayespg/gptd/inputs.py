@@ -1,0 +1,87 @@
+"""What a caller of the critic may pass."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from bayespg import checks
+from bayespg.kernels import Kernel
+from bayespg.precision import to_float64
+from bayespg.sparsification import Sparsify
+
+
+def checked_steps(rewards: Any, last: Any, terminated: Any, discount: Any):
+    """Rewards, ends of episodes and discount as a caller gave them, in NumPy and sound."""
+    r = checks.array("rewards", rewards)
+    if r.ndim != 1 or r.size == 0:
+        raise ValueError(f"rewards: expected shape (N,) with at least one step, found {r.shape}")
+    last = checks.flags("last", last, r.size)
+    terminated = checks.flags("terminated", terminated, r.size)
+    astray = terminated & ~last
+    if astray.any():
+        raise ValueError(
+            f"terminated: step {int(astray.argmax())} is terminated but not last; an absorbing "
+            "state ends its episode"
+        )
+    return r, last, terminated, np.asarray(checks.discount(discount))
+
+
+def as_arrays(name: str, points: Any) -> Any:
+    """Arrays of a tree of points in float64; lists are arrays."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: checks.array(name + jax.tree_util.keystr(path), leaf),
+        points,
+        is_leaf=lambda value: value is None or isinstance(value, list),
+    )
+
+
+def checked_points(name: str, points: Any, size: int) -> Any:
+    """Points in rows, one for each reward."""
+    found = as_arrays(name, points)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(found)]
+    if not shapes or any(shape[:1] != (size,) for shape in shapes):
+        raise ValueError(f"{name}: expected {size} rows, one a reward, found shapes {shapes}")
+    return found
+
+
+def like(name: str, points: Any, known: Any, axes: int) -> Any:
+    """Points of the same kind as those a critic holds in rows, with `axes` leading axes."""
+    found = as_arrays(name, points)
+    leaves, structure = jax.tree.flatten(found)
+    expected, known_structure = jax.tree.flatten(known)
+    shapes, inner = [leaf.shape for leaf in leaves], [leaf.shape[1:] for leaf in expected]
+    rows = {shape[:axes] for shape in shapes}
+    if structure != known_structure or len(rows) != 1 or [s[axes:] for s in shapes] != inner:
+        kind = "points in rows, each" if axes else "a point"
+        raise ValueError(f"{name}: expected {kind} of shape {inner}, found {shapes}")
+    return found
+
+
+def accepts(name: str, kernel: Kernel, point: Any) -> None:
+    try:
+        shape = jax.eval_shape(kernel, point, point).shape
+    except (TypeError, ValueError, IndexError) as problem:
+        raise ValueError(f"{name}: the kernel does not take such points ({problem})") from None
+    if shape != ():
+        raise ValueError(f"{name}: the kernel gives shape {shape} for two points, not one number")
+
+
+def checked_kernel(name: str, kernel: Any) -> Kernel:
+    """The kernel in float64, its numbers as arrays so that their values compile nothing anew."""
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"{name}: expected a kernel of bayespg.kernels, found {kernel!r}")
+    for leaf in jax.tree.leaves(kernel):
+        if isinstance(leaf, float) or eqx.is_inexact_array(leaf):
+            checks.array(name, leaf)
+    return jax.tree.map(
+        lambda leaf: np.asarray(leaf) if isinstance(leaf, float) else leaf, to_float64(kernel)
+    )
+
+
+def checked_sparsify(sparsify: Any) -> None:
+    if sparsify is not None and not isinstance(sparsify, Sparsify):
+        raise ValueError(
+            f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
+        )
