@@ -114,7 +114,7 @@ def _against_steps(many: tuple[int, ...], dense: int) -> list[Table]:
             DICTIONARY: lambda data=data: data.posterior(sparsify=SPARSIFY),
             WEIGHT: lambda data=data: data.posterior(form="weight"),
         }
-        if N <= dense:
+        if dense >= N:
             forms |= {DUAL: lambda data=data: data.posterior(form="dual"), BARE: _bare(data)}
         found = {}
         for form, function in forms.items():

@@ -37,7 +37,7 @@ BENCHMARKS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, about two minutes")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, some minutes")
     parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks.json"))
     options = parser.parse_args()

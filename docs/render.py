@@ -14,6 +14,12 @@ ORDER = (
     "lqr-optimisation",
     "lqr-fisher",
     "lqr-variance",
+    "random-walk-gradient",
+    "random-walk-rates",
+    "random-walk-learning",
+    "mountain-car",
+    "ship-steering-rates",
+    "ship-steering",
     "calibration",
 )
 
@@ -32,6 +38,7 @@ def section(name):
         [claim["says"], claim["measured"], "yes" if claim["holds"] else "**no**"]
         for claim in content["claims"]
     ]
+    judged = table(["claim", "measured", "holds"], claims) if claims else ""
     return f"""## {content["item"]}: {content["title"]}
 
 `bayespg reproduce {name}{flags} --seed {configuration["seed"]}`: {configuration["runs"]:,} runs,
@@ -39,7 +46,7 @@ def section(name):
 
 ![{content["title"]}](results/{name}.png)
 
-{table(["claim", "measured", "holds"], claims)}
+{judged}
 
 {table(content["table"]["columns"], content["table"]["rows"])}
 

@@ -7,8 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from bayespg.reproduce import EXPERIMENTS, optimisation, report
+from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
+from bayespg.reproduce import EXPERIMENTS, learning, optimisation, report
 from bayespg.reproduce.gradients import angular_error, squared_error
+from bayespg.training import History, Result
+from bayespg.updates import conventional
 
 
 @pytest.mark.parametrize("name", ["lqr-gradient", "lqr-noise"])
@@ -38,6 +41,61 @@ def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path,
     for module in (figure3, figure4, figure5):
         monkeypatch.setattr(module, "learn", learn)
     check(name, 10, tmp_path)
+
+
+def test_the_random_walk_s_gradient_reports_every_estimator(tmp_path, monkeypatch):
+    import bayespg.reproduce.random_walk_gradient as figure6
+
+    kept = ("MC", "GPOMDP", "BQ, Model 1", "BAC", figure6.PRINTED, figure6.BAC, figure6.OURS)
+    few = {name: figure6.ESTIMATORS[name] for name in kept}
+    monkeypatch.setattr(figure6, "ESTIMATORS", few)
+    monkeypatch.setattr(figure6, "RIVALS", [k for k in few if not k.startswith("BAC")])
+    monkeypatch.setattr(figure6, "sizes", lambda settings: (5,))
+    check("random-walk-gradient", 4, tmp_path)
+
+
+POLICIES = {
+    "random-walk-learning": lambda runs: Tabular(np.full((runs, 9), 1.5)),
+    "mountain-car": mountain_car_softmax,
+    "ship-steering": ship_steering_cmac,
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
+    def learn(task, methods, settings, progress):
+        found = {}
+        for M, N in task.updates.items():
+            for k, method in enumerate(methods):
+                at = np.arange(0, N + 1, task.every or 1)
+                values = np.random.default_rng(k).uniform(size=(settings.runs, at.size))
+                theta = np.full((settings.runs, at.size, 9), 1.5)
+                history = History(theta, *[values] * 5)
+                policy = POLICIES[name](settings.runs)
+                found[method, M] = learning.Learned(at, values, Result(policy, history))
+        return found
+
+    monkeypatch.setattr(learning, "learn", learn)
+    check(name, 3, tmp_path)
+
+
+def test_learning_and_tuning_run_every_method_from_the_same_start(monkeypatch):
+    from bayespg.reproduce import random_walk as walk
+    from bayespg.reproduce import random_walk_learning as figure7
+
+    task = learning.Task(walk.walk(40), figure7._start, {3: 4})
+    methods = {name: figure7.METHODS[name] for name in ("MCPG", "BAC")}
+    methods = {
+        k: dataclasses.replace(m, update=lambda M: conventional(0.1)) for k, m in methods.items()
+    }
+    found = learning.learn(task, methods, report.Settings(runs=2), lambda *_: None)
+    np.testing.assert_allclose(found["MCPG", 3].values[:, 0], found["BAC", 3].values[:, 0])
+    assert found["BAC", 3].values.shape == (2, 4)
+    outcome = learning.tune(
+        task, {"BAC": walk.PAPER}, {"BAC": "BAC"}, (0.01, 1.0),
+        lambda h: h.expected_return.mean(), report.Settings(runs=2), lambda *_: None,
+    )  # fmt: skip
+    assert outcome.extra["best"] == {"BAC, M = 3": 1.0}
 
 
 def check(name, runs, tmp_path):

@@ -17,7 +17,7 @@ from bayespg.fisher import Dense, Fisher
 from bayespg.posterior import Covariance, GradientPosterior
 from bayespg.types import Array
 
-Rate = float | Float[Array, " n"] | Callable[[Any], Any]
+Rate = float | Float[Array, ""] | Float[Array, " n"] | Callable[[Any], Any]
 
 
 def hyperbolic(initial: float | Float[Array, " n"], halving: float = 20.0) -> Callable[[Any], Any]:

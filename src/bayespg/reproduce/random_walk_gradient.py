@@ -101,13 +101,13 @@ def _claims(Ms: tuple[int, ...], square: dict[str, list]) -> list[Claim]:
     ):
         factor, rival, M = worst(name, rivals)
         measured = f"closest rival: {rival}, {factor:.2f} times its error, at M = {M}"
-        claims.append(Claim(says, measured, factor > 1))
+        claims.append(Claim(says, measured, bool(factor > 1)))
     claims.append(
         Claim(
             "(ours) G-EST as printed damages the gradient",
             f"its error is {printed[0]:.2f} times that of the corrected one at M = {Ms[0]}, "
             f"{printed[-1]:.1f} times at M = {Ms[-1]}",
-            printed[-1] > 2,
+            bool(printed[-1] > 2),
         )
     )
     return claims

@@ -219,9 +219,11 @@ def _figure(curves, found, M: int):
     plots.legend_below(figure, axes[0, 0], 3)
     fresh = jax.tree.map(lambda leaf: leaf[0], ship_steering_cmac(1))
     shown = {
-        "before learning": fresh,
+        "before": fresh,
         **{
-            f"{name}, M = {M}": jax.tree.map(lambda leaf: leaf[0], found[name, M].result.policy)
+            f"{name.split(',')[0]}, M = {M}": jax.tree.map(
+                lambda leaf: leaf[0], found[name, M].result.policy
+            )
             for name in ("MCPG", OURS)
         },
     }
