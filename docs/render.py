@@ -6,6 +6,8 @@ python docs/render.py
 import json
 from pathlib import Path
 
+from bayespg.reproduce import EXPERIMENTS
+
 HERE = Path(__file__).parent
 ORDER = (
     "bandit",
@@ -33,7 +35,9 @@ def table(columns, rows):
 def section(name):
     content = json.loads((HERE / "results" / f"{name}.json").read_text())
     configuration = content["configuration"]
-    flags = " --paper" if configuration["paper"] else f" --runs {configuration['runs']}"
+    flags = " --paper" if configuration["paper"] else ""
+    if configuration["runs"] != (EXPERIMENTS[name].paper_runs if flags else None):
+        flags += f" --runs {configuration['runs']}"
     claims = [
         [claim["says"], claim["measured"], "yes" if claim["holds"] else "**no**"]
         for claim in content["claims"]

@@ -1,6 +1,7 @@
 """The command line, as a user meets it."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -67,10 +68,24 @@ def test_importing_starts_no_device_and_changes_no_setting():
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
-def test_a_pool_of_two_threads_is_avoided_and_a_user_s_own_size_respected():
+def test_a_small_pool_is_avoided_and_a_user_s_own_size_respected():
     script = (
         "import os, bayespg._threads as t; t.cores = lambda: 2;"
-        "os.environ.pop('NPROC', None); t.protect(); assert os.environ['NPROC'] == '4';"
+        "os.environ.pop('NPROC', None); t.protect(); assert os.environ['NPROC'] == '32';"
         "os.environ['NPROC'] = '1'; t.protect(); assert os.environ['NPROC'] == '1'"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_many_batched_factorisations_at_once_do_not_freeze():
+    program = """
+import bayespg, jax, jax.numpy as jnp
+def one(key):
+    A = jax.random.normal(key, (64, 30, 30))
+    return jnp.linalg.cholesky(A @ A.mT + 30 * jnp.eye(30)).sum()
+many = jax.jit(lambda keys: [one(key) for key in keys])
+for i in range(20):
+    jax.block_until_ready(many(jax.random.split(jax.random.key(i), 12)))
+"""
+    clean = {k: v for k, v in os.environ.items() if k != "NPROC"}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=clean)

@@ -8,8 +8,8 @@ The array-level functions take scores and returns from anywhere:
     >>> posterior = quadrature.model2(scores, returns, fisher, baseline=float("inf"))
     >>> posterior.mean, posterior.interval(0.95), posterior.natural
 
-Importing this package starts no device and changes no JAX setting. On machines with two or three
-cores it sets the environment variable ``NPROC`` if it is unset, because XLA can deadlock there (see
+Importing this package starts no device and changes no JAX setting. On machines with few cores it
+sets the environment variable ``NPROC`` if it is unset, because XLA can deadlock there (see
 `bayespg._threads`).
 """
 

@@ -1,9 +1,11 @@
-"""A thread pool that cannot deadlock.
+"""A thread pool large enough not to deadlock.
 
-XLA's CPU backend can freeze when its pool has exactly two threads, which is what a two-core machine
-gives it: a vmapped loop with Cholesky factorisations inside waits for itself. The pool takes its
-size from the environment variable ``NPROC`` when the backend starts, and any other size is safe, so
-on machines of two or three cores `protect` asks for four. A value the user has set is left alone.
+A batched LAPACK call of jaxlib (Cholesky, triangular solve) hands its parts to XLA's CPU pool and
+waits for them on a thread of that same pool. As many such calls at once as the pool has threads,
+and all of them wait for ever: two on a machine of two cores. The pool takes its size from the
+environment variable ``NPROC`` when the backend starts; `protect` asks for 32, more than the calls
+that any program here has in flight. (One thread is safe too, and leaves the other cores idle.) A
+value the user has set is left alone.
 """
 
 import logging
@@ -11,7 +13,9 @@ import os
 import sys
 import warnings
 
-SAFE_POOL = 4
+SAFE_POOL = 32
+RISKY = 4
+"""Threads up to which ordinary programs have frozen."""
 
 
 def cores() -> int:
@@ -29,9 +33,11 @@ def backend_started() -> bool:
 
 def protect() -> None:
     """Set ``NPROC`` before JAX reads it; warn where it is too late."""
-    if cores() not in (2, 3) or "NPROC" in os.environ:
+    if cores() == 1 or cores() >= SAFE_POOL or "NPROC" in os.environ:
         return
     if backend_started():
+        if cores() > RISKY:
+            return
         warnings.warn(
             f"JAX was started before bayespg with a pool of {cores()} threads, with which XLA can "
             f"deadlock on the CPU. Import bayespg first, or set NPROC={SAFE_POOL} yourself.",
