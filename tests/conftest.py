@@ -2,7 +2,7 @@
 
 import os
 
-os.environ.setdefault("NPROC", "32")  # before JAX starts; see bayespg._threads
+os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._threads
 
 import hypothesis
 import jax

@@ -34,7 +34,7 @@ def naive(state):
     for j in range(9):
         index = j
         for d in range(4):
-            shift = j * (1, 3, 5, 7)[d] % 9 / 9
+            shift = j * (1, 2, 4, 7)[d] % 9 / 9
             tile = int(np.floor((state[d] - low[d]) / (high[d] - low[d]) * tiles[d] + shift))
             tile = tile % tiles[d] if d == 2 else min(max(tile, 0), tiles[d] - 1)
             index = index * tiles[d] + tile

@@ -3,9 +3,9 @@
 A batched LAPACK call of jaxlib (Cholesky, triangular solve) hands its parts to XLA's CPU pool and
 waits for them on a thread of that same pool. As many such calls at once as the pool has threads,
 and all of them wait for ever: two on a machine of two cores. The pool takes its size from the
-environment variable ``NPROC`` when the backend starts; `protect` asks for 32, more than the calls
-that any program here has in flight. (One thread is safe too, and leaves the other cores idle.) A
-value the user has set is left alone.
+environment variable ``NPROC`` when the backend starts; `protect` asks for 8, more than the calls
+that a program here has in flight. (One thread is safe too, and leaves the other cores idle; many
+more make a busy process crowd out the others.) A value the user has set is left alone.
 """
 
 import logging
@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 
-SAFE_POOL = 32
+SAFE_POOL = 8
 RISKY = 4
 """Threads up to which ordinary programs have frozen."""
 

@@ -20,6 +20,9 @@ from bayespg.types import Array
 
 BATCH = 500
 """Runs side by side; more would leave the cache."""
+TOGETHER = 3
+"""Estimators in one program, the same paths drawn anew in each: all at once would have more
+factorisations in flight than XLA's pool has threads (see `_threads`)."""
 
 
 def estimates(
@@ -32,15 +35,11 @@ def estimates(
     batch: int = BATCH,
 ) -> dict[str, Float[np.ndarray, "runs n"]]:
     """The mean of each estimator in each run, all from the same paths."""
-    names = list(estimators)
-    found = _estimates(
-        environment,
-        policy,
-        [estimators[name] for name in names],
-        paths,
-        jax.random.split(key, runs),
-        batch,
-    )
+    keys = jax.random.split(key, runs)
+    names, found = list(estimators), []
+    for i in range(0, len(names), TOGETHER):
+        some = [estimators[name] for name in names[i : i + TOGETHER]]
+        found += _estimates(environment, policy, some, paths, keys, batch)
     return {name: np.asarray(values) for name, values in zip(names, found, strict=True)}
 
 
