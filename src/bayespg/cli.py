@@ -60,7 +60,7 @@ def reproduce(
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(min=2, help="Independent runs.", show_default="two minutes' worth"),
+        typer.Option(min=2, help="Independent runs.", show_default="a few minutes' worth"),
     ] = None,
     seed: Seed = 0,
     out: Out = Path("results"),

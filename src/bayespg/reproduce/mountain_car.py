@@ -191,8 +191,8 @@ EXPERIMENT = Experiment(
     name="mountain-car",
     item="Figure 8",
     title="Learning the mountain car",
-    runs=5,
-    quick_runs=3,
+    runs=4,
+    quick_runs=2,
     paper_runs=100,
     run=run,
 )

@@ -59,7 +59,7 @@ def _start(runs: int) -> Tabular:
 
 def run(settings: Settings, progress: Progress) -> Report:
     sizes = (1, 25) if settings.quick else (1, 25, 50, 75)
-    length = 100 if settings.quick else UPDATES
+    length = UPDATES if settings.paper else 100 if settings.quick else 200
     environment = rw.walk(HORIZON)
     task = Task(environment, _start, dict.fromkeys(sizes, length))
     found = learning.learn(task, METHODS, settings, progress)
@@ -159,8 +159,8 @@ EXPERIMENT = Experiment(
     name="random-walk-learning",
     item="Figure 7",
     title="Learning the random walk",
-    runs=6,
-    quick_runs=4,
+    runs=4,
+    quick_runs=2,
     paper_runs=1_000,
     run=run,
 )

@@ -73,7 +73,7 @@ class Experiment:
     """Table 2, Figure 1, ..."""
     title: str
     runs: int
-    """Default number of runs: ends within two minutes on two cores."""
+    """Default number of runs: ends within a few minutes on two cores."""
     quick_runs: int
     paper_runs: int
     run: Callable[[Settings, Progress], Report]

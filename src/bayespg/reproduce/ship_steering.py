@@ -111,7 +111,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     if settings.paper:
         lengths = UPDATES
     else:
-        lengths = {5: 20} if settings.quick else {5: 400, 20: 100}
+        lengths = {5: 20} if settings.quick else {5: 200, 20: 50}
     methods = _methods()
     found = learning.learn(
         _task(lengths), methods, settings, lambda f, what: progress(0.8 * f, what)
