@@ -67,7 +67,7 @@ def steps_to_goal(policy, key, episodes: int = 1_000):
 
 
 def run(settings: Settings, progress: Progress) -> Report:
-    sizes = (5,) if settings.quick else (5, 10, 20, 40)
+    sizes = (5, 10, 20, 40) if settings.paper else (5,) if settings.quick else (5, 20)
     N = 100 if settings.quick or not settings.paper else UPDATES
     task = Task(ENVIRONMENT, mountain_car_softmax, dict.fromkeys(sizes, N), steps_to_goal, EVERY)
     found = learning.learn(task, METHODS, settings, progress)
