@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from bayespg.cli import app, main
+from bayespg.cli import _fitting, app, main
 
 
 def bayespg(*arguments):
@@ -89,3 +89,11 @@ for i in range(50):
 """
     clean = {k: v for k, v in os.environ.items() if k != "NPROC"}
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=clean)
+
+
+def test_a_wide_table_shows_its_ends_and_some_between():
+    assert _fitting(5) == [0, 1, 2, 3, 4]
+    shown = _fitting(21)
+    assert shown[:2] == [0, 1]
+    assert shown[-1] == 20
+    assert len(shown) == 7 == len(set(shown))

@@ -107,7 +107,10 @@ def _known(name: str) -> str:
 
 
 def _show(report: Report) -> None:
-    _table(report.columns, report.rows)
+    shown = _fitting(len(report.columns))
+    _table([report.columns[i] for i in shown], [[row[i] for i in shown] for row in report.rows])
+    if len(shown) < len(report.columns):
+        console.print(f"[dim]{len(shown)} of {len(report.columns)} columns; all are on disk.[/dim]")
     if report.claims:
         _table(
             ["what the paper claims", "measured here", "holds"],
@@ -118,6 +121,13 @@ def _show(report: Report) -> None:
         )
     for note in report.notes:
         console.print(f"[dim]{note}[/dim]")
+
+
+def _fitting(count: int, most: int = 7) -> list[int]:
+    """Which of many columns to show: the first, the last and some evenly between."""
+    if count <= most:
+        return list(range(count))
+    return [0, *(1 + round(i * (count - 2) / (most - 2)) for i in range(most - 1))]
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> None:

@@ -28,7 +28,7 @@ UPDATES = {5: 3_000, 10: 3_000, 20: 1_000}
 EVERY = 100
 RADIUS = 10.0
 ITERATIONS = 30
-"""Of conjugate gradients: the direction is then within some 20 % of its limit."""
+"""Of conjugate gradients, short of convergence."""
 STATE_KERNEL = kernels.Nystrom(
     kernels.Gaussian(1.0),
     np.stack(np.meshgrid(*[np.array([0.0, 0.5, 1.0])] * 4), -1).reshape(-1, 4),

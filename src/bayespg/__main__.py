@@ -1,0 +1,5 @@
+"""python -m bayespg."""
+
+from bayespg.cli import main
+
+main()
