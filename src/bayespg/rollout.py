@@ -1,13 +1,15 @@
-"""Drawing paths: a scan on the device."""
+"""Drawing paths: a scan on the device, or a loop over Gymnasium environments side by side."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from bayespg.environments import Environment
+from bayespg.environments.host import Host
 from bayespg.policies import Policy, flatten
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
@@ -58,3 +60,56 @@ def walk(
         step, (first, jnp.ones(paths, bool), start), times
     )
     return Trajectories(states, actions, rewards, mask, ~running, final), sums
+
+
+SHORTEST = 128
+"""Steps to which short batches are padded; longer ones to a power of two, so that programs are
+compiled for a handful of lengths only."""
+
+
+def play(
+    host: Host, act: Callable[[np.ndarray, int], np.ndarray], seeds: Sequence[int]
+) -> Trajectories:
+    """One episode for each seed, as many at a time as there are lanes.
+
+    `act(observations, tick)` answers for all lanes at once, idle ones included. Arrays are NumPy's,
+    observations as the environment gave them.
+    """
+    M, T = len(seeds), host.horizon
+    states = np.zeros((T, M, host.observations.size), np.float32)
+    rewards, mask = np.zeros((T, M), np.float32), np.zeros((T, M), bool)
+    terminated, final = np.zeros(M, bool), np.zeros(states.shape[1:], np.float32)
+    actions = None
+    waiting = iter(range(M))
+    seen = np.zeros((host.lanes, host.observations.size), np.float32)
+    episode, time = [-1] * host.lanes, [0] * host.lanes
+
+    def begin(lane: int) -> None:
+        episode[lane], time[lane] = next(waiting, -1), 0
+        if episode[lane] >= 0:
+            seen[lane] = host.reset(lane, seeds[episode[lane]])
+
+    for lane in range(host.lanes):
+        begin(lane)
+    tick = 0
+    while any(j >= 0 for j in episode):
+        chosen = act(seen, tick)
+        told = host.actions.decode(chosen)
+        if actions is None:
+            actions = np.zeros((T, M, *chosen.shape[1:]), chosen.dtype)
+        for lane, j in enumerate(episode):
+            if j < 0:
+                continue
+            t = time[lane]
+            states[t, j], actions[t, j], mask[t, j] = seen[lane], chosen[lane], True
+            seen[lane], rewards[t, j], ended, cut = host.step(lane, told[lane], seeds[j], t)
+            time[lane] = t + 1
+            if ended or cut:
+                terminated[j], final[j] = ended, seen[lane]
+                begin(lane)
+        tick += 1
+    assert actions is not None
+    kept = min(T, max(SHORTEST, 1 << (int(mask.sum(0).max()) - 1).bit_length()))
+    return Trajectories(
+        states[:kept], actions[:kept], rewards[:kept], mask[:kept], terminated, final
+    )

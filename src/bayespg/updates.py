@@ -7,8 +7,9 @@ posterior=posterior)``. All ascend. The three of the paper are `conventional`, `
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Float
@@ -75,6 +76,69 @@ def _stateless(
         return function(updates, posterior), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)  # pyright: ignore
+
+
+class TrustState(NamedTuple):
+    """What the last step was."""
+
+    step: Float[Array, ""]
+    """How far along the direction, 0 where no step was good enough."""
+    divergence: Float[Array, ""]
+
+
+HALVINGS = 10
+
+
+def trust_region(
+    limit: float = 0.01, *, natural: bool = True, slack: float = 1.5
+) -> optax.GradientTransformationExtraArgs:
+    """Step along G^-1 g (or g) until the policy has changed by `limit`, in the mean over steps of
+    the Kullback-Leibler divergence.
+
+    `divergence(theta)` comes with each update and measures that change. Since it grows with the
+    square of the step, one measurement tells how long the step must be; it is then halved until the
+    divergence is at most `slack` times the limit. A gradient of zero, and a step that stays too
+    long after ten halvings, leave the parameters alone.
+    """
+    if not limit > 0:
+        raise ValueError(f"limit: expected a positive number, found {limit}")
+
+    def init(params):
+        nothing = jnp.zeros((), params.dtype)
+        return TrustState(nothing, nothing)
+
+    def update(updates, state, params, *, posterior, divergence, **_):
+        del state
+        d = _fisher(posterior).solve(updates) if natural else updates
+        slope = updates @ d
+        first = jnp.where(slope > 0, jnp.sqrt(2 * limit / jnp.where(slope > 0, slope, 1.0)), 0.0)
+        seen = divergence(params + first * d)
+        sound = jnp.isfinite(seen) & (seen > 0)
+        longer = jnp.sqrt(limit / jnp.where(sound, seen, limit))
+        second = first * jnp.where(sound, jnp.clip(longer, 0.05, 20.0), 0.5)
+
+        def going(now):
+            j, step, change = now
+            return (j < HALVINGS) & ~(change <= slack * limit)
+
+        def halve(now):
+            j, step, _ = now
+            return j + 1, step / 2, divergence(params + step / 2 * d)
+
+        start = (0, second, divergence(params + second * d))
+        _, step, change = jax.lax.while_loop(going, halve, start)
+        step = jnp.where(change <= slack * limit, step, 0.0)
+        change = jnp.where(step > 0, change, 0.0)
+        return jnp.where(step > 0, step * d, 0.0), TrustState(
+            step.astype(params.dtype), change.astype(params.dtype)
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
+
+
+def ascending(optimiser: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """Any optax optimiser, which descends, turned around: ``ascending(optax.adam(1e-3))``."""
+    return optax.chain(optax.scale(-1.0), optax.with_extra_args_support(optimiser))
 
 
 def conventional(rate: Rate) -> optax.GradientTransformationExtraArgs:

@@ -6,6 +6,8 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import block_diag
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg.random import normal
@@ -21,6 +23,10 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]: ...
+
+    @abc.abstractmethod
+    def mode(self) -> Shaped[Array, "..."]:
+        """The likeliest action, for all paths."""
 
     @abc.abstractmethod
     def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]: ...
@@ -40,6 +46,9 @@ class Normal(Distribution):
     def sample(self, key: PRNGKeyArray) -> Float[Array, " *M"]:
         return self.mean + self.scale * normal(key, self.mean.shape, self.mean.dtype)
 
+    def mode(self) -> Float[Array, " *M"]:
+        return self.mean
+
     def log_prob(self, action: Float[Array, ""]) -> Float[Array, ""]:
         z = (action - self.mean) / self.scale
         return -0.5 * (z**2 + jnp.log(2 * jnp.pi)) - jnp.log(self.scale)
@@ -57,6 +66,9 @@ class UnitNormal(Distribution):
     def sample(self, key: PRNGKeyArray) -> Float[Array, " *M"]:
         return self.mean + normal(key, self.mean.shape, self.mean.dtype)
 
+    def mode(self) -> Float[Array, " *M"]:
+        return self.mean
+
     def log_prob(self, action: Float[Array, ""]) -> Float[Array, ""]:
         return -0.5 * ((action - self.mean) ** 2 + jnp.log(2 * jnp.pi))
 
@@ -72,6 +84,9 @@ class Bernoulli(Distribution):
     def sample(self, key: PRNGKeyArray) -> Int[Array, " *M"]:
         uniform = jax.random.uniform(key, self.logit.shape, self.logit.dtype)
         return (uniform < jax.nn.sigmoid(self.logit)).astype(jnp.int32)
+
+    def mode(self) -> Int[Array, " *M"]:
+        return (self.logit > 0).astype(jnp.int32)
 
     def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
         return jax.nn.log_sigmoid((2 * action - 1) * self.logit)
@@ -93,6 +108,9 @@ class Categorical(Distribution):
         uniform = jax.random.uniform(key, self.logits.shape[:-1], self.logits.dtype)
         return jnp.sum(uniform[..., None] >= below, -1, dtype=jnp.int32)
 
+    def mode(self) -> Int[Array, " *M"]:
+        return jnp.argmax(self.logits, -1).astype(jnp.int32)
+
     def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
         return jax.nn.log_softmax(self.logits)[action]
 
@@ -100,3 +118,51 @@ class Categorical(Distribution):
         """A = diag(sqrt p) (I - 1 p'), so that A'A = diag(p) - p p'."""
         p = jax.nn.softmax(self.logits)
         return jnp.sqrt(p)[:, None] * (jnp.eye(p.size, dtype=p.dtype) - p)
+
+
+class Gaussians(Distribution):
+    """Independent N(mean_i, exp(log_scale_i)^2), one for each component of the action."""
+
+    mean: Float[Array, "*M d"]
+    log_scale: Float[Array, "*M d"]
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "*M d"]:
+        noise = normal(key, self.mean.shape, self.mean.dtype)
+        return self.mean + jnp.exp(self.log_scale) * noise
+
+    def mode(self) -> Float[Array, "*M d"]:
+        return self.mean
+
+    def log_prob(self, action: Float[Array, " d"]) -> Float[Array, ""]:
+        z = (action - self.mean) * jnp.exp(-self.log_scale)
+        return -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi)) - jnp.sum(self.log_scale)
+
+    def fisher_root(self) -> Float[Array, "r r"]:
+        """A'A = diag(exp(-2 log_scale), 2)."""
+        twos = jnp.full_like(self.log_scale, math.sqrt(2.0))
+        return jnp.diag(jnp.concatenate([jnp.exp(-self.log_scale), twos]))
+
+
+class Categoricals(Distribution):
+    """Independent choices, `sizes[i]` ways for the i-th; their logits lie side by side."""
+
+    logits: Float[Array, "*M K"]
+    sizes: tuple[int, ...] = eqx.field(static=True)
+
+    def _each(self) -> list[Categorical]:
+        ends = np.cumsum(self.sizes)
+        return [Categorical(self.logits[..., e - s : e]) for e, s in zip(ends, self.sizes, strict=True)]
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "*M c"]:
+        keys = jax.random.split(key, len(self.sizes))
+        drawn = [one.sample(k) for one, k in zip(self._each(), keys, strict=True)]
+        return jnp.stack(drawn, -1)
+
+    def mode(self) -> Int[Array, "*M c"]:
+        return jnp.stack([one.mode() for one in self._each()], -1)
+
+    def log_prob(self, action: Int[Array, " c"]) -> Float[Array, ""]:
+        return sum(one.log_prob(action[i]) for i, one in enumerate(self._each()))  # pyright: ignore
+
+    def fisher_root(self) -> Float[Array, "K K"]:
+        return block_diag(*(one.fisher_root() for one in self._each()))

@@ -1,0 +1,130 @@
+"""Gymnasium environments: several side by side, stepped from Python.
+
+Every episode begins with a seed of its own, so that a batch of episodes follows from its seeds and
+nothing of an environment needs to be saved. Environments are reset one by one when an episode
+begins, never by themselves: no step is lost or counted twice, and the last observation of an
+episode is always its own.
+"""
+
+import difflib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from bayespg.environments import spaces
+
+FALLBACK = 1000
+"""Steps after which an episode is cut off where the environment has no limit of its own."""
+
+
+class EnvironmentFailure(RuntimeError):
+    """An environment raised or answered nonsense; says where, so that it can be seen again."""
+
+
+class Host:
+    """`lanes` copies of a Gymnasium environment.
+
+    `environment` is an id, a function that makes one, or an environment (then there is one lane).
+    `horizon` cuts episodes off; without it the environment's own limit holds.
+    """
+
+    def __init__(
+        self,
+        environment: str | Callable[[], gymnasium.Env] | gymnasium.Env,
+        *,
+        discount: float = 0.99,
+        horizon: int | None = None,
+        lanes: int = 8,
+        bounds: spaces.Bounds = "clip",
+        options: dict[str, Any] | None = None,
+    ):
+        if not 0 <= discount <= 1:
+            raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"horizon: expected at least 1, found {horizon}")
+        first = _make(environment, options or {})
+        alone = isinstance(environment, gymnasium.Env)
+        rest = 0 if alone else lanes - 1
+        self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
+        self.name = environment if isinstance(environment, str) else _name(first)
+        self.observations = spaces.Observations(first.observation_space)
+        self.actions = spaces.actions(first.action_space, bounds)
+        own = first.spec.max_episode_steps if first.spec is not None else None
+        limits = [limit for limit in (own, horizon) if limit is not None]
+        self.horizon = min(limits) if limits else FALLBACK
+        self.discount = discount
+        self.threshold = first.spec.reward_threshold if first.spec is not None else None
+
+    @property
+    def lanes(self) -> int:
+        return len(self.environments)
+
+    def reset(self, lane: int, seed: int) -> np.ndarray:
+        """The first observation of an episode."""
+        try:
+            observation, _ = self.environments[lane].reset(seed=seed)
+            return self._seen(observation)
+        except Exception as problem:
+            raise self._located(problem, seed, 0) from problem
+
+    def step(
+        self, lane: int, action: Any, seed: int, time: int
+    ) -> tuple[np.ndarray, float, bool, bool]:
+        """The next observation, the reward, terminated and truncated. `action` is decoded."""
+        try:
+            observation, reward, terminated, truncated, _ = self.environments[lane].step(action)
+            reward = float(reward)
+            if not math.isfinite(reward):
+                raise ValueError(f"the reward is {reward}")
+            cut = bool(truncated) or time + 1 >= self.horizon
+            return self._seen(observation), reward, bool(terminated), cut
+        except Exception as problem:
+            raise self._located(problem, seed, time + 1) from problem
+
+    def _located(self, problem: Exception, seed: int, step: int) -> EnvironmentFailure:
+        what = f"{type(problem).__name__}: {problem}"
+        return EnvironmentFailure(f"{self.name}, episode of seed {seed}, step {step}: {what}")
+
+    def _seen(self, observation: Any) -> np.ndarray:
+        found = self.observations.encode(observation)
+        if not math.isfinite(found.sum()) and not np.isfinite(found).all():
+            raise ValueError(f"the observation holds {found[~np.isfinite(found)][0]}")
+        return found
+
+    def close(self) -> None:
+        for environment in self.environments:
+            environment.close()
+
+
+def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
+    if isinstance(environment, gymnasium.Env):
+        return environment
+    if isinstance(environment, str):
+        try:
+            return gymnasium.make(environment, disable_env_checker=True, **options)
+        except gymnasium.error.DependencyNotInstalled as problem:
+            raise ValueError(
+                f"environment: {environment} needs a package that is not installed: {problem}"
+            ) from problem
+        except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as problem:
+            close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.5)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise ValueError(
+                f"environment: no environment is called '{environment}'{hint}"
+            ) from problem
+    if callable(environment):
+        made = environment()
+        if isinstance(made, gymnasium.Env):
+            return made
+    raise ValueError(
+        "environment: expected an id, a Gymnasium environment, a function that makes one or a "
+        f"bayespg.environments.Environment, found {type(environment).__name__}"
+    )
+
+
+def _name(environment: gymnasium.Env) -> str:
+    spec = environment.spec
+    return spec.id if spec is not None else type(environment.unwrapped).__name__

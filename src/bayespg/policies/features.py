@@ -1,0 +1,117 @@
+"""Functions of the observation that a policy is linear in, few parameters first.
+
+Observations come in as vectors, normalised; all features end in a constant. A class holds numbers
+only: what is drawn at random follows from its seed.
+"""
+
+import abc
+import functools
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg.types import Array
+
+
+class Features(eqx.Module):
+    """phi(x)."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int: ...
+
+    @abc.abstractmethod
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]: ...
+
+
+class Linear(Features):
+    """(x, 1)."""
+
+    inputs: int = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        return self.inputs + 1
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        return jnp.concatenate([x, jnp.ones_like(x, shape=(1,))])
+
+
+class Fourier(Features):
+    """Random Fourier features of a Gaussian kernel (Rahimi and Recht), beside (x, 1):
+
+    sqrt(2/k) cos(w_i'x + b_i),   w_i ~ N(0, I / length_scale^2).
+    """
+
+    inputs: int = eqx.field(static=True)
+    count: int = eqx.field(static=True, default=100)
+    length_scale: float = eqx.field(static=True, default=1.0)
+    """In units of sqrt(d): normalised observations lie some sqrt(d) apart."""
+    seed: int = eqx.field(static=True, default=0)
+
+    @property
+    def size(self) -> int:
+        return self.count + self.inputs + 1
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        W, b = _waves(self.inputs, self.count, self.length_scale, self.seed)
+        waves = np.sqrt(2 / self.count) * jnp.cos(W.astype(x.dtype) @ x + b.astype(x.dtype))
+        return jnp.concatenate([waves.astype(x.dtype), x, jnp.ones_like(x, shape=(1,))])
+
+
+@functools.cache
+def _waves(inputs: int, count: int, length_scale: float, seed: int):
+    rng = np.random.default_rng(seed)
+    W = rng.standard_normal((count, inputs)) / (length_scale * np.sqrt(inputs))
+    return W, rng.uniform(0, 2 * np.pi, count)
+
+
+class Gaussians(Features):
+    """exp(-|x - c|^2 / (2 width^2)) for c on a grid of `count` points a dimension between `low` and
+    `high`, and 1: for observations of few dimensions."""
+
+    inputs: int = eqx.field(static=True)
+    count: int = eqx.field(static=True, default=4)
+    low: float = eqx.field(static=True, default=-2.0)
+    high: float = eqx.field(static=True, default=2.0)
+
+    @property
+    def size(self) -> int:
+        return self.count**self.inputs + 1
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        grid = np.linspace(self.low, self.high, self.count)
+        centres = np.array(list(itertools.product(grid, repeat=self.inputs)), x.dtype)
+        width = 1.3 * (self.high - self.low) / max(self.count - 1, 1)
+        bumps = jnp.exp(-0.5 * jnp.sum((x - centres) ** 2, -1) / width**2)
+        return jnp.concatenate([bumps, jnp.ones_like(x, shape=(1,))])
+
+
+class MLP(Features):
+    """The last hidden layer of a tanh network, and 1. Its weights are parameters of the policy."""
+
+    weights: tuple[Float[Array, "i o"], ...]
+    biases: tuple[Float[Array, " o"], ...]
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...] = (32, 32), *, key: PRNGKeyArray):
+        sizes = (inputs, *hidden)
+        keys = jax.random.split(key, len(hidden))
+        start = jax.nn.initializers.orthogonal(np.sqrt(2))
+        self.weights = tuple(
+            start(k, (i, o), jnp.float32)
+            for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)
+        )
+        self.biases = tuple(jnp.zeros(o, jnp.float32) for o in hidden)
+
+    @property
+    def size(self) -> int:
+        return self.biases[-1].shape[-1] + 1
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        for W, b in zip(self.weights, self.biases, strict=True):
+            x = jnp.tanh(x @ W + b)
+        return jnp.concatenate([x, jnp.ones_like(x, shape=(1,))])

@@ -1,0 +1,67 @@
+"""From features to a distribution of actions: policies for any observation vector and any action
+space."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from bayespg.policies import distributions
+from bayespg.policies.base import Policy
+from bayespg.policies.distributions import Categoricals, Distribution
+from bayespg.policies.features import Features
+from bayespg.types import Array
+
+
+class Head(eqx.Module):
+    """Features to a distribution."""
+
+    @abc.abstractmethod
+    def __call__(self, phi: Float[Array, " k"]) -> Distribution: ...
+
+
+class Choice(Head):
+    """Softmax: a choice for each of `sizes`, logits linear in the features. At zero all choices are
+    equally likely."""
+
+    weights: Float[Array, "K k"]
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    scalar: bool = eqx.field(static=True)
+    """Whether the action is one number rather than a vector of them."""
+
+    def __init__(self, features: int, sizes: tuple[int, ...], scalar: bool):
+        self.weights = jnp.zeros((sum(sizes), features), jnp.float32)
+        self.sizes, self.scalar = sizes, scalar
+
+    def __call__(self, phi: Float[Array, " k"]) -> Distribution:
+        logits = self.weights @ phi
+        return distributions.Categorical(logits) if self.scalar else Categoricals(logits, self.sizes)
+
+
+class Normals(Head):
+    """Gaussian: means linear in the features, one scale a component whatever the state.
+
+    The action is the draw itself; clipping or squashing it into bounds belongs to the environment,
+    so that the score is that of a Gaussian.
+    """
+
+    weights: Float[Array, "d k"]
+    log_scale: Float[Array, " d"]
+
+    def __init__(self, features: int, size: int, scale: float = 1.0):
+        self.weights = jnp.zeros((size, features), jnp.float32)
+        self.log_scale = jnp.full(size, jnp.log(scale), jnp.float32)
+
+    def __call__(self, phi: Float[Array, " k"]) -> Distribution:
+        return distributions.Gaussians(self.weights @ phi, self.log_scale)
+
+
+class Composed(Policy):
+    """mu(a|x) = head(features(x))."""
+
+    features: Features
+    head: Head
+
+    def __call__(self, state: Float[Array, " d"]) -> Distribution:
+        return self.head(self.features(state))

@@ -1,0 +1,75 @@
+"""Policies by name, for any environment.
+
+    linear     logits or means linear in the observation: a handful of parameters, start here
+    fourier    the same in 50 random Fourier features
+    gaussian   the same in Gaussian bumps on a grid, for three dimensions or fewer
+    tiles      tile coding, for four dimensions or fewer
+    mlp        a tanh network, 32 x 32 unless `hidden` says otherwise
+
+Few parameters are where error bars on the gradient shine: its posterior is exact, sharp and cheap.
+"""
+
+import difflib
+from typing import Literal, get_args
+
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from bayespg.environments import spaces
+from bayespg.policies import tiles
+from bayespg.policies.base import Policy
+from bayespg.policies.features import MLP, Features, Fourier, Gaussians, Linear
+from bayespg.policies.heads import Choice, Composed, Normals
+
+Name = Literal["linear", "fourier", "gaussian", "tiles", "mlp"]
+SCALE = 0.5
+"""Initial standard deviation of a Gaussian policy, in units of half the action's range."""
+MOST = {"gaussian": 3, "tiles": 4}
+"""Dimensions of the observation that a grid can cover."""
+
+
+def make(
+    name: str,
+    inputs: int,
+    actions: spaces.Actions,
+    key: PRNGKeyArray,
+    hidden: tuple[int, ...] = (32, 32),
+) -> Policy:
+    """A policy from `inputs` numbers to `actions`, at its start: all choices equally likely, all
+    means in the middle."""
+    names = get_args(Name)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
+        raise ValueError(f"policy: no policy is called '{name}'; {hint}")
+    if inputs > MOST.get(name, inputs):
+        raise ValueError(
+            f"policy: '{name}' covers at most {MOST[name]} dimensions with its grid, and the "
+            f"observation has {inputs}; take 'linear', 'fourier' or 'mlp'"
+        )
+    if name == "tiles":
+        return _tiles(inputs, actions)
+    features: Features
+    match name:
+        case "linear":
+            features = Linear(inputs)
+        case "fourier":
+            features = Fourier(inputs, 50)
+        case "gaussian":
+            features = Gaussians(inputs)
+        case _:
+            if not hidden or any(width < 1 for width in hidden):
+                raise ValueError(f"hidden: expected widths of at least 1, found {hidden}")
+            features = MLP(inputs, hidden, key=key)
+    if isinstance(actions, spaces.Choices):
+        return Composed(features, Choice(features.size, actions.sizes, actions.scalar))
+    return Composed(features, Normals(features.size, actions.size, SCALE))
+
+
+def _tiles(inputs: int, actions: spaces.Actions) -> tiles.Tiles:
+    choices = isinstance(actions, spaces.Choices)
+    outputs = sum(actions.sizes) if choices else actions.size
+    weights = jnp.zeros(tiles.size(inputs, outputs), jnp.float32)
+    if choices:
+        return tiles.Tiles(weights, inputs, outputs, actions.sizes, actions.scalar)
+    return tiles.Tiles(weights, inputs, outputs)

@@ -1,0 +1,80 @@
+"""A value function carried from one batch to the next, and advantages estimated with it.
+
+V(x) = psi(x)'v with random Fourier features psi: Gaussian process regression in weight space, the
+state half of the actor-critic's prior. Fitted to one batch it serves the next, so that what it
+says of a step does not know the step's own noise.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Shaped
+
+from bayespg import conditioning
+from bayespg.policies.features import Features
+from bayespg.trajectories import Trajectories
+from bayespg.types import Array
+
+CONSTANT, NOISE = 10.0, 0.3
+"""Prior variance of the constant among features of variance 1, and noise variance, in units of
+the targets' own variance."""
+
+
+class Values(eqx.Module):
+    """V(x)."""
+
+    features: Features
+    weights: Float[Array, " p"]
+    fitted: Bool[Array, ""]
+    """False before the first batch: all values are then zero."""
+
+    def __call__(self, states: Shaped[Array, "*N d"]) -> Float[Array, " *N"]:
+        return basis(self.features, states) @ self.weights
+
+
+def start(features: Features) -> Values:
+    return Values(features, jnp.zeros(features.size, jnp.float32), jnp.asarray(False))
+
+
+def basis(features: Features, states: Shaped[Array, "*N d"]) -> Float[Array, "*N p"]:
+    """psi(x), with a wide constant."""
+    flat = states.reshape(-1, states.shape[-1])
+    Psi = jax.vmap(features)(flat).at[:, -1].multiply(jnp.sqrt(CONSTANT).astype(flat.dtype))
+    return Psi.reshape(*states.shape[:-1], -1)
+
+
+def fit(
+    values: Values, states: Shaped[Array, "N d"], targets: Float[Array, " N"], taken: Bool[Array, " N"]
+) -> Values:
+    """V regressed on `targets`, a new V."""
+    kept = taken.astype(targets.dtype)
+    scale = jnp.sqrt(jnp.sum(kept * targets**2) / jnp.maximum(kept.sum(), 1)) + 1e-8
+    Psi = basis(values.features, states) * kept[:, None]
+    at = conditioning.regress(Psi, (kept * targets / scale)[:, None], NOISE)
+    found = (scale * at.weights[:, 0]).astype(values.weights.dtype)
+    sound = jnp.all(jnp.isfinite(found))
+    return Values(
+        values.features, jnp.where(sound, found, values.weights), values.fitted | sound
+    )
+
+
+def advantages(
+    paths: Trajectories, values: Values, discount: float, smoothing: float
+) -> Float[Array, "T M"]:
+    """sum_l (gamma lambda)^l delta_{t+l} with delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
+    al., 2016). V is zero after an absorbing state and its own where a path was cut off."""
+    V = jnp.where(paths.mask, values(paths.states), 0.0)
+    T = V.shape[0]
+    last = jnp.arange(T)[:, None] == paths.lengths - 1
+    ends = jnp.where(paths.terminated, 0.0, values(paths.final))
+    following = jnp.where(last, ends, jnp.roll(V, -1, 0))
+    rewards = jnp.where(paths.mask, paths.rewards, 0.0)
+    delta = jnp.where(paths.mask, rewards + discount * following - V, 0.0)
+
+    def back(tail, now):
+        d, end = now
+        tail = d + discount * smoothing * jnp.where(end, 0.0, tail)
+        return tail, tail
+
+    found = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]
+    return jnp.where(paths.mask, found, 0.0)
