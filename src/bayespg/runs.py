@@ -61,12 +61,9 @@ def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
     leaves, structure = _named(template)
     wanted = _stored(leaves)
     other = "; it belongs to another configuration, give the one in the run's config.json"
-    for what, names in (
-        ("lacks", wanted.keys() - arrays.keys()),
-        ("has extra", arrays.keys() - wanted.keys()),
-    ):
-        if names:
-            shown = ", ".join(sorted(names)[:3]) + ", ..." * (len(names) > 3)
+    for what, a, b in ("lacks", wanted, arrays), ("has extra", arrays, wanted):
+        if names := sorted(a.keys() - b.keys()):
+            shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
             raise ValueError(f"{path}: {what} leaves, {len(names)} ({shown}){other}")
     for name, leaf in wanted.items():
         found = arrays[name]
@@ -112,7 +109,7 @@ def _unpack(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except Exception as problem:  # there is no end to the ways in which a damaged archive fails
         raise Damaged(
             f"{path}: found {len(content):,} bytes that are not a whole bayespg checkpoint; "
-            f"use {PREVIOUS} or a copy"
+            "use an earlier one or a copy"
         ) from problem
     if version > VERSION:
         raise ValueError(
@@ -120,7 +117,7 @@ def _unpack(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"up to {VERSION}; upgrade bayespg"
         )
     if not np.array_equal(written, _digest(arrays)):
-        raise Damaged(f"{path}: wrong checksum, it was changed later; use {PREVIOUS} or a copy")
+        raise Damaged(f"{path}: wrong checksum, it was changed; use an earlier one or a copy")
     del arrays[FORMAT]
     return arrays, header
 
