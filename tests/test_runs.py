@@ -1,0 +1,534 @@
+"""A run survives what happens to processes, disks and files."""
+
+import csv
+import errno
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from bayespg import runs
+from bayespg.runs import CHECKPOINT, METRICS, PREVIOUS, Damaged, Run, load, save
+
+KILLS = 50
+TREE = {"update": np.int64(0), "x": np.zeros(500, np.float32)}
+
+
+def state(update):
+    return {"update": np.int64(update), "x": np.full(500, update, np.float32)}
+
+
+def same(found, expected):
+    """Equal in structure, dtypes and every bit."""
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        if hasattr(b, "dtype") and jnp.issubdtype(b.dtype, jax.dtypes.prng_key):
+            assert a.dtype == b.dtype
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        if isinstance(b, jax.Array | np.ndarray):
+            assert isinstance(a, np.ndarray | jax.Array)
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        else:
+            assert type(a) is type(b)
+            assert a == b
+
+
+# Checkpoints
+
+
+def a_state(seed):
+    key = jax.random.key(seed)
+    policy = eqx.nn.MLP(3, 2, 8, 2, key=key)
+    params = eqx.filter(policy, eqx.is_array)
+    optimiser = optax.adam(optax.linear_schedule(1e-2, 1e-3, 100)).init(params)
+    return {
+        "policy": policy,
+        "optimiser": jax.tree.map(lambda x: np.asarray(x) + np.asarray(seed, x.dtype), optimiser),
+        "key": key,
+        "rbg": jax.random.key(seed, impl="rbg"),
+        "keys": jax.random.split(key, (2, 3)),
+        "raw": jax.random.PRNGKey(seed),
+        "float64": np.random.default_rng(seed).normal(size=(4, 2)),
+        "fortran": np.asfortranarray(np.random.default_rng(seed).normal(size=(4, 2))),
+        "special": np.array([np.nan, -0.0, np.inf, 5e-324]),
+        "flags": (np.array([True, False]), jnp.arange(3, dtype=jnp.int8), np.zeros((0, 3))),
+        "numbers": [seed, seed / 3, seed > 0, None, "name", jnp.tanh],
+    }
+
+
+def test_everything_comes_back_as_it_was(tmp_path):
+    assert not jax.config.read("jax_enable_x64")
+    tree = a_state(1)
+    save(tmp_path / "x.npz", tree, {"update": np.int64(3), "seen": [1.5, None]})
+    found, meta = load(tmp_path / "x.npz", a_state(0))
+    same(found, tree)
+    assert meta == {"update": 3, "seen": [1.5, None]}
+    assert found["float64"].dtype == np.float64
+    assert isinstance(found["policy"].layers[0].weight, np.ndarray)
+    np.testing.assert_array_equal(found["policy"](np.ones(3)), tree["policy"](np.ones(3)))
+
+
+def test_shapes_alone_are_a_template(tmp_path):
+    tree = {"w": jnp.arange(3.0), "key": jax.random.key(3)}
+    save(tmp_path / "x", tree)
+    same(load(tmp_path / "x", jax.eval_shape(lambda: tree))[0], tree)
+
+
+def test_a_tree_may_be_a_single_array_or_hold_none(tmp_path):
+    for tree in (np.arange(3.0), {}, [None]):
+        save(tmp_path / "x", tree)
+        same(load(tmp_path / "x", tree)[0], tree)
+
+
+def test_the_file_is_an_ordinary_npz_with_readable_names(tmp_path):
+    save(tmp_path / "x.npz", {"policy": eqx.nn.Linear(2, 1, key=jax.random.key(0))})
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as file:
+        assert file["['policy'].weight"].shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ({"a": np.zeros(2)}, r"has extra leaves, 1 \(\['b'\]\)"),
+        ({"a": np.zeros(2), "b": 1, "c": 2}, r"lacks leaves, 1 \(\['c'\]\)"),
+        ({"a": np.zeros(3), "b": 1}, r"\['a'\] is float64 of shape \(2,\), expected .* \(3,\)"),
+        ({"a": np.zeros(2, np.float32), "b": 1}, r"is float64 .* expected float32"),
+        ({"a": np.zeros(2), "b": 1.0}, r"\['b'\] is int64 .* expected float64"),
+        ({"a": jax.random.key(0), "b": 1}, r"is float64 .* expected key<fry>"),
+    ],
+)
+def test_another_template_is_told_what_differs(tmp_path, template, says):
+    save(tmp_path / "x.npz", {"a": np.ones(2), "b": 1})
+    with pytest.raises(ValueError, match=rf"x\.npz.*{says}.*another configuration") as caught:
+        load(tmp_path / "x.npz", template)
+    assert not isinstance(caught.value, Damaged)
+
+
+@pytest.mark.parametrize("leaf", [np.array(["a"]), np.array([None]), 2**70])
+def test_what_cannot_be_saved_is_named(tmp_path, leaf):
+    with pytest.raises(ValueError, match=r"leaf \['a'\] of type .* cannot be saved"):
+        save(tmp_path / "x.npz", {"a": leaf})
+    with pytest.raises(ValueError, match="meta: must be plain JSON"):
+        save(tmp_path / "x.npz", {}, {"a": np.array(["a", "b"])})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_truncated_checkpoint_is_refused_wherever_it_ends(tmp_path):
+    save(tmp_path / "x.npz", state(3))
+    content = (tmp_path / "x.npz").read_bytes()
+    for size in range(0, len(content), 61):
+        (tmp_path / "x.npz").write_bytes(content[:size])
+        with pytest.raises(Damaged, match=rf"x\.npz: found {size:,} bytes that are not a whole"):
+            load(tmp_path / "x.npz", TREE)
+
+
+def test_a_changed_byte_is_found_or_does_not_matter(tmp_path):
+    save(tmp_path / "x.npz", state(3), {"update": 3})
+    content = (tmp_path / "x.npz").read_bytes()
+    found = 0
+    for at in range(0, len(content), 7):
+        (tmp_path / "x.npz").write_bytes(
+            content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
+        )
+        try:
+            tree, meta = load(tmp_path / "x.npz", TREE)
+            same(tree, state(3))
+            assert meta == {"update": 3}
+        except Damaged:
+            found += 1
+    assert found > 200
+
+
+def test_a_changed_array_in_a_sound_archive_is_found(tmp_path):
+    save(tmp_path / "x.npz", state(3))
+    with np.load(tmp_path / "x.npz") as file:
+        arrays = dict(file)
+    arrays["['x']"][0] += 1
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(Damaged, match=r"x\.npz: wrong checksum"):
+        load(tmp_path / "x.npz", TREE)
+
+
+def test_files_of_other_programs_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones(3))
+    np.save(tmp_path / "b.npy", np.ones(3))
+    np.save(tmp_path / "c.npy", np.array([{}]), allow_pickle=True)
+    (tmp_path / "d").write_text("update,return\n")
+    for path in tmp_path.iterdir():
+        with pytest.raises(Damaged, match=f"{path.name}: found .* not a whole bayespg checkpoint"):
+            load(path, TREE)
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "VERSION", 2)
+        save(tmp_path / "x.npz", state(1))
+    with pytest.raises(ValueError, match=r"in format 2, known .* up to 1; upgrade") as caught:
+        load(tmp_path / "x.npz", TREE)
+    assert not isinstance(caught.value, Damaged)
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def room():
+    """Limits the size of files: writes beyond it end halfway, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, room):
+    with Run.create(tmp_path, {}) as run:
+        run.checkpoint(state(1), {"update": 1})
+        files = sorted(tmp_path.iterdir())
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match=r"not written \(No space left .*make room") as caught:
+                run.checkpoint(state(2), {"update": 2})
+        assert caught.value.errno == errno.ENOSPC
+        assert str(caught.value.filename).endswith(CHECKPOINT)
+        room(1000)
+        with pytest.raises(OSError, match="not written"):
+            run.checkpoint(state(2), {"update": 2})
+        room(resource.RLIM_INFINITY)
+        assert sorted(tmp_path.iterdir()) == files
+        same(run.restore(TREE), (state(1), {"update": 1}))
+
+
+# Runs
+
+
+def test_a_run_is_created_once_and_opened_again(tmp_path):
+    run = Run.create(tmp_path / "a" / "b", {"seed": np.int64(3), "sizes": (1, 2)})
+    assert run.config == Run.open(run.path).config == {"seed": 3, "sizes": [1, 2]}
+    assert run.restore(TREE) is None
+    assert run.metrics() == {}
+    with pytest.raises(ValueError, match=r"already holds a run \(config.json\); resume it or"):
+        Run.create(run.path, {})
+
+
+def test_what_is_no_run_is_not_opened(tmp_path):
+    with pytest.raises(ValueError, match="nowhere: not a run, no such directory"):
+        Run.open(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"not a run, no config\.json in it"):
+        Run.open(tmp_path)
+    for content, says in (b'{"seed": ', "damaged"), (b"\xff\x00", "damaged"), (b"[1]", r"\[1\]"):
+        (tmp_path / "config.json").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"config\.json: .*{says}"):
+            Run.open(tmp_path)
+    with pytest.raises(ValueError, match="config: must be plain JSON"):
+        Run.create(tmp_path / "other", {"f": print})
+    assert not (tmp_path / "other").exists()
+
+
+def test_writing_needs_the_lock_and_reading_does_not(tmp_path):
+    run = Run.create(tmp_path, {})
+    with run:
+        run.log({"update": 1})
+        run.checkpoint(state(1), {"update": 1})
+        reader = Run.open(tmp_path)
+        assert reader.metrics()["update"] == [1]
+        assert reader.restore(TREE)[1] == {"update": 1}
+        with pytest.raises(ValueError, match=rf"in use by another process \(pid {os.getpid()}\)"):
+            reader.__enter__()
+    for write in (
+        lambda: run.log({"update": 2}),
+        lambda: run.checkpoint(state(2)),
+        lambda: run.truncate(0),
+    ):
+        with pytest.raises(ValueError, match=r"not locked; write .* inside `with run:`"):
+            write()
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
+    with Run.create(tmp_path, {}) as run:
+        for update in (1, 2):
+            run.checkpoint(state(update), {"update": update})
+        (tmp_path / CHECKPOINT).write_bytes(b"PK")
+        with pytest.warns(RuntimeWarning, match=f"{CHECKPOINT}: .*Going on from {PREVIOUS}"):
+            same(Run.open(tmp_path).restore(TREE), (state(1), {"update": 1}))
+        with pytest.warns(RuntimeWarning, match="Going on"):
+            run.restore(TREE)
+        run.checkpoint(state(2), {"update": 2})
+        same(load(tmp_path / PREVIOUS, TREE)[0], state(1))
+        same(load(tmp_path / CHECKPOINT, TREE)[0], state(2))
+        (tmp_path / CHECKPOINT).write_bytes(b"")
+        (tmp_path / PREVIOUS).write_bytes(b"")
+        with pytest.raises(Damaged, match=PREVIOUS):
+            run.restore(TREE)
+        os.remove(tmp_path / PREVIOUS)
+        with pytest.raises(Damaged, match=CHECKPOINT):
+            run.restore(TREE)
+
+
+def test_another_template_does_not_fall_back(tmp_path):
+    with Run.create(tmp_path, {}) as run:
+        run.checkpoint([1])
+        run.checkpoint([1, 2])
+        with pytest.raises(ValueError, match="has extra leaves"):
+            run.restore([1])
+        assert (tmp_path / CHECKPOINT).exists()
+
+
+# Metrics
+
+
+def test_metrics_read_back_exactly(tmp_path):
+    values = [1 / 3, np.float32(0.1), jnp.float32(1e-30), np.nan, -np.inf, 1e308, None]
+    with Run.create(tmp_path, {}) as run:
+        for update, value in enumerate(values, start=1):
+            run.log({"update": update, "value": value, "done": np.bool_(update % 2), "n": 10**17})
+    found = run.metrics()
+    assert list(found) == ["update", "value", "done", "n"]
+    np.testing.assert_array_equal(found["update"], np.arange(1, 8))
+    expected = [float(v) if v is not None else np.nan for v in values]
+    np.testing.assert_array_equal(found["value"], expected)
+    np.testing.assert_array_equal(found["done"], [1, 0, 1, 0, 1, 0, 1])
+    assert found["n"].dtype == np.int64
+    with (tmp_path / METRICS).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[0]["value"]) == 1 / 3
+    assert rows[3]["value"] == "nan"
+
+
+def test_rows_that_do_not_fit_are_refused(tmp_path):
+    with Run.create(tmp_path, {}) as run:
+        with pytest.raises(ValueError, match="a row needs its 'update', found return"):
+            run.log({"return": 1.0})
+        with pytest.raises(ValueError, match="cannot be the name of a column"):
+            run.log({"update": 1, "a,b": 1.0})
+        run.log({"update": 1, "return": 1.0})
+        for row in ({"update": 2}, {"update": 2, "return": 1.0, "loss": 2.0}):
+            with pytest.raises(ValueError, match="expected columns update, return, found update"):
+                run.log(row)
+        for value in ("text", [1.0, 2.0], np.ones(1), 1j):
+            with pytest.raises(ValueError, match="log: return must be one number, found"):
+                run.log({"update": 2, "return": value})
+        run.log({"return": 2.0, "update": 2})
+    np.testing.assert_array_equal(run.metrics()["return"], [1.0, 2.0])
+
+
+def test_a_resumed_run_goes_on_in_the_same_table(tmp_path):
+    with Run.create(tmp_path, {}) as run:
+        for update in range(1, 6):
+            run.log({"update": update, "return": update / 7})
+    with (tmp_path / METRICS).open("a") as file:
+        file.write("6,0.85714")  # killed halfway
+    np.testing.assert_array_equal(Run.open(tmp_path).metrics()["update"], [1, 2, 3, 4, 5])
+    with Run.open(tmp_path) as run:
+        run.truncate(3)
+        with pytest.raises(ValueError, match="expected columns update, return"):
+            run.log({"update": 4, "loss": 0.0})
+        run.log({"update": 4, "return": 0.5})
+    np.testing.assert_array_equal(run.metrics()["update"], [1, 2, 3, 4])
+    np.testing.assert_array_equal(run.metrics()["return"], [1 / 7, 2 / 7, 3 / 7, 0.5])
+
+
+@pytest.mark.parametrize("left", ["", "upd", "update,return\n", "update,return\n1,0.", "absent"])
+def test_the_first_row_may_be_lost_too(tmp_path, left):
+    for truncates in (True, False):
+        path = tmp_path / str(truncates)
+        Run.create(path, {})
+        if left != "absent":
+            (path / METRICS).write_text(left)
+        with Run.open(path) as run:
+            assert all(column.size == 0 for column in run.metrics().values())
+            if truncates:
+                run.truncate(0)
+            run.log({"update": 1, "return": 0.5})
+        assert (path / METRICS).read_text() == "update,return\n1,0.5\n"
+
+
+def test_a_damaged_table_names_the_line(tmp_path):
+    run = Run.create(tmp_path, {})
+    (tmp_path / METRICS).write_text("update,return\n1,2\n2\n")
+    with pytest.raises(ValueError, match=r"metrics\.csv: line 3 has 1 cells, expected 2"):
+        run.metrics()
+
+
+def test_a_full_disk_leaves_no_half_row(tmp_path, room):
+    with Run.create(tmp_path, {}) as run:
+        run.log({"update": 1, "return": 1 / 3})
+        before = (tmp_path / METRICS).read_bytes()
+        room(len(before) + 5)
+        with pytest.raises(OSError, match=r"not written .*metrics\.csv"):
+            run.log({"update": 2, "return": 1 / 3})
+        room(resource.RLIM_INFINITY)
+        assert (tmp_path / METRICS).read_bytes() == before
+        run.log({"update": 2, "return": 1 / 3})
+    assert list(run.metrics()["update"]) == [1, 2]
+
+
+def test_tensorboard_mirrors_the_metrics(tmp_path):
+    pytest.importorskip("tensorboardX")
+    with Run.create(tmp_path, {}, tensorboard=True) as run:
+        run.log({"update": 1, "return": 0.5})
+    with Run.open(tmp_path, tensorboard=True) as run:
+        run.log({"update": 2, "return": 0.7})
+    files = list((tmp_path / "tensorboard").iterdir())
+    assert sum(path.read_bytes().count(b"return") for path in files) == 2
+
+
+def test_without_tensorboardx_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ImportError, match=r"pip install 'bayespg\[tensorboard\]'"):
+        Run.create(tmp_path / "run", {}, tensorboard=True)
+    assert not (tmp_path / "run").exists()
+
+
+# Killed processes
+
+NURSERY = """
+import itertools, os, sys, time
+import numpy as np
+from bayespg.runs import Run
+
+def state(update):
+    return {"update": np.int64(update), "x": np.full(500, update, np.float32)}
+
+def train(path):
+    progress = os.open(path + "/progress", os.O_WRONLY | os.O_CREAT)
+    with Run.open(path) as run:
+        found = run.restore(state(0))
+        update = found[1]["update"] if found else 0
+        run.truncate(update)
+        while True:
+            update += 1
+            os.pwrite(progress, b"%9d" % update, 0)
+            run.log({"update": update, "value": update / 7})
+            run.checkpoint(state(update), {"update": update})
+
+def hold(path):
+    with Run.open(path):
+        worker = os.fork()
+        if worker:
+            with open(path + "/worker", "w") as file:
+                file.write(f"{worker} ")
+        time.sleep(60)
+
+def die_at(last):
+    calls = itertools.count(1)
+    def mortal(function):
+        def call(*args):
+            if next(calls) == last:
+                os._exit(9)
+            return function(*args)
+        return call
+    for name in ("fsync", "replace", "truncate"):
+        setattr(os, name, mortal(getattr(os, name)))
+
+for line in sys.stdin:  # one child a line; this process, which has imported JAX, never starts it
+    what, path, last = line.split()
+    child = os.fork()
+    if child == 0:
+        die_at(int(last))
+        try:
+            {"train": train, "hold": hold}[what](path)
+        finally:
+            os._exit(1)
+    print(child, flush=True)
+    print(os.WEXITSTATUS(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    """Starts processes quickly: (what, path, last) -> pid; then a line with the exit status."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", NURSERY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def start(what, path, last=0):
+        process.stdin.write(f"{what} {path} {last}\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    start.status = lambda: int(process.stdout.readline())
+    yield start
+    process.stdin.close()
+    assert process.wait(30) == 0
+
+
+def started(path):
+    """The last update that a child began."""
+    progress = path / "progress"
+    return int(progress.read_text() or 0) if progress.exists() else 0
+
+
+def survives(path, before):
+    """Opens, restores and agrees with itself; at most the update in progress is lost."""
+    began = started(path)
+    with Run.open(path) as run:
+        found = run.restore(TREE)
+        update = found[1]["update"] if found else 0
+        if found:
+            same(found[0], state(update))
+        assert max(before, began - 1) <= update <= max(before, began)
+        run.truncate(update)
+        metrics = run.metrics()
+    if update:
+        np.testing.assert_array_equal(metrics["update"], np.arange(1, update + 1))
+        np.testing.assert_array_equal(metrics["value"], np.arange(1, update + 1) / 7)
+    return update
+
+
+@pytest.mark.filterwarnings("error")
+def test_killed_at_any_moment_a_run_goes_on(tmp_path, nursery):
+    Run.create(tmp_path, {})
+    moments = random.Random(0)
+    update = 0
+    for kill in range(KILLS):
+        child = nursery("train", tmp_path)
+        while kill % 2 and started(tmp_path) < update + 2:  # else while it is starting, perhaps
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.03))
+        os.kill(child, signal.SIGKILL)
+        nursery.status()
+        update = survives(tmp_path, update)
+    assert update >= KILLS // 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_killed_before_any_call_that_changes_the_disk_a_run_goes_on(tmp_path, nursery):
+    Run.create(tmp_path, {})
+    update = 0
+    for last in range(1, 15):
+        nursery("train", tmp_path, last)
+        assert nursery.status() == 9
+        update = survives(tmp_path, update)
+    assert update > 10
+
+
+def test_the_lock_keeps_a_second_process_out_until_the_first_is_killed(tmp_path, nursery):
+    Run.create(tmp_path, {})
+    child = nursery("hold", tmp_path)
+    worker = tmp_path / "worker"
+    while not (worker.exists() and worker.read_text().endswith(" ")):
+        time.sleep(0.01)
+    try:
+        with pytest.raises(ValueError, match=rf"in use by another process \(pid {child}\); wait"):
+            Run.open(tmp_path).__enter__()
+        os.kill(child, signal.SIGKILL)
+        nursery.status()
+        os.kill(int(worker.read_text()), 0)  # its worker lives on
+        with Run.open(tmp_path) as run:
+            run.log({"update": 1})
+    finally:
+        os.kill(int(worker.read_text()), signal.SIGKILL)
