@@ -52,7 +52,8 @@ class Normaliser(eqx.Module):
 
 
 def no_statistics(size: int) -> Normaliser:
-    return Normaliser(jnp.zeros(size), jnp.ones(size), jnp.asarray(1e-4))
+    zeros = jnp.zeros(size, jnp.float32)
+    return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
 
 
 class Normalised(Policy):
@@ -63,6 +64,24 @@ class Normalised(Policy):
 
     def __call__(self, state: Shaped[Array, " *state"]) -> Any:
         return self.policy(state if self.normaliser is None else self.normaliser(state))
+
+
+class Greedy(Policy):
+    """A policy that always takes the likeliest action."""
+
+    policy: Policy
+
+    def __call__(self, state: Shaped[Array, " *state"]) -> Any:
+        return Certain(self.policy(state))
+
+
+class Certain(eqx.Module):
+    """The likeliest action of a distribution, whatever the key."""
+
+    of: Any
+
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
+        return self.of.mode()
 
 
 class State(eqx.Module):
@@ -133,7 +152,7 @@ class Learner(eqx.Module):
         paths = _seen(raw, state.normaliser, theta.dtype)
         togo = values.advantages(paths, state.values, discount, 1.0)
         y = values.advantages(paths, state.values, discount, self.smoothing)
-        V = jnp.where(paths.mask, state.values(_vectors(paths.states)), 0.0)
+        V = jnp.where(paths.mask, state.values(paths.states, 2), 0.0)
         key = jax.random.fold_in(state.key, state.updates)
         posterior = self._posterior(policy, paths, y, key)
 
@@ -161,8 +180,7 @@ class Learner(eqx.Module):
         )
         slope, error, freedom = direction_statistics(posterior, change)
         fresh = values.fit(
-            state.values, _vectors(flat.states).astype(jnp.float32),
-            jnp.where(flat.taken, (V + y).T.reshape(-1), 0.0).astype(jnp.float32), flat.taken,
+            state.values, flat.states, jnp.where(flat.taken, (V + y).T.reshape(-1), 0.0), flat.taken
         )  # fmt: skip
         normaliser = state.normaliser
         if normaliser is not None:
@@ -203,10 +221,6 @@ def _flat(paths: Trajectories) -> _Flat:
         return jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
 
     return _Flat(flat(paths.states), flat(paths.actions), flat(paths.mask))
-
-
-def _vectors(states: Shaped[Array, "*N d"]) -> Float[Array, "*N d"]:
-    return states
 
 
 def _seen(raw: Trajectories, normaliser: Normaliser | None, dtype: Any) -> Trajectories:

@@ -62,9 +62,9 @@ def walk(
     return Trajectories(states, actions, rewards, mask, ~running, final), sums
 
 
-SHORTEST = 128
-"""Steps to which short batches are padded; longer ones to a power of two, so that programs are
-compiled for a handful of lengths only."""
+SHORTEST, GROWTH = 128, 4
+"""Steps to which short batches are padded; longer ones to that times a power of `GROWTH`, so that
+programs are compiled for a handful of lengths only."""
 
 
 def play(
@@ -109,7 +109,9 @@ def play(
                 begin(lane)
         tick += 1
     assert actions is not None
-    kept = min(T, max(SHORTEST, 1 << (int(mask.sum(0).max()) - 1).bit_length()))
+    longest, kept = int(mask.sum(0).max()), SHORTEST
+    while kept < longest:
+        kept *= GROWTH
     return Trajectories(
         states[:kept], actions[:kept], rewards[:kept], mask[:kept], terminated, final
     )

@@ -5,6 +5,8 @@ state half of the actor-critic's prior. Fitted to one batch it serves the next, 
 says of a step does not know the step's own noise.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -28,23 +30,32 @@ class Values(eqx.Module):
     fitted: Bool[Array, ""]
     """False before the first batch: all values are then zero."""
 
-    def __call__(self, states: Shaped[Array, "*N d"]) -> Float[Array, " *N"]:
-        return basis(self.features, states) @ self.weights
+    def __call__(self, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, " *N"]:
+        """Of states with `lead` axes in front."""
+        return basis(self.features, states, lead) @ self.weights
 
 
 def start(features: Features) -> Values:
     return Values(features, jnp.zeros(features.size, jnp.float32), jnp.asarray(False))
 
 
-def basis(features: Features, states: Shaped[Array, "*N d"]) -> Float[Array, "*N p"]:
-    """psi(x), with a wide constant."""
-    flat = states.reshape(-1, states.shape[-1])
-    Psi = jax.vmap(features)(flat).at[:, -1].multiply(jnp.sqrt(CONSTANT).astype(flat.dtype))
-    return Psi.reshape(*states.shape[:-1], -1)
+def basis(
+    features: Features, states: Shaped[Array, "..."], lead: int = 1
+) -> Float[Array, "*N p"]:
+    """psi(x) of states with `lead` axes in front, with a wide constant."""
+    shape = states.shape[:lead]
+    flat = states.reshape(math.prod(shape), -1)
+    flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
+    Psi = jax.vmap(features)(flat)
+    Psi = Psi.at[:, -1].multiply(jnp.sqrt(jnp.asarray(CONSTANT, Psi.dtype)))
+    return Psi.reshape(*shape, -1)
 
 
 def fit(
-    values: Values, states: Shaped[Array, "N d"], targets: Float[Array, " N"], taken: Bool[Array, " N"]
+    values: Values,
+    states: Shaped[Array, "N ..."],
+    targets: Float[Array, " N"],
+    taken: Bool[Array, " N"],
 ) -> Values:
     """V regressed on `targets`, a new V."""
     kept = taken.astype(targets.dtype)
@@ -63,7 +74,7 @@ def advantages(
 ) -> Float[Array, "T M"]:
     """sum_l (gamma lambda)^l delta_{t+l} with delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
     al., 2016). V is zero after an absorbing state and its own where a path was cut off."""
-    V = jnp.where(paths.mask, values(paths.states), 0.0)
+    V = jnp.where(paths.mask, values(paths.states, 2), 0.0)
     T = V.shape[0]
     last = jnp.arange(T)[:, None] == paths.lengths - 1
     ends = jnp.where(paths.terminated, 0.0, values(paths.final))

@@ -1,0 +1,427 @@
+"""Training on real tasks: `BAC`, `BPG` and `MCPG` with the habits of other libraries.
+
+    agent = bayespg.BAC("CartPole-v1", policy="mlp", seed=0)
+    agent.learn(100_000)
+    agent.evaluate(episodes=100)
+    agent.predict(observation)
+    agent.save("cartpole")
+
+An agent is a shell around pure functions: it draws paths, hands them to a `Learner`, and keeps the
+state that comes back.
+"""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import scipy.stats
+
+from bayespg import choices, interruption, values
+from bayespg.environments import Environment
+from bayespg.environments.host import Host
+from bayespg.environments.spaces import Bounds
+from bayespg.estimators import Estimator
+from bayespg.learner import Greedy, Learner, Recorded, State, no_statistics
+from bayespg.network_estimators import NetworkEstimator
+from bayespg.policies import Policy, as_dtype, flatten
+from bayespg.policies.features import Fourier
+from bayespg.rollout import play, rollout
+from bayespg.runs import Run
+from bayespg.trajectories import Trajectories
+
+Row = dict[str, float]
+"""What an update reports: a row of metrics.csv."""
+Callback = Callable[["Agent", Row], Any]
+"""Called after each update; an answer of False ends training."""
+Make = Callable[[], gymnasium.Env]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run but the environment, the policy, the estimator and the update
+    themselves."""
+
+    episodes: int = 8
+    """For each update."""
+    discount: float = 0.99
+    smoothing: float = 0.95
+    """lambda of the advantages."""
+    limit: float = 0.02
+    """Kullback-Leibler divergence of an update, mean over steps."""
+    rate: float = 1e-3
+    """Of optimisers that have one."""
+    hidden: tuple[int, ...] = (32, 32)
+    """Widths of the layers of an MLP."""
+    horizon: int | None = None
+    """Steps after which an episode is cut off; None leaves it to the environment."""
+    lanes: int = 8
+    """Environments side by side."""
+    normalise: bool = True
+    """Observations."""
+    bounds: Bounds = "clip"
+    """How draws of a Gaussian policy get into the bounds of the actions."""
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("episodes", "lanes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        for name in ("discount", "smoothing"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: expected 0 to 1, found {getattr(self, name)}")
+        for name in ("limit", "rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected above 0, found {getattr(self, name)}")
+        if self.seed < 0:
+            raise ValueError(f"seed: expected 0 or more, found {self.seed}")
+        object.__setattr__(self, "hidden", tuple(int(width) for width in self.hidden))
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Undiscounted returns of whole episodes."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    level: float = 0.95
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Student's, over episodes: how well these episodes tell the mean of this policy. It says
+        nothing of how another seed would have trained."""
+        return student_interval(self.returns, self.level)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.mean:.1f} [{low:.1f}, {high:.1f}] over {self.returns.size} episodes"
+
+
+def student_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Of the mean of independent samples."""
+    if samples.size < 2:
+        return -math.inf, math.inf
+    reach = scipy.stats.t.ppf(0.5 + level / 2, samples.size - 1)
+    error = reach * samples.std(ddof=1) / math.sqrt(samples.size)
+    return float(samples.mean() - error), float(samples.mean() + error)
+
+
+class Agent:
+    """A policy that learns in an environment.
+
+    `environment` is a Gymnasium id, an environment, a function that makes one, or an `Environment`
+    in JAX; `policy`, `estimator` and `update` are names (see `bayespg.choices`) or objects.
+    `options` go to `gymnasium.make`; everything else is in `Settings`.
+    """
+
+    def __init__(
+        self,
+        environment: str | gymnasium.Env | Make | Environment,
+        policy: str | Policy = "linear",
+        estimator: str | Estimator | NetworkEstimator = "bac",
+        update: str | optax.GradientTransformationExtraArgs = "natural",
+        *,
+        options: dict[str, Any] | None = None,
+        **settings: Any,
+    ):
+        known = {field.name for field in dataclasses.fields(Settings)}
+        if unknown := set(settings) - known:
+            raise ValueError(
+                f"{sorted(unknown)[0]}: no such setting; there are {', '.join(sorted(known))}"
+            )
+        self.settings = Settings(**settings)
+        self.options = dict(options or {})
+        self.names = {
+            "environment": environment, "policy": policy, "estimator": estimator, "update": update
+        }  # fmt: skip
+        self._world(environment)
+        key = jax.random.key(self.settings.seed)
+        key_policy, key_run = jax.random.split(key)
+        start = self._start(policy, key_policy)
+        inputs = math.prod(self._observation)
+        found, targets = choices.estimator(estimator, Fourier(inputs))
+        self._double = isinstance(found, Estimator)
+        with self._precision():
+            start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
+            changes = choices.update(update, self.settings.limit, self.settings.rate)
+            task = Recorded(self.horizon, self.settings.discount)
+            self._learner = Learner(found, changes, task, self.settings.smoothing, targets)
+            zero = jnp.zeros((), jnp.int32)
+            self.state = State(
+                start, changes.init(flatten(start)[0]), values.start(Fourier(inputs)),
+                no_statistics(inputs) if self._normalise else None, key_run, zero, zero, zero,
+            )  # fmt: skip
+        self._seconds = 0.0
+
+    def _world(self, environment: Any) -> None:
+        settings = self.settings
+        named = isinstance(environment, str) and choices.built_in(environment)
+        self._paper = named or None
+        self.host, self.device = None, named.environment if named else None
+        if isinstance(environment, Environment):
+            self.device = environment
+        if self.device is not None:
+            self.device = choices.with_horizon(self.device, settings.horizon)
+            shape = jax.eval_shape(self.device.reset, jax.random.key(0), 1).shape
+            self.horizon, self._observation = self.device.horizon, shape[1:]
+            self._normalise = False
+            self.settings = dataclasses.replace(settings, discount=self.device.discount)
+            return
+        self.host = Host(
+            environment, discount=settings.discount, horizon=settings.horizon,
+            lanes=min(settings.lanes, settings.episodes), bounds=settings.bounds,
+            options=self.options,
+        )  # fmt: skip
+        self.horizon, self._observation = self.host.horizon, (self.host.observations.size,)
+        self._normalise = settings.normalise
+
+    def _start(self, policy: str | Policy, key: Any) -> Policy:
+        if isinstance(policy, Policy):
+            return policy
+        if not isinstance(policy, str):
+            raise ValueError(f"policy: expected a name or a Policy, found {type(policy).__name__}")
+        if self.host is None:
+            if self._paper is None:
+                raise ValueError("policy: give a Policy object for an environment of your own")
+            return self._paper.policy()
+        return choices.policy(policy, self.host, key, self.settings.hidden)
+
+    def _precision(self):
+        return jax.enable_x64(self._double)
+
+    @property
+    def policy(self) -> Policy:
+        return self.state.policy
+
+    @property
+    def parameters(self) -> int:
+        return flatten(self.state.policy)[0].size
+
+    # Acting.
+
+    def _act(self, key: Any, greedy: bool = False) -> Callable[[np.ndarray, int], np.ndarray]:
+        """From observations of all lanes to actions; the policy goes to the device once."""
+        arrays, fixed = eqx.partition(self.state.acting, eqx.is_array)
+        act, arrays = _actor(fixed, greedy), jax.device_put(arrays)
+        return lambda observations, tick: np.asarray(act(arrays, key, observations, tick))
+
+    def draw(self) -> Trajectories:
+        """The paths of the next update. They follow from the seed and the number of updates."""
+        updates, count = int(self.state.updates), self.settings.episodes
+        key = jax.random.fold_in(jax.random.fold_in(self.state.key, 1), updates)
+        if self.device is not None:
+            return _draw(self.device, self.state.acting, key, count)
+        return play(self.host, self._act(key), _seeds(self.settings.seed, updates, count))
+
+    def predict(self, observation: Any, deterministic: bool = True) -> Any:
+        """The environment's action for one observation, as the environment gives it."""
+        if self.host is None:
+            states = np.asarray(observation, np.float32)[None]
+        else:
+            states = self.host.observations.encode(observation)[None]
+        key = jax.random.key(np.random.default_rng().integers(2**31))
+        found = self._act(key, deterministic)(states, 0)
+        return found[0] if self.host is None else self.host.actions.decode(found)[0]
+
+    def evaluate(
+        self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None
+    ) -> Evaluation:
+        """Whole episodes with the policy as it is, on seeds that training never uses; observation
+        statistics stay as they are."""
+        if episodes < 1:
+            raise ValueError(f"episodes: expected at least 1, found {episodes}")
+        start = self.settings.seed if seed is None else seed
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(start), 2), 0)
+        if self.device is not None:
+            paths = _draw(self.device, self.state.acting, key, episodes, deterministic)
+        else:
+            paths = play(self.host, self._act(key, deterministic), _seeds(start, -1, episodes))
+        rewards = np.where(paths.mask, paths.rewards, 0.0)
+        return Evaluation(rewards.sum(0), np.asarray(paths.mask).sum(0))
+
+    # Learning.
+
+    def update(self) -> Row:
+        """Draw a batch, learn from it, say what happened."""
+        begun = time.perf_counter()
+        paths = self.draw()
+        drawn = time.perf_counter()
+        with self._precision():
+            self.state, record = self._learner(self.state, paths)
+            record = jax.tree.map(float, jax.device_get(record))
+        done = time.perf_counter()
+        self._seconds += done - begun
+        rewards = np.where(paths.mask, paths.rewards, 0.0).sum(0)
+        lengths = np.asarray(paths.mask).sum(0)
+        sure = _uphill(record.slope, record.slope_error, record.freedom)
+        return {
+            "update": int(self.state.updates), "steps": int(self.state.steps),
+            "episodes": int(self.state.episodes), "seconds": self._seconds,
+            "return": float(rewards.mean()),
+            "return_error": float(rewards.std(ddof=1) / math.sqrt(rewards.size))
+            if rewards.size > 1 else math.nan,
+            "length": float(lengths.mean()),
+            "terminated": float(np.mean(paths.terminated)),
+            **record._asdict(), "sure": sure,
+            "seconds_drawing": drawn - begun, "seconds_learning": done - drawn,
+        }  # fmt: skip
+
+    def learn(
+        self,
+        steps: int,
+        *,
+        callbacks: Iterable[Callback] | Callback = (),
+        run: str | Path | Run | None = None,
+        progress: bool = True,
+        tensorboard: bool = False,
+    ) -> "Agent":
+        """Train for `steps` more environment steps, or until a callback answers False.
+
+        With `run`, a directory, every update is written down and the run can be resumed, whatever
+        happens. Ctrl-C ends after the current update.
+        """
+        if steps < 1:
+            raise ValueError(f"steps: expected at least 1, found {steps}")
+        callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        begun = int(self.state.steps)
+        if isinstance(run, str | Path):
+            run = Run.create(run, self.config | {"steps": begun + steps}, tensorboard=tensorboard)
+        with interruption.record(run) as book, interruption.bar(begun, steps, progress) as show:
+            with interruption.after_this_update() as stop:
+                while int(self.state.steps) < begun + steps and not stop.asked:
+                    row = self.update()
+                    if book is not None:
+                        book.log(row)
+                        book.checkpoint(self.state, {"seconds": self._seconds})
+                    show(row)
+                    if any([callback(self, row) is False for callback in callbacks]):
+                        break
+            if stop.asked:
+                show.say(
+                    f"Interrupted after update {int(self.state.updates)}, which is whole."
+                    + (f" Go on with: bayespg train --resume {book.path}" if book else "")
+                )
+        return self
+
+    # Keeping.
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What it takes to make this agent again, objects as None."""
+        names = {k: v if isinstance(v, str) else None for k, v in self.names.items()}
+        return names | {"options": self.options} | dataclasses.asdict(self.settings)
+
+    def save(self, path: str | Path) -> None:
+        """A directory that `bayespg.load` reads; an agent saved there before is replaced."""
+        try:
+            run = Run.open(path)
+        except (ValueError, OSError):
+            run = Run.create(path, self.config)
+        with run:
+            run.checkpoint(self.state, {"seconds": self._seconds})
+
+    def restore(self, run: Run) -> bool:
+        """Take over the newest checkpoint of a run; False where there is none yet."""
+        with self._precision():
+            found = run.restore(self.state)
+            if found is None:
+                return False
+            state, meta = found
+            self.state = jax.tree.map(
+                lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
+            )
+        self._seconds = float(meta.get("seconds", 0.0))
+        return True
+
+
+def load(path: str | Path, **objects: Any) -> Agent:
+    """An agent as it was saved, or as a run directory holds it.
+
+    What was given as an object, not a name, must be given again: ``load(path, policy=...)``.
+    """
+    agent, run = reopen(path, **objects)
+    if not agent.restore(run):
+        raise ValueError(f"{path}: this run has no checkpoint yet; there is nothing to load")
+    return agent
+
+
+def reopen(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tuple[Agent, Run]:
+    """The agent that a run directory describes, before any checkpoint, and the run."""
+    run = Run.open(path, tensorboard=tensorboard)
+    config = {k: v for k, v in run.config.items() if k != "steps"} | objects
+    for name in ("environment", "policy", "estimator", "update"):
+        if config.get(name) is None:
+            raise ValueError(
+                f"{path}: {name} was an object when this was saved; give it again: "
+                f"load({str(path)!r}, {name}=...)"
+            )
+    config["hidden"] = tuple(config.get("hidden", ()))
+    return Agent(**config), run
+
+
+def resume(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tuple[Agent, Run]:
+    """Agent and run as they were after the last whole update, ready for `learn(..., run=run)`."""
+    agent, run = reopen(path, tensorboard=tensorboard, **objects)
+    with run:
+        agent.restore(run)
+        run.truncate(int(agent.state.updates))
+    return agent, run
+
+
+def BAC(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+    """Bayesian actor-critic: advantages explained by states and scores together, followed along
+    the natural gradient."""
+    return Agent(environment, policy, **{"estimator": "bac"} | settings)
+
+
+def BPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+    """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
+    return Agent(environment, policy, **{"estimator": "model2"} | settings)
+
+
+def MCPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+    """Monte Carlo policy gradient: GPOMDP, the rival."""
+    return Agent(environment, policy, **{"estimator": "gpomdp"} | settings)
+
+
+@functools.lru_cache(64)
+def _actor(fixed: Any, greedy: bool) -> Callable[..., jax.Array]:
+    """Compiled once for all agents of a kind."""
+
+    @jax.jit
+    def act(arrays, key, observations, tick):
+        found = jax.vmap(eqx.combine(arrays, fixed))(observations)
+        return found.mode() if greedy else found.sample(jax.random.fold_in(key, tick))
+
+    return act
+
+
+@eqx.filter_jit
+def _draw(environment, policy, key, count, greedy=False):
+    return rollout(environment, Greedy(policy) if greedy else policy, key, count)
+
+
+def _seeds(seed: int, updates: int, count: int) -> list[int]:
+    """Of episodes: other ones for each update, and for evaluation (-1)."""
+    found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
+    return [int(s) for s in found]
+
+
+def _uphill(slope: float, error: float, freedom: float) -> float:
+    """The probability that the step taken leads uphill."""
+    if not error > 0:
+        return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
+    return float(scipy.stats.t.cdf(slope / error, max(freedom, 1.0)))

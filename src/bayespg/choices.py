@@ -1,0 +1,118 @@
+"""What strings stand for: policies, estimators, updates and the paper's environments by name."""
+
+import dataclasses
+import difflib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import optax
+from jaxtyping import PRNGKeyArray
+
+from bayespg import environments, estimators, policies, updates
+from bayespg import network_estimators as networks
+from bayespg.environments import Environment
+from bayespg.environments.host import Host
+from bayespg.estimators import Estimator
+from bayespg.learner import TargetKind
+from bayespg.network_estimators import NetworkEstimator
+from bayespg.policies import Policy, named
+from bayespg.policies.features import Features
+
+Chosen = tuple[Estimator | NetworkEstimator, TargetKind]
+
+ESTIMATORS: dict[str, Callable[[Features], Chosen]] = {
+    "bac": lambda f: (networks.Joint(f), "advantages"),
+    "bac-returns": lambda f: (networks.Joint(f), "returns"),
+    "rebase": lambda f: (networks.MonteCarlo(f, baseline="states"), "advantages"),
+    "gae": lambda f: (networks.MonteCarlo(f, baseline="mean"), "advantages"),
+    "fitted": lambda f: (networks.MonteCarlo(f, baseline="states"), "returns"),
+    "gpomdp": lambda f: (networks.MonteCarlo(f, baseline="none"), "returns"),
+    "mc": lambda f: (estimators.Reinforce("none", estimators.actions_integrated_out), "returns"),
+    "mc-baseline": lambda f: (
+        estimators.Reinforce("best", estimators.actions_integrated_out), "returns"
+    ),
+    "enac": lambda f: (estimators.ENAC(), "returns"),
+    "model1": lambda f: (estimators.Model1(noise=None), "returns"),
+    "model2": lambda f: (estimators.Model2(noise=None, baseline=float("inf")), "returns"),
+}  # fmt: skip
+"""bac: states and scores fitted together to advantages; bac-returns: to returns, as in the paper;
+rebase: advantages less a fit by states; gae: advantages alone; fitted: returns less a fit by
+states; gpomdp: returns alone; mc, mc-baseline: whole paths (REINFORCE); enac: episodic natural
+actor-critic; model1, model2: Bayesian quadrature of whole paths."""
+
+UPDATES = ("natural", "plain", "adam", "sgd", "variance-scaled")
+"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows; adam, sgd, and
+any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for model1."""
+
+
+class BuiltIn(NamedTuple):
+    """An environment of the paper with the paper's policy."""
+
+    environment: Environment
+    policy: Callable[[], Policy]
+
+
+BUILT_IN: dict[str, Callable[[], BuiltIn]] = {
+    "lqr": lambda: BuiltIn(environments.LQR(), lambda: policies.LinearGaussian(-0.2, 1.0)),
+    "mountain-car": lambda: BuiltIn(environments.MountainCar(), policies.mountain_car_softmax),
+    "ship-steering": lambda: BuiltIn(environments.ShipSteering(), policies.ship_steering_cmac),
+}
+
+
+def known(kind: str, name: str, names: Sequence[str]) -> ValueError:
+    """The complaint that there is no such name, with the closest one."""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
+    return ValueError(f"{kind}: nothing is called '{name}'; {hint}")
+
+
+def built_in(name: str) -> BuiltIn | None:
+    found = BUILT_IN.get(name)
+    return found() if found else None
+
+
+def with_horizon(environment: Environment, horizon: int | None) -> Environment:
+    if horizon is None:
+        return environment
+    if not dataclasses.is_dataclass(environment):
+        raise ValueError("horizon: this environment has its own; set it there")
+    return eqx.tree_at(lambda e: e, environment, dataclasses.replace(environment, horizon=horizon))
+
+
+def policy(name: str, host: Host, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
+    return named.make(name, host.observations.size, host.actions, key, hidden)
+
+
+def estimator(choice: Any, features: Features) -> Chosen:
+    """An estimator and the targets it takes."""
+    if isinstance(choice, NetworkEstimator):
+        return choice, "advantages"
+    if isinstance(choice, Estimator):
+        return choice, "returns"
+    if not isinstance(choice, str):
+        raise ValueError(f"estimator: expected a name or an estimator, found {choice!r}")
+    if choice not in ESTIMATORS:
+        raise known("estimator", choice, list(ESTIMATORS))
+    return ESTIMATORS[choice](features)
+
+
+@functools.lru_cache(64)
+def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
+    """The same object for the same choice, so that agents of a kind share compiled programs."""
+    if isinstance(choice, optax.GradientTransformation):
+        return optax.with_extra_args_support(choice)
+    if not isinstance(choice, str):
+        raise ValueError(f"update: expected a name or an optax transformation, found {choice!r}")
+    match choice:
+        case "natural":
+            return updates.trust_region(limit)
+        case "plain":
+            return updates.trust_region(limit, natural=False)
+        case "variance-scaled":
+            return updates.variance_scaled(rate)
+    optimiser = getattr(optax, choice, None)
+    if optimiser is None or not callable(optimiser):
+        raise known("update", choice, list(UPDATES))
+    return updates.ascending(optimiser(rate))
