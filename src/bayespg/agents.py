@@ -165,6 +165,8 @@ class Agent:
                 no_statistics(inputs) if self._normalise else None, key_run, zero, zero, zero,
             )  # fmt: skip
         self._seconds = 0.0
+        self.interrupted = False
+        """Whether the last `learn` was ended by Ctrl-C."""
 
     def _world(self, environment: Any) -> None:
         settings = self.settings
@@ -296,7 +298,7 @@ class Agent:
         if steps < 1:
             raise ValueError(f"steps: expected at least 1, found {steps}")
         callbacks = [callbacks] if callable(callbacks) else list(callbacks)
-        begun = int(self.state.steps)
+        begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):
             run = Run.create(run, self.config | {"steps": begun + steps}, tensorboard=tensorboard)
         with interruption.record(run) as book, interruption.bar(begun, steps, progress) as show:
@@ -310,6 +312,7 @@ class Agent:
                     if any([callback(self, row) is False for callback in callbacks]):
                         break
             if stop.asked:
+                self.interrupted = True
                 show.say(
                     f"Interrupted after update {int(self.state.updates)}, which is whole."
                     + (f" Go on with: bayespg train --resume {book.path}" if book else "")

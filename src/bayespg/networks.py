@@ -216,9 +216,7 @@ class Precision(eqx.Module):
         Psi = self.features
         return a - Psi @ cho_solve((self.factor, True), Psi.T @ a)
 
-    def solver(
-        self, products: Products, iterations: int | None = None
-    ) -> Callable[[Array], Array]:
+    def solver(self, products: Products, iterations: int | None = None) -> Callable[[Array], Array]:
         """b to P^-1 b. U'U is close to N G, which makes the preconditioner."""
         d, c, C = self.curvature.damping, self.scale, self.curvature
         steps = jnp.sum(C.batch.taken)

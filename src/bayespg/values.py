@@ -39,9 +39,7 @@ def start(features: Features) -> Values:
     return Values(features, jnp.zeros(features.size, jnp.float32), jnp.asarray(False))
 
 
-def basis(
-    features: Features, states: Shaped[Array, "..."], lead: int = 1
-) -> Float[Array, "*N p"]:
+def basis(features: Features, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, "*N p"]:
     """psi(x) of states with `lead` axes in front, with a wide constant."""
     shape = states.shape[:lead]
     flat = states.reshape(math.prod(shape), -1)
@@ -64,9 +62,7 @@ def fit(
     at = conditioning.regress(Psi, (kept * targets / scale)[:, None], NOISE)
     found = (scale * at.weights[:, 0]).astype(values.weights.dtype)
     sound = jnp.all(jnp.isfinite(found))
-    return Values(
-        values.features, jnp.where(sound, found, values.weights), values.fitted | sound
-    )
+    return Values(values.features, jnp.where(sound, found, values.weights), values.fitted | sound)
 
 
 def advantages(

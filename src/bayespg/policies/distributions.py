@@ -151,7 +151,9 @@ class Categoricals(Distribution):
 
     def _each(self) -> list[Categorical]:
         ends = np.cumsum(self.sizes)
-        return [Categorical(self.logits[..., e - s : e]) for e, s in zip(ends, self.sizes, strict=True)]
+        return [
+            Categorical(self.logits[..., e - s : e]) for e, s in zip(ends, self.sizes, strict=True)
+        ]
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, "*M c"]:
         keys = jax.random.split(key, len(self.sizes))

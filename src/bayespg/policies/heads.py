@@ -36,7 +36,9 @@ class Choice(Head):
 
     def __call__(self, phi: Float[Array, " k"]) -> Distribution:
         logits = self.weights @ phi
-        return distributions.Categorical(logits) if self.scalar else Categoricals(logits, self.sizes)
+        return (
+            distributions.Categorical(logits) if self.scalar else Categoricals(logits, self.sizes)
+        )
 
 
 class Normals(Head):

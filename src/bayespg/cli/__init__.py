@@ -1,0 +1,48 @@
+"""The command line: demo, train, evaluate, plot, watch, environments, reproduce."""
+
+import sys
+from typing import Annotated
+
+import jax
+import typer
+from rich.console import Console
+
+from bayespg import __version__, compilation
+from bayespg.cli import reproducing, training
+from bayespg.cli.common import app, console
+from bayespg.environments.host import EnvironmentFailure
+
+__all__ = ["app", "main", "reproducing", "training"]
+
+INTERRUPTED = 130
+"""The exit code that Typer gives to Ctrl-C."""
+
+
+def _version(wanted: bool | None) -> None:
+    if wanted:
+        console.print(f"bayespg {__version__}, JAX {jax.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool | None,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = None,
+) -> None:
+    """Policy gradients with error bars."""
+
+
+def main() -> None:
+    """Errors are one sentence; an interrupt says so."""
+    compilation.remember()
+    try:
+        app()
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            console.print("Interrupted. Files already written are whole.")
+        raise
+    except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
+        Console(stderr=True).print(f"[red]bayespg:[/red] {problem}", highlight=False)
+        sys.exit(2)

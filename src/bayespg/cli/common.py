@@ -1,0 +1,64 @@
+"""The application, and how it shows tables and progress."""
+
+import contextlib
+from collections.abc import Iterator
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bayespg.reproduce import report as reports
+
+app = typer.Typer(
+    name="bayespg",
+    help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]; train on a task "
+    "of yours with [bold]bayespg train[/bold]; the paper's tables and figures are under "
+    "[bold]bayespg reproduce[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+
+
+def fitting(count: int, most: int = 7) -> list[int]:
+    """Which of many columns to show: the first, the last and some evenly between."""
+    if count <= most:
+        return list(range(count))
+    return [0, *(1 + round(i * (count - 2) / (most - 2)) for i in range(most - 1))]
+
+
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    found = Table(header_style="bold", show_lines=any("\n" in cell for row in rows for cell in row))
+    for column in columns:
+        found.add_column(column, overflow="fold")
+    for row in rows:
+        found.add_row(*row)
+    console.print(found)
+
+
+@contextlib.contextmanager
+def progress(task: str) -> Iterator[reports.Progress]:
+    """A bar on the terminal; `advance(fraction, what)` moves it."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[what]}"),
+    )
+    with Progress(*columns, console=console, transient=False) as bar:
+        identity = bar.add_task(task, total=1.0, what="")
+
+        def advance(fraction: float, what: str) -> None:
+            if what:
+                bar.update(identity, completed=fraction, what=what)
+            else:
+                bar.update(identity, completed=fraction)
+
+        yield advance
+        bar.update(identity, completed=1.0, what="")

@@ -1,0 +1,87 @@
+"""bayespg reproduce: the paper's tables and figures."""
+
+import difflib
+import time
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import typer
+
+from bayespg.cli.common import app, console, fitting, progress, table
+from bayespg.reproduce import EXPERIMENTS, Report
+from bayespg.reproduce import report as reports
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON and PNG files.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Which one; without a name they are listed, 'all' runs every one."),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(min=2, help="Independent runs.", show_default="a few minutes' worth"),
+    ] = None,
+    seed: Seed = 0,
+    out: Out = Path("results"),
+    quick: Annotated[bool, typer.Option("--quick", help="A few runs, to see it work.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes and runs.")] = False,
+) -> None:
+    """Reproduce a table or figure of the paper: a table here, JSON and PNG on disk."""
+    if name is None:
+        table(
+            ["name", "in the paper", "what it shows", "runs", "paper's runs"],
+            [
+                [e.name, e.item, e.title, f"{e.runs:,}", f"{e.paper_runs:,}"]
+                for e in EXPERIMENTS.values()
+            ],
+        )
+        return
+    if quick and paper:
+        raise ValueError("--quick and --paper contradict each other; give one")
+    names = list(EXPERIMENTS) if name == "all" else [_known(name)]
+    out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
+    for one in names:
+        experiment = EXPERIMENTS[one]
+        settings = experiment.settings(runs, seed, quick, paper)
+        console.rule(
+            f"[bold]{experiment.item}[/bold]  {experiment.title}  ({settings.runs:,} runs)"
+        )
+        started = time.perf_counter()
+        with progress(one) as advance, jax.enable_x64(True):
+            report = experiment.run(settings, advance)
+        seconds = time.perf_counter() - started
+        json_path, png_path = reports.write(experiment, settings, report, out, seconds)
+        _show(report)
+        console.print(
+            f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold], picture: [bold]{png_path}[/]\n"
+        )
+
+
+def _known(name: str) -> str:
+    if name in EXPERIMENTS:
+        return name
+    close = difflib.get_close_matches(name, [*EXPERIMENTS, "all"], n=1, cutoff=0.4)
+    hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(EXPERIMENTS)}"
+    raise ValueError(f"no experiment is called '{name}'; {hint}")
+
+
+def _show(report: Report) -> None:
+    shown = fitting(len(report.columns))
+    table([report.columns[i] for i in shown], [[row[i] for i in shown] for row in report.rows])
+    if len(shown) < len(report.columns):
+        console.print(f"[dim]{len(shown)} of {len(report.columns)} columns; all are on disk.[/dim]")
+    if report.claims:
+        table(
+            ["what the paper claims", "measured here", "holds"],
+            [
+                [c.says, c.measured, "[green]yes[/green]" if c.holds else "[red]no[/red]"]
+                for c in report.claims
+            ],
+        )
+    for note in report.notes:
+        console.print(f"[dim]{note}[/dim]")

@@ -1,0 +1,235 @@
+"""bayespg demo, train, evaluate, plot, watch and environments."""
+
+from pathlib import Path
+from typing import Annotated
+
+import gymnasium
+import numpy as np
+import typer
+
+from bayespg import agents, choices, curves, film, plots
+from bayespg.cli.common import app, console, progress, table
+from bayespg.runs import Run
+
+ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "gpomdp"}
+RunPath = Annotated[Path, typer.Argument(help="A folder that 'bayespg train' has written.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the picture.")] = Path("results"),
+    seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 8,
+    steps: Annotated[int, typer.Option(min=1000, help="Environment steps of a run.")] = 25_000,
+) -> None:
+    """Balance a pole from a few dozen episodes, and see how far each gradient could be trusted."""
+    out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
+    found: dict[str, list[dict[str, np.ndarray]]] = {"bac": [], "gpomdp": []}
+    rows = []
+    with progress("CartPole-v1") as advance:
+        for i, name in enumerate(found):
+            for seed in range(seeds):
+                agent = agents.Agent("CartPole-v1", "linear", name, seed=seed)
+                done = (i * seeds + seed) / (2 * seeds)
+                kept: list[agents.Row] = []
+
+                def show(agent, row, done=done, name=name, kept=kept):
+                    kept.append(row)
+                    part = min(row["steps"] / steps, 1.0) / (2 * seeds)
+                    advance(done + part, f"{name}, return {row['return']:.0f}")
+
+                agent.learn(steps, callbacks=show, progress=False)
+                found[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
+    for name, label in (("bac", "Bayesian actor-critic"), ("gpomdp", "Monte Carlo (GPOMDP)")):
+        last = np.array([m["return"][-3:].mean() for m in found[name]])
+        low, high = agents.student_interval(last)
+        rows.append([label, f"{last.mean():.0f}", f"{low:.0f} to {min(high, 500):.0f}"])
+    table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
+    pictured = [
+        (label, curves.of_metrics(found[name]))
+        for name, label in (("bac", "Bayesian actor-critic"), ("gpomdp", "Monte Carlo"))
+    ]
+    path = out / "demo.png"
+    plots.save(
+        curves.draw(pictured, "CartPole-v1, ten parameters, 8 episodes an update", 475), path
+    )
+    console.print(f"\nPicture: [bold]{path}[/bold]. Now one of yours: bayespg train Acrobot-v1")
+
+
+@app.command()
+def train(
+    environment: Annotated[
+        str | None, typer.Argument(help="A Gymnasium id, or one of the paper's environments.")
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="bac, bpg or mcpg: a short name for an estimator.")
+    ] = None,
+    estimator: Annotated[str, typer.Option(help=", ".join(choices.ESTIMATORS))] = "bac",
+    update: Annotated[
+        str, typer.Option(help=f"{', '.join(choices.UPDATES)}, or another optimiser of optax.")
+    ] = "natural",
+    policy: Annotated[
+        str, typer.Option(help="linear, fourier, gaussian, tiles or mlp.")
+    ] = "linear",
+    steps: Annotated[int, typer.Option(min=1, help="Environment steps of each run.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Independent runs, one after another.")] = 1,
+    episodes: Annotated[int, typer.Option(help="Episodes an update.")] = 8,
+    discount: Annotated[float, typer.Option(help="gamma")] = 0.99,
+    smoothing: Annotated[float, typer.Option(help="lambda of the advantages.")] = 0.95,
+    limit: Annotated[float, typer.Option(help="Kullback-Leibler limit of an update.")] = 0.02,
+    rate: Annotated[float, typer.Option(help="Rate of optimisers that have one.")] = 1e-3,
+    hidden: Annotated[str, typer.Option(help="Widths of an MLP's layers.")] = "32,32",
+    horizon: Annotated[
+        int | None, typer.Option(help="Cut episodes off after so many steps.")
+    ] = None,
+    lanes: Annotated[int, typer.Option(help="Environments side by side.")] = 8,
+    normalise: Annotated[bool, typer.Option(help="Observations.")] = True,
+    bounds: Annotated[
+        str, typer.Option(help="clip or squash draws into an action's bounds.")
+    ] = "clip",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run.", show_default="a new one under runs/")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this run, exactly where it was.")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option(help="Write events for TensorBoard too.")] = False,
+) -> None:
+    """Train a policy, with error bars on every gradient. Every update is written down at once."""
+    if resume is not None:
+        _resume(resume, tensorboard)
+        return
+    if environment is None:
+        raise ValueError("give an environment, as in: bayespg train CartPole-v1")
+    if algorithm is not None:
+        if algorithm not in ALGORITHMS:
+            raise choices.known("algorithm", algorithm, list(ALGORITHMS))
+        estimator = ALGORITHMS[algorithm]
+    settings = {
+        "episodes": episodes, "discount": discount, "smoothing": smoothing, "limit": limit,
+        "rate": rate, "hidden": _widths(hidden), "horizon": horizon, "lanes": lanes,
+        "normalise": normalise, "bounds": bounds,
+    }  # fmt: skip
+
+    def made(k: int) -> agents.Agent:
+        return agents.Agent(environment, policy, estimator, update, seed=k, **settings)
+
+    first = made(seed)  # a wrong name fails before a folder is made
+    folder = out or _free(Path("runs") / f"{environment.replace('/', '-')}-{estimator}-{policy}")
+    console.print(
+        f"[bold]{environment}[/bold]: {estimator}, {policy} policy with {first.parameters:,} "
+        f"parameters, {episodes} episodes an update. Run: [bold]{folder}[/bold]"
+    )
+    for k in range(seed, seed + seeds):
+        agent = first if k == seed else made(k)
+        whole = agent.learn(steps, run=folder / f"seed-{k}", tensorboard=tensorboard)
+        if whole.interrupted:
+            raise typer.Exit(130)
+    _summary(folder)
+
+
+def _resume(path: Path, tensorboard: bool) -> None:
+    for member in curves.members(path):
+        agent, run = agents.resume(member, tensorboard=tensorboard)
+        left = run.config["steps"] - int(agent.state.steps)
+        if left <= 0:
+            console.print(f"{member}: done, {int(agent.state.steps):,} steps")
+            continue
+        console.print(f"{member}: going on after update {int(agent.state.updates)}")
+        agent.learn(left, run=run)
+        if agent.interrupted:
+            raise typer.Exit(130)
+    _summary(path)
+
+
+def _summary(folder: Path) -> None:
+    found = curves.of(curves.group(folder))
+    picture = folder / "plots" / "learning.png"
+    plots.save(curves.draw([(folder.name, found)], folder.name), picture)
+    last = found.returns[:, -1]
+    low, high = agents.student_interval(last)
+    spread = f", 95 % over {last.size} seeds {low:.1f} to {high:.1f}" if last.size > 1 else ""
+    console.print(f"Return at the end: [bold]{last.mean():.1f}[/bold]{spread}. Picture: {picture}")
+
+
+def _free(path: Path) -> Path:
+    """The path, or the first of path-2, path-3, ... that is not there."""
+    found, k = path, 1
+    while found.exists():
+        k += 1
+        found = path.with_name(f"{path.name}-{k}")
+    return found
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise ValueError(f"hidden: expected widths such as 64,64, found {text!r}") from None
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    episodes: Annotated[int, typer.Option(min=1, help="For each seed.")] = 100,
+    deterministic: Annotated[bool, typer.Option(help="Always the likeliest action.")] = False,
+) -> None:
+    """The return of a trained policy: an interval over episodes for each seed, one over seeds."""
+    rows, means = [], []
+    for member in curves.members(run):
+        found = agents.load(member).evaluate(episodes, deterministic=deterministic)
+        low, high = found.interval
+        means.append(found.mean)
+        rows.append([member.name, f"{found.mean:.1f}", f"{low:.1f} to {high:.1f}"])
+    table(["run", "return", f"95 % over {episodes} episodes"], rows)
+    if len(means) > 1:
+        low, high = agents.student_interval(np.array(means))
+        console.print(
+            f"Over {len(means)} seeds: [bold]{np.mean(means):.1f}[/bold], 95 % {low:.1f} to {high:.1f}"
+        )
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="Folders that 'bayespg train' has written.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The picture.", show_default="in the first run's plots/")
+    ] = None,
+) -> None:
+    """Learning curves over seeds, and how noisy the gradient was; several runs in one picture."""
+    found = [(group.name, curves.of(group)) for group in map(curves.group, runs)]
+    environments = {Run.open(curves.members(path)[0]).config["environment"] for path in runs}
+    title = ", ".join(str(name) for name in sorted(environments, key=str))
+    path = out or runs[0] / "plots" / "learning.png"
+    plots.save(curves.draw(found, title), path)
+    console.print(f"Picture: [bold]{path}[/bold]")
+
+
+@app.command()
+def watch(
+    run: RunPath,
+    out: Annotated[Path | None, typer.Option(help="The GIF.", show_default="RUN/watch.gif")] = None,
+    episodes: Annotated[int, typer.Option(min=1)] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first episode.")] = 0,
+    deterministic: Annotated[bool, typer.Option(help="Always the likeliest action.")] = True,
+) -> None:
+    """A trained policy at work, as a GIF."""
+    member = curves.members(run)[0]
+    path = out or run / "watch.gif"
+    returns = film.record(agents.load(member), path, episodes, seed, deterministic)
+    console.print(f"Return {', '.join(f'{r:.1f}' for r in returns)}. Film: [bold]{path}[/bold]")
+
+
+@app.command()
+def environments(
+    pattern: Annotated[str, typer.Argument(help="Part of the name.")] = "",
+) -> None:
+    """What can be trained on: the paper's environments in JAX, and what Gymnasium has registered."""
+    rows = [[name, "the paper's, in JAX"] for name in choices.BUILT_IN]
+    for name, spec in sorted(gymnasium.registry.items()):
+        module = str(spec.entry_point).split(":")[0]
+        rows.append([name, module.removeprefix("gymnasium.envs.")])
+    rows = [row for row in rows if pattern.lower() in row[0].lower()]
+    if not rows:
+        raise choices.known("environment", pattern, [*choices.BUILT_IN, *gymnasium.registry])
+    table(["name", "where"], rows)

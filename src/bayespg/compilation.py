@@ -1,0 +1,20 @@
+"""Compiled programs remembered from one process to the next."""
+
+import os
+from pathlib import Path
+
+import jax
+
+
+def remember() -> None:
+    """Let JAX keep compiled programs under ~/.cache/bayespg, unless the user has set a place."""
+    if jax.config.jax_compilation_cache_dir or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        folder = home / "bayespg" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a home that cannot be written costs compile time, nothing else
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
