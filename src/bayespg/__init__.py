@@ -2,6 +2,11 @@
 
 Bayesian policy gradient and actor-critic algorithms after Ghavamzadeh, Engel and Valko (JMLR 2016).
 
+Train on any Gymnasium task:
+
+    >>> agent = bayespg.BAC("CartPole-v1", policy="linear", seed=0)
+    >>> agent.learn(50_000).evaluate(episodes=100)
+
 The array-level functions take scores and returns from anywhere:
 
     >>> from bayespg import quadrature
@@ -20,6 +25,7 @@ _threads.protect()
 from bayespg import (  # noqa: E402  (the pool must be safe before JAX is imported)
     actor_critic,
     calibration,
+    callbacks,
     environments,
     estimators,
     evidence,
@@ -33,6 +39,7 @@ from bayespg import (  # noqa: E402  (the pool must be safe before JAX is import
     training,
     updates,
 )
+from bayespg.agents import BAC, BPG, MCPG, Agent, load, resume  # noqa: E402
 from bayespg.posterior import GradientPosterior  # noqa: E402
 from bayespg.rollout import rollout  # noqa: E402
 from bayespg.sparsification import Sparsify  # noqa: E402
@@ -41,20 +48,27 @@ from bayespg.trajectories import Trajectories  # noqa: E402
 __version__ = "0.1.0"
 
 __all__ = [
+    "BAC",
+    "BPG",
+    "MCPG",
+    "Agent",
     "GradientPosterior",
     "Sparsify",
     "Trajectories",
     "actor_critic",
     "calibration",
+    "callbacks",
     "environments",
     "estimators",
     "evidence",
     "fisher",
     "gptd",
     "kernels",
+    "load",
     "monte_carlo",
     "policies",
     "quadrature",
+    "resume",
     "rollout",
     "scores",
     "training",

@@ -118,7 +118,7 @@ def trust_region(
         second = first * jnp.where(sound, jnp.clip(longer, 0.05, 20.0), 0.5)
 
         def going(now):
-            j, step, change = now
+            j, _, change = now
             return (j < HALVINGS) & ~(change <= slack * limit)
 
         def halve(now):

@@ -68,8 +68,8 @@ def fit(
 def advantages(
     paths: Trajectories, values: Values, discount: float, smoothing: float
 ) -> Float[Array, "T M"]:
-    """sum_l (gamma lambda)^l delta_{t+l} with delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
-    al., 2016). V is zero after an absorbing state and its own where a path was cut off."""
+    """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et al.,
+    2016). V is zero after an absorbing state and its own where a path was cut off."""
     V = jnp.where(paths.mask, values(paths.states, 2), 0.0)
     T = V.shape[0]
     last = jnp.arange(T)[:, None] == paths.lengths - 1
