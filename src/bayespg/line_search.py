@@ -153,7 +153,7 @@ def conjugate_gradients(
     _count("doublings", doublings)
     if level is not None and checks.probability("level", level) < 0.5:
         raise ValueError(f"level: expected at least 0.5, found {level}")
-    keys = (jax.random.fold_in(key, i) for i in itertools.count())
+    keys = (_fold_in(key, i) for i in itertools.count())
 
     def ask(point: Float[np.ndarray, " n"]) -> GradientPosterior:
         with jax.enable_x64(True):
@@ -192,6 +192,9 @@ def conjugate_gradients(
             break
         theta = theta + found.step * h
     return Result(theta, History(*map(np.array, zip(*entries, strict=True))), reason)
+
+
+_fold_in = jax.jit(jax.random.fold_in)  # op by op it would take longer than a gradient of LQR
 
 
 def _slope(
