@@ -241,7 +241,9 @@ def test_where_the_expected_return_is_unknown_it_is_nan():
     [
         ("first_step", 0.0),
         ("first_step", math.nan),
+        ("first_step", -1.0),
         ("iterations", 0),
+        ("iterations", 2.5),
         ("epsilon", -1.0),
         ("level", 0.3),
         ("level", 1.0),

@@ -1,4 +1,4 @@
-"""Conjugate gradients with a line search that looks at gradients only (Section 5; CONJPOMDP and
+"""Conjugate gradients with a line search that looks at gradients only (Section 5: CONJPOMDP and
 GSEARCH of Baxter, Bartlett and Weaver, 2001).
 
 Returns at two points must be told apart through their noise, the more so the nearer the points are;
@@ -94,7 +94,7 @@ class Trained(NamedTuple):
 def line_search(slope: Callable[[float], Slope], first_step: float, doublings: int = 10) -> Search:
     """GSEARCH: a step to where the slope along a direction is zero.
 
-    Between s- < s+ with slopes p- > 0 > p+, where the return of a parabola is greatest:
+    Between s- < s+ with slopes p- > 0 > p+, the top of the parabola with these slopes:
 
         s = s- + p- (s+ - s-) / (p- - p+),
 
@@ -138,7 +138,8 @@ def conjugate_gradients(
 
     As published, a slope g . h is taken for up above `epsilon` and for down below -`epsilon`. With
     `level`, the error bars decide: it is up where `probability_uphill` is above `level` and down
-    where it is below 1 - `level`, so that the step is doubled, or halved, only on good evidence.
+    where it is below 1 - `level`, so that the step is doubled or halved, and the direction before
+    remembered, only on good evidence.
 
     `natural` searches along G^-1 g: the first term of h' is G^-1 g', and |g|^2 is g'G^-1 g
     everywhere (conjugate gradients preconditioned by G). A gradient that is not finite ends the run
@@ -147,8 +148,12 @@ def conjugate_gradients(
     theta = checks.array("theta", theta)
     if theta.ndim != 1 or not theta.size:
         raise ValueError(f"theta: expected a vector of parameters, found shape {theta.shape}")
-    first_step = float(checks.positive("first_step", first_step, ()))
-    epsilon = float(checks.nonnegative("epsilon", epsilon, ()))
+    first_step = float(checks.shaped("first_step", first_step, ((),)))
+    if first_step <= 0:
+        raise ValueError(f"first_step: expected a number above 0, found {first_step}")
+    epsilon = float(checks.shaped("epsilon", epsilon, ((),)))
+    if epsilon < 0:
+        raise ValueError(f"epsilon: expected a number from 0, found {epsilon}")
     _count("iterations", iterations)
     _count("doublings", doublings)
     if level is not None and checks.probability("level", level) < 0.5:
@@ -172,11 +177,11 @@ def conjugate_gradients(
             gamma = (posterior.mean - g) @ z / size
             g, h = posterior.mean, z + gamma * h
             size = float(g @ z)
-            if h @ g <= 0:
-                h, restarted = z, True
             if size <= epsilon:
                 reason = "small gradient"
             else:
+                if not _slope(posterior, h, 0.0, level).rises:
+                    h, restarted = z, True
                 found = line_search(
                     lambda s, theta=theta, h=h: _slope(ask(theta + s * h), h, epsilon, level),
                     first_step,
@@ -203,15 +208,15 @@ def _slope(
     if not np.isfinite(posterior.mean).all():
         return Slope(math.nan, False, False)
     p = float(posterior.mean @ h)
-    if level is None:
+    if level is None or p == 0:
         return Slope(p, p > epsilon, p < -epsilon)
     uphill = posterior.probability_uphill(h)
     return Slope(p, uphill > level, uphill < 1 - level)
 
 
-def _count(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name}: expected at least 1, found {value}")
+def _count(name: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name}: expected a whole number from 1, found {value!r}")
 
 
 def train(
