@@ -2,7 +2,8 @@
 
     python benchmarks/run.py [name ...] [--quick] [--markdown] [--out results/benchmarks.json]
 
-Names are lqr, normals, scaling and actor-critic; none means all. Runs on whatever device JAX finds.
+Names are lqr, line-search, normals, scaling and actor-critic; none means all. Runs on
+whatever device JAX finds.
 """
 
 import argparse
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import actor_critic
 import jax
+import line_search
 import lqr_optimisation
 import normals
 import scaling
@@ -28,6 +30,7 @@ from bayespg import _threads
 
 BENCHMARKS = {
     "lqr": lqr_optimisation.run,
+    "line-search": line_search.run,
     "normals": normals.run,
     "scaling": scaling.run,
     "actor-critic": actor_critic.run,

@@ -17,6 +17,7 @@ TAKES_ANYTHING = {
         "evidence.choose_model2",
         "fisher.checked",
         "fisher.g_est",
+        "line_search.conjugate_gradients",
         "monte_carlo.enac",
         "monte_carlo.gpomdp",
         "monte_carlo.reinforce",

@@ -23,7 +23,6 @@ from bayespg.policies.features import Features
 from bayespg.posterior import GradientPosterior
 from bayespg.types import Array
 
-
 LEFT_OUT = 3
 """Conjugate gradients with which the influence of an episode is found."""
 

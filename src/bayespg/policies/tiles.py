@@ -12,7 +12,6 @@ from bayespg.policies.base import SparsePolicy
 from bayespg.policies.distributions import Distribution
 from bayespg.types import Array
 
-
 SCALE = 0.5
 """Of the Gaussians, in units of half the action's range."""
 

@@ -1,0 +1,276 @@
+"""Conjugate gradients with a line search that looks at gradients only (Section 5: CONJPOMDP and
+GSEARCH of Baxter, Bartlett and Weaver, 2001).
+
+Returns at two points must be told apart through their noise, the more so the nearer the points are;
+the sign of the slope at one point need not. The search doubles its step while the slope is up, or
+halves it while the slope is down, and interpolates between the last two. Its loops run on the host,
+because how many gradients they take depends on the gradients; the gradient itself is compiled once.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
+
+from bayespg import checks
+from bayespg.environments import Environment, Solved
+from bayespg.estimators import Estimator, StepEstimator, draw
+from bayespg.policies import Policy, flatten
+from bayespg.posterior import GradientPosterior
+from bayespg.precision import to_float64, to_numpy
+from bayespg.types import Array
+
+Gradient = Callable[[Float[Array, " n"], PRNGKeyArray], GradientPosterior]
+"""What is known about the gradient at theta, each time from new paths."""
+Reason = Literal["iterations", "small gradient", "not finite"]
+"""Why it ended."""
+
+
+class Slope(NamedTuple):
+    """How the return changes along a direction, at a trial point."""
+
+    value: float
+    """g . h."""
+    rises: bool
+    """Far enough above zero to double the step once more."""
+    falls: bool
+
+
+class Search(NamedTuple):
+    """What a line search found."""
+
+    step: float
+    """NaN where a slope was not finite."""
+    trials: int
+    bracketed: bool
+    """Whether the step lies between a slope up and a slope down."""
+
+
+class History(NamedTuple):
+    """One entry an iteration. Where a gradient ended the run, its entry is the last, with step
+    0."""
+
+    parameters: Float[Array, "K n"]
+    """Before the search."""
+    gradient_norm: Float[Array, " K"]
+    """|g| as estimated there; sqrt(g'G^-1 g) for natural gradients."""
+    step: Float[Array, " K"]
+    """The multiple of the direction h that was added."""
+    restarted: Bool[Array, " K"]
+    """Whether h was the gradient itself."""
+    bracketed: Bool[Array, " K"]
+    evaluations: Int[Array, " K"]
+    """Gradients estimated: one at the parameters, one a trial point."""
+    episodes: Int[Array, " K"] | None = None
+    """Paths drawn for them; this and what follows come from `train` only."""
+    sample_return: Float[Array, " K"] | None = None
+    """Mean return of the paths drawn at the parameters."""
+    expected_return: Float[Array, " K"] | None = None
+    """eta(theta) where the environment knows it, NaN where not."""
+
+
+class Result(NamedTuple):
+    """What `conjugate_gradients` returns."""
+
+    parameters: Float[Array, " n"]
+    history: History
+    reason: Reason
+
+
+class Trained(NamedTuple):
+    """What `train` returns."""
+
+    policy: Any
+    history: History
+    reason: Reason
+
+
+def line_search(slope: Callable[[float], Slope], first_step: float, doublings: int = 10) -> Search:
+    """GSEARCH: a step to where the slope along a direction is zero.
+
+    Between s- < s+ with slopes p- > 0 > p+, the top of the parabola with these slopes:
+
+        s = s- + p- (s+ - s-) / (p- - p+),
+
+    and halfway where the signs are not these. After `doublings` doublings, or halvings, the search
+    makes do with the last two steps; the published one has no bound.
+    """
+    s, p, trials = first_step, slope(first_step), 1
+    back, before = p.value < 0, (s, p)
+    while trials <= doublings and math.isfinite(p.value):
+        before = s, p
+        s = s / 2 if back else 2 * s
+        p, trials = slope(s), trials + 1
+        if not (p.falls if back else p.rises):
+            break
+    (near, up), (far, down) = ((s, p), before) if back else (before, (s, p))
+    if not math.isfinite(p.value):
+        return Search(math.nan, trials, False)
+    if up.value > 0 > down.value:
+        step = near + up.value * (far - near) / (up.value - down.value)
+        return Search(step, trials, True)
+    return Search((near + far) / 2, trials, False)
+
+
+def conjugate_gradients(
+    gradient: Gradient,
+    theta: Float[Array, " n"],
+    key: PRNGKeyArray,
+    *,
+    first_step: float,
+    iterations: int,
+    epsilon: float = 0.0,
+    level: float | None = None,
+    natural: bool = False,
+    doublings: int = 10,
+) -> Result:
+    """CONJPOMDP: maximise by line searches along conjugate directions (Polak and Ribiere),
+
+        h' = g' + gamma h,   gamma = (g' - g) . g' / |g|^2,   or h' = g' where that is not uphill,
+
+    until |g|^2 <= `epsilon`. Each search begins with the step `first_step` h.
+
+    As published, a slope g . h is taken for up above `epsilon` and for down below -`epsilon`. With
+    `level`, the error bars decide: it is up where `probability_uphill` is above `level` and down
+    where it is below 1 - `level`, so that the step is doubled or halved, and the direction before
+    remembered, only on good evidence.
+
+    `natural` searches along G^-1 g: the first term of h' is G^-1 g', and |g|^2 is g'G^-1 g
+    everywhere (conjugate gradients preconditioned by G). A gradient that is not finite ends the run
+    at the last point that had one.
+    """
+    theta = checks.array("theta", theta)
+    if theta.ndim != 1 or not theta.size:
+        raise ValueError(f"theta: expected a vector of parameters, found shape {theta.shape}")
+    first_step = float(checks.shaped("first_step", first_step, ((),)))
+    if first_step <= 0:
+        raise ValueError(f"first_step: expected a number above 0, found {first_step}")
+    epsilon = float(checks.shaped("epsilon", epsilon, ((),)))
+    if epsilon < 0:
+        raise ValueError(f"epsilon: expected a number from 0, found {epsilon}")
+    _count("iterations", iterations)
+    _count("doublings", doublings)
+    if level is not None and checks.probability("level", level) < 0.5:
+        raise ValueError(f"level: expected at least 0.5, found {level}")
+    keys = (_fold_in(key, i) for i in itertools.count())
+
+    def ask(point: Float[np.ndarray, " n"]) -> GradientPosterior:
+        with jax.enable_x64(True):
+            posterior = to_numpy(gradient(point, next(keys)))
+        if np.shape(posterior.mean) != theta.shape:
+            found = np.shape(posterior.mean)
+            raise ValueError(f"gradient: expected a mean of shape {theta.shape}, found {found}")
+        return posterior
+
+    g = h = np.zeros_like(theta)
+    size, entries, reason = 1.0, [], "iterations"
+    for k in range(iterations):
+        posterior, found, restarted = ask(theta), Search(0.0, 0, False), k == 0
+        z = posterior.natural if natural else posterior.mean
+        if np.isfinite(z).all():
+            gamma = (posterior.mean - g) @ z / size
+            g, h = posterior.mean, z + gamma * h
+            size = float(g @ z)
+            if size <= epsilon:
+                reason = "small gradient"
+            else:
+                if not _slope(posterior, h, 0.0, level).rises:
+                    h, restarted = z, True
+                found = line_search(
+                    lambda s, theta=theta, h=h: _slope(ask(theta + s * h), h, epsilon, level),
+                    first_step,
+                    doublings,
+                )
+        else:
+            size = math.nan
+        if math.isnan(size + found.step):
+            found, reason = found._replace(step=0.0), "not finite"
+        norm = math.sqrt(max(size, 0.0))
+        entries.append((theta, norm, found.step, restarted, found.bracketed, 1 + found.trials))
+        if reason != "iterations":
+            break
+        theta = theta + found.step * h
+    return Result(theta, History(*map(np.array, zip(*entries, strict=True))), reason)
+
+
+_fold_in = jax.jit(jax.random.fold_in)  # op by op it would take longer than a gradient of LQR
+
+
+def _slope(
+    posterior: GradientPosterior, h: Float[Array, " n"], epsilon: float, level: float | None
+) -> Slope:
+    if not np.isfinite(posterior.mean).all():
+        return Slope(math.nan, False, False)
+    p = float(posterior.mean @ h)
+    if level is None or p == 0:
+        return Slope(p, p > epsilon, p < -epsilon)
+    uphill = posterior.probability_uphill(h)
+    return Slope(p, uphill > level, uphill < 1 - level)
+
+
+def _count(name: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name}: expected a whole number from 1, found {value!r}")
+
+
+def train(
+    environment: Environment,
+    policy: Policy,
+    estimator: Estimator,
+    *,
+    key: PRNGKeyArray,
+    paths: int,
+    first_step: float,
+    iterations: int,
+    epsilon: float = 0.0,
+    level: float | None = None,
+    natural: bool = False,
+    doublings: int = 10,
+) -> Trained:
+    """`conjugate_gradients` on the parameters of a policy, each gradient from `paths` new paths.
+
+    Paths are drawn in float32, the algebra is float64.
+    """
+    _count("paths", paths)
+    policy, returns = to_float64(policy), []
+
+    def gradient(theta: Float[Array, " n"], key: PRNGKeyArray) -> GradientPosterior:
+        posterior, mean = _gradient(environment, estimator, policy, theta, key, paths)
+        returns.append(float(mean))
+        return posterior
+
+    with jax.enable_x64(True):
+        theta, rebuild = flatten(policy)
+        end, history, reason = conjugate_gradients(
+            gradient, theta, key, first_step=first_step, iterations=iterations, epsilon=epsilon,
+            level=level, natural=natural, doublings=doublings,
+        )  # fmt: skip
+        first = np.cumsum(history.evaluations) - history.evaluations
+        eta = [_expected_return(environment, policy, theta) for theta in history.parameters]
+        history = history._replace(
+            episodes=paths * history.evaluations,
+            sample_return=np.array(returns)[first],
+            expected_return=np.array(eta),
+        )
+        return Trained(to_numpy(rebuild(end)), history, reason)
+
+
+@eqx.filter_jit
+def _gradient(environment, estimator, policy, theta, key, paths):
+    """The posterior at theta and the mean return of its paths."""
+    of_paths = not isinstance(estimator, StepEstimator)
+    sample = draw(environment, flatten(policy)[1](theta), key, paths, jnp.float32, of_paths)
+    return estimator(sample), sample.returns.mean()
+
+
+@eqx.filter_jit
+def _expected_return(environment, policy, theta):
+    if not isinstance(environment, Solved):
+        return jnp.asarray(jnp.nan)
+    return environment.expected_return(flatten(policy)[1](theta))
