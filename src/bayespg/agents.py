@@ -11,14 +11,12 @@ state that comes back.
 """
 
 import dataclasses
-import functools
 import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -28,16 +26,15 @@ import scipy.stats
 
 from bayespg import choices, interruption, values
 from bayespg.environments import Environment
-from bayespg.environments.host import Host
 from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
-from bayespg.learner import Greedy, Learner, Recorded, State, no_statistics
+from bayespg.learner import Learner, Recorded, State, no_statistics
 from bayespg.network_estimators import NetworkEstimator
 from bayespg.policies import Policy, as_dtype, flatten
 from bayespg.policies.features import Fourier
-from bayespg.rollout import play, rollout
 from bayespg.runs import Run
 from bayespg.trajectories import Trajectories
+from bayespg.worlds import OnHost, World, acting, world
 
 Row = dict[str, float]
 """What an update reports: a row of metrics.csv."""
@@ -147,59 +144,43 @@ class Agent:
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
-        self._world(environment)
-        key = jax.random.key(self.settings.seed)
-        key_policy, key_run = jax.random.split(key)
-        start = self._start(policy, key_policy)
-        inputs = math.prod(self._observation)
+        key_policy, key_run = jax.random.split(jax.random.key(self.settings.seed))
+        self.world, start = self._begin(environment, policy, key_policy)
+        inputs = math.prod(self.world.shape)
         found, targets = choices.estimator(estimator, Fourier(inputs))
         self._double = isinstance(found, Estimator)
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
             changes = choices.update(update, self.settings.limit, self.settings.rate)
-            task = Recorded(self.horizon, self.settings.discount)
+            task = Recorded(self.world.horizon, self.world.discount)
             self._learner = Learner(found, changes, task, self.settings.smoothing, targets)
             zero = jnp.zeros((), jnp.int32)
+            normalised = self.settings.normalise and isinstance(self.world, OnHost)
             self.state = State(
                 start, changes.init(flatten(start)[0]), values.start(Fourier(inputs)),
-                no_statistics(inputs) if self._normalise else None, key_run, zero, zero, zero,
+                no_statistics(inputs) if normalised else None, key_run, zero, zero, zero,
             )  # fmt: skip
         self._seconds = 0.0
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
 
-    def _world(self, environment: Any) -> None:
-        settings = self.settings
-        named = isinstance(environment, str) and choices.built_in(environment)
-        self._paper = named or None
-        self.host, self.device = None, named.environment if named else None
-        if isinstance(environment, Environment):
-            self.device = environment
-        if self.device is not None:
-            self.device = choices.with_horizon(self.device, settings.horizon)
-            shape = jax.eval_shape(self.device.reset, jax.random.key(0), 1).shape
-            self.horizon, self._observation = self.device.horizon, shape[1:]
-            self._normalise = False
-            self.settings = dataclasses.replace(settings, discount=self.device.discount)
-            return
-        self.host = Host(
-            environment, discount=settings.discount, horizon=settings.horizon,
-            lanes=min(settings.lanes, settings.episodes), bounds=settings.bounds,
-            options=self.options,
+    def _begin(self, environment: Any, policy: Any, key: Any) -> tuple[World, Policy]:
+        """Where to learn, and the policy to start from."""
+        s = self.settings
+        known = choices.built_in(environment) if isinstance(environment, str) else None
+        found = world(
+            known.environment if known else environment, discount=s.discount, horizon=s.horizon,
+            lanes=min(s.lanes, s.episodes), bounds=s.bounds, options=self.options,
         )  # fmt: skip
-        self.horizon, self._observation = self.host.horizon, (self.host.observations.size,)
-        self._normalise = settings.normalise
-
-    def _start(self, policy: str | Policy, key: Any) -> Policy:
         if isinstance(policy, Policy):
-            return policy
+            return found, policy
         if not isinstance(policy, str):
             raise ValueError(f"policy: expected a name or a Policy, found {type(policy).__name__}")
-        if self.host is None:
-            if self._paper is None:
-                raise ValueError("policy: give a Policy object for an environment of your own")
-            return self._paper.policy()
-        return choices.policy(policy, self.host, key, self.settings.hidden)
+        if isinstance(found, OnHost):
+            return found, choices.policy(policy, found.host, key, s.hidden)
+        if known is None:
+            raise ValueError("policy: for an environment of your own in JAX give a Policy object")
+        return found, known.policy()
 
     def _precision(self):
         return jax.enable_x64(self._double)
@@ -214,29 +195,18 @@ class Agent:
 
     # Acting.
 
-    def _act(self, key: Any, greedy: bool = False) -> Callable[[np.ndarray, int], np.ndarray]:
-        """From observations of all lanes to actions; the policy goes to the device once."""
-        arrays, fixed = eqx.partition(self.state.acting, eqx.is_array)
-        act, arrays = _actor(fixed, greedy), jax.device_put(arrays)
-        return lambda observations, tick: np.asarray(act(arrays, key, observations, tick))
-
     def draw(self) -> Trajectories:
         """The paths of the next update. They follow from the seed and the number of updates."""
-        updates, count = int(self.state.updates), self.settings.episodes
+        updates = int(self.state.updates)
         key = jax.random.fold_in(jax.random.fold_in(self.state.key, 1), updates)
-        if self.device is not None:
-            return _draw(self.device, self.state.acting, key, count)
-        return play(self.host, self._act(key), _seeds(self.settings.seed, updates, count))
+        seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
+        return self.world.play(self.state.acting, key, seeds)
 
     def predict(self, observation: Any, deterministic: bool = True) -> Any:
         """The environment's action for one observation, as the environment gives it."""
-        if self.host is None:
-            states = np.asarray(observation, np.float32)[None]
-        else:
-            states = self.host.observations.encode(observation)[None]
         key = jax.random.key(np.random.default_rng().integers(2**31))
-        found = self._act(key, deterministic)(states, 0)
-        return found[0] if self.host is None else self.host.actions.decode(found)[0]
+        act = acting(self.state.acting, key, deterministic)
+        return self.world.decode(act(self.world.encode(observation)[None], 0)[0])
 
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None
@@ -245,12 +215,9 @@ class Agent:
         statistics stay as they are."""
         if episodes < 1:
             raise ValueError(f"episodes: expected at least 1, found {episodes}")
-        start = self.settings.seed if seed is None else seed
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(start), 2), 0)
-        if self.device is not None:
-            paths = _draw(self.device, self.state.acting, key, episodes, deterministic)
-        else:
-            paths = play(self.host, self._act(key, deterministic), _seeds(start, -1, episodes))
+        seed = self.settings.seed if seed is None else seed
+        key = jax.random.fold_in(jax.random.key(seed), 2)
+        paths = self.world.play(self.state.acting, key, _seeds(seed, -1, episodes), deterministic)
         rewards = np.where(paths.mask, paths.rewards, 0.0)
         return Evaluation(rewards.sum(0), np.asarray(paths.mask).sum(0))
 
@@ -309,7 +276,7 @@ class Agent:
                         book.log(row)
                         book.checkpoint(self.state, {"seconds": self._seconds})
                     show(row)
-                    if any([callback(self, row) is False for callback in callbacks]):
+                    if False in [callback(self, row) for callback in callbacks]:
                         break
             if stop.asked:
                 self.interrupted = True
@@ -387,34 +354,17 @@ def resume(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tu
 def BAC(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
     """Bayesian actor-critic: advantages explained by states and scores together, followed along
     the natural gradient."""
-    return Agent(environment, policy, **{"estimator": "bac"} | settings)
+    return Agent(environment, policy, settings.pop("estimator", "bac"), **settings)
 
 
 def BPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
-    return Agent(environment, policy, **{"estimator": "model2"} | settings)
+    return Agent(environment, policy, settings.pop("estimator", "model2"), **settings)
 
 
 def MCPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
-    return Agent(environment, policy, **{"estimator": "gpomdp"} | settings)
-
-
-@functools.lru_cache(64)
-def _actor(fixed: Any, greedy: bool) -> Callable[..., jax.Array]:
-    """Compiled once for all agents of a kind."""
-
-    @jax.jit
-    def act(arrays, key, observations, tick):
-        found = jax.vmap(eqx.combine(arrays, fixed))(observations)
-        return found.mode() if greedy else found.sample(jax.random.fold_in(key, tick))
-
-    return act
-
-
-@eqx.filter_jit
-def _draw(environment, policy, key, count, greedy=False):
-    return rollout(environment, Greedy(policy) if greedy else policy, key, count)
+    return Agent(environment, policy, settings.pop("estimator", "gpomdp"), **settings)
 
 
 def _seeds(seed: int, updates: int, count: int) -> list[int]:

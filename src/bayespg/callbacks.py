@@ -41,7 +41,7 @@ class Evaluate:
 
 
 class Checkpoint:
-    """Save the agent every so many updates, each time in a directory of its own: <folder>/<update>."""
+    """Save the agent every so many updates, each time in its own directory, <folder>/<update>."""
 
     def __init__(self, folder: str | Path, every: int = 50):
         self.folder, self.every = Path(folder), every

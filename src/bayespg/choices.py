@@ -1,12 +1,10 @@
 """What strings stand for: policies, estimators, updates and the paper's environments by name."""
 
-import dataclasses
 import difflib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import optax
 from jaxtyping import PRNGKeyArray
 
@@ -73,14 +71,6 @@ def built_in(name: str) -> BuiltIn | None:
     return found() if found else None
 
 
-def with_horizon(environment: Environment, horizon: int | None) -> Environment:
-    if horizon is None:
-        return environment
-    if not dataclasses.is_dataclass(environment):
-        raise ValueError("horizon: this environment has its own; set it there")
-    return eqx.tree_at(lambda e: e, environment, dataclasses.replace(environment, horizon=horizon))
-
-
 def policy(name: str, host: Host, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
     return named.make(name, host.observations.size, host.actions, key, hidden)
 
@@ -112,7 +102,7 @@ def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformati
             return updates.trust_region(limit, natural=False)
         case "variance-scaled":
             return updates.variance_scaled(rate)
-    optimiser = getattr(optax, choice, None)
-    if optimiser is None or not callable(optimiser):
+    optimiser: Any = getattr(optax, choice, None)
+    if not callable(optimiser):
         raise known("update", choice, list(UPDATES))
-    return updates.ascending(optimiser(rate))
+    return updates.ascending(optimiser(rate))  # pyright: ignore

@@ -8,7 +8,7 @@ import jax
 
 def remember() -> None:
     """Let JAX keep compiled programs under ~/.cache/bayespg, unless the user has set a place."""
-    if jax.config.jax_compilation_cache_dir or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if jax.config.values.get("jax_compilation_cache_dir"):
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:

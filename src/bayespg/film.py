@@ -7,6 +7,7 @@ import gymnasium
 from PIL import Image
 
 from bayespg.agents import Agent
+from bayespg.worlds import OnHost
 
 RATE = 30
 """Frames a second where the environment does not say."""
@@ -17,7 +18,7 @@ def record(
 ) -> list[float]:
     """Play episodes and write them as a GIF, whole or not at all. Returns their returns."""
     name = agent.names["environment"]
-    if agent.host is None or not isinstance(name, str):
+    if not (isinstance(agent.world, OnHost) and isinstance(name, str)):
         raise ValueError("watch: only a Gymnasium environment given by its id can be drawn")
     try:
         environment = gymnasium.make(name, render_mode="rgb_array", **agent.options)
@@ -50,6 +51,6 @@ def _play(agent, environment, episodes, seed, deterministic):
             action = agent.predict(observation, deterministic)
             observation, reward, terminated, truncated, _ = environment.step(action)
             total, time = total + float(reward), time + 1
-            ended = terminated or truncated or time >= agent.horizon
+            ended = terminated or truncated or time >= agent.world.horizon
         returns.append(total)
     return frames, returns

@@ -1,4 +1,4 @@
-"""What surrounds a long computation: a progress bar, and Ctrl-C that waits for the current update."""
+"""What surrounds training: a progress bar, and Ctrl-C that waits for the current update."""
 
 import contextlib
 import signal

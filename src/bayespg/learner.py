@@ -66,24 +66,6 @@ class Normalised(Policy):
         return self.policy(state if self.normaliser is None else self.normaliser(state))
 
 
-class Greedy(Policy):
-    """A policy that always takes the likeliest action."""
-
-    policy: Policy
-
-    def __call__(self, state: Shaped[Array, " *state"]) -> Any:
-        return Certain(self.policy(state))
-
-
-class Certain(eqx.Module):
-    """The likeliest action of a distribution, whatever the key."""
-
-    of: Any
-
-    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        return self.of.mode()
-
-
 class State(eqx.Module):
     """All that a run needs to go on."""
 

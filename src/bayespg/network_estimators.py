@@ -9,6 +9,7 @@ All give a damped Fisher matrix with the actions integrated out, so that any of 
 followed along the natural gradient.
 """
 
+import abc
 from typing import Literal
 
 import equinox as eqx
@@ -62,6 +63,11 @@ class NetworkEstimator(eqx.Module):
     """Of states, for the part of y that the state alone explains."""
     damping: Damping = Damping()
     iterations: int = eqx.field(static=True, default=networks.ITERATIONS)
+
+    @abc.abstractmethod
+    def __call__(
+        self, policy: Policy, targets: Targets, key: PRNGKeyArray
+    ) -> GradientPosterior: ...
 
     def curvature(self, batch: Batch, key: PRNGKeyArray) -> Curvature:
         subset = networks.precondition(batch, key)

@@ -44,7 +44,7 @@ def basis(features: Features, states: Shaped[Array, "..."], lead: int = 1) -> Fl
     shape = states.shape[:lead]
     flat = states.reshape(math.prod(shape), -1)
     flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
-    Psi = jax.vmap(features)(flat)
+    Psi = jnp.asarray(jax.vmap(features)(flat))
     Psi = Psi.at[:, -1].multiply(jnp.sqrt(jnp.asarray(CONSTANT, Psi.dtype)))
     return Psi.reshape(*shape, -1)
 
@@ -68,8 +68,8 @@ def fit(
 def advantages(
     paths: Trajectories, values: Values, discount: float, smoothing: float
 ) -> Float[Array, "T M"]:
-    """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et al.,
-    2016). V is zero after an absorbing state and its own where a path was cut off."""
+    """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
+    al., 2016). V is zero after an absorbing state and its own where a path was cut off."""
     V = jnp.where(paths.mask, values(paths.states, 2), 0.0)
     T = V.shape[0]
     last = jnp.arange(T)[:, None] == paths.lengths - 1

@@ -12,8 +12,8 @@ from bayespg.reproduce import report as reports
 
 app = typer.Typer(
     name="bayespg",
-    help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]; train on a task "
-    "of yours with [bold]bayespg train[/bold]; the paper's tables and figures are under "
+    help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]; train on a "
+    "task of yours with [bold]bayespg train[/bold]; the paper's tables and figures are under "
     "[bold]bayespg reproduce[/bold].",
     no_args_is_help=True,
     rich_markup_mode="rich",

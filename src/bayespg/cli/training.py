@@ -185,7 +185,8 @@ def evaluate(
     if len(means) > 1:
         low, high = agents.student_interval(np.array(means))
         console.print(
-            f"Over {len(means)} seeds: [bold]{np.mean(means):.1f}[/bold], 95 % {low:.1f} to {high:.1f}"
+            f"Over {len(means)} seeds: [bold]{np.mean(means):.1f}[/bold], "
+            f"95 % {low:.1f} to {high:.1f}"
         )
 
 
@@ -224,7 +225,7 @@ def watch(
 def environments(
     pattern: Annotated[str, typer.Argument(help="Part of the name.")] = "",
 ) -> None:
-    """What can be trained on: the paper's environments in JAX, and what Gymnasium has registered."""
+    """What can be trained on: the paper's environments, in JAX, and all that Gymnasium knows."""
     rows = [[name, "the paper's, in JAX"] for name in choices.BUILT_IN]
     for name, spec in sorted(gymnasium.registry.items()):
         module = str(spec.entry_point).split(":")[0]

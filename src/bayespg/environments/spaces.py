@@ -21,8 +21,8 @@ class Observations:
     def __init__(self, space: gymnasium.Space):
         if not space.is_np_flattenable:
             raise ValueError(
-                f"environment: observations {space} have no fixed length; give a wrapper that turns "
-                "them into Box, Discrete, Dict, Tuple, MultiDiscrete or MultiBinary"
+                f"environment: observations {space} have no fixed length; give a wrapper that "
+                "turns them into Box, Discrete, Dict, Tuple, MultiDiscrete or MultiBinary"
             )
         self.space, self.size = space, spaces.flatdim(space)
         if self.size == 0:
