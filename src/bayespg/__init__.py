@@ -45,8 +45,7 @@ from bayespg.posterior import GradientPosterior  # noqa: E402
 from bayespg.rollout import rollout  # noqa: E402
 from bayespg.sparsification import Sparsify  # noqa: E402
 from bayespg.trajectories import Trajectories  # noqa: E402
-
-__version__ = "0.1.0"
+from bayespg.version import __version__  # noqa: E402
 
 __all__ = [
     "BAC",
@@ -56,6 +55,7 @@ __all__ = [
     "GradientPosterior",
     "Sparsify",
     "Trajectories",
+    "__version__",
     "actor_critic",
     "calibration",
     "callbacks",

@@ -206,7 +206,7 @@ class Agent:
         """The environment's action for one observation, as the environment gives it."""
         key = jax.random.key(np.random.default_rng().integers(2**31))
         act = acting(self.state.acting, key, deterministic)
-        return self.world.decode(act(self.world.encode(observation)[None], 0)[0])
+        return self.world.decode(act(self.world.encode(observation)[None], 0))
 
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None

@@ -82,7 +82,7 @@ def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _pack(tree: Any, meta: dict[str, Any] | None) -> bytes:
-    from bayespg import __version__
+    from bayespg.version import __version__
 
     arrays, keys = {}, {}
     for name, leaf in _stored(_named(tree)[0]).items():

@@ -38,8 +38,8 @@ class World(abc.ABC):
         """An observation as policies take it."""
 
     @abc.abstractmethod
-    def decode(self, action: np.ndarray) -> Any:
-        """A policy's action as the environment takes it."""
+    def decode(self, actions: np.ndarray) -> Any:
+        """The first of a policy's actions, as the environment takes it."""
 
 
 class OnHost(World):
@@ -57,8 +57,8 @@ class OnHost(World):
     def encode(self, observation: Any) -> np.ndarray:
         return self.host.observations.encode(observation)
 
-    def decode(self, action: np.ndarray) -> Any:
-        return self.host.actions.decode(action[None])[0]
+    def decode(self, actions: np.ndarray) -> Any:
+        return self.host.actions.decode(actions)[0]
 
 
 class OnDevice(World):
@@ -78,8 +78,8 @@ class OnDevice(World):
     def encode(self, observation: Any) -> np.ndarray:
         return np.asarray(observation, np.float32)
 
-    def decode(self, action: np.ndarray) -> Any:
-        return action
+    def decode(self, actions: np.ndarray) -> Any:
+        return actions[0]
 
 
 def world(

@@ -1,0 +1,332 @@
+"""Agents: training on real tasks, and what happens when something goes wrong."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import equinox as eqx
+import gymnasium
+import jax
+import numpy as np
+import optax
+import pytest
+from gymnasium import spaces
+
+import bayespg
+from bayespg import agents, callbacks, choices
+from bayespg.agents import Agent
+from bayespg.environments import MountainCar
+from bayespg.environments.host import EnvironmentFailure
+from bayespg.policies import mountain_car_softmax
+from bayespg.runs import Run
+
+ACTIONS = {
+    "discrete": spaces.Discrete(3, start=-1),
+    "box": spaces.Box(-2.0, 2.0, (1,), np.float32),
+    "multi": spaces.MultiDiscrete([3, 2]),
+}
+
+
+class Walk(gymnasium.Env):
+    """Keep x near zero for a dozen steps: quick to learn and quick to run."""
+
+    observation_space = spaces.Box(-10.0, 10.0, (2,), np.float32)
+
+    def __init__(self, kind="discrete", length=12, worth=1.0, trouble=None):
+        self.action_space, self.length = ACTIONS[kind], length
+        self.worth, self.trouble = worth, trouble
+
+    def _seen(self):
+        return np.array([self.x, self.v], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.v, self.t = self.np_random.normal(), 0.0, 0
+        return self._seen(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        push = float(np.ravel(action)[0]) - (self.action_space == ACTIONS["multi"])
+        self.t += 1
+        self.v = 0.8 * self.v + 0.2 * push + 0.05 * self.np_random.normal()
+        self.x += self.v
+        reward = self.worth * (1.0 - abs(self.x)) if self.worth else 1.0
+        if self.trouble is not None and self.t == 5:
+            self.trouble(self)
+        return self._seen(), reward, abs(self.x) > 4, self.t >= self.length, {}
+
+
+gymnasium.register("Walk-v0", Walk)
+
+
+def rows_of(agent, steps, **options):
+    kept = []
+    agent.learn(steps, callbacks=lambda _, row: kept.append(row), progress=False, **options)
+    return kept
+
+
+def leaves(agent):
+    state = agent.state
+    return [np.asarray(x) for x in jax.tree.leaves((state.policy, state.values, state.normaliser))]
+
+
+def same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
+
+
+def test_a_linear_policy_learns_to_walk():
+    agent = Agent("Walk-v0", seed=1)
+    before = agent.evaluate(50)
+    rows = rows_of(agent, 4000)
+    after = agent.evaluate(50)
+    assert after.interval[0] > before.interval[1]
+    assert all(0 < row["divergence"] <= 1.5 * 0.02 for row in rows)
+    assert np.mean([row["sure"] for row in rows[:5]]) > 0.9
+    assert rows[-1]["steps"] >= 4000
+    assert rows[-1]["episodes"] == 8 * len(rows)
+
+
+def test_cartpole_is_balanced_within_forty_thousand_steps():
+    agent = bayespg.BAC("CartPole-v1", seed=0)
+    agent.learn(40_000, callbacks=callbacks.StopAtReturn(450, last=2), progress=False)
+    assert agent.evaluate(20).mean > 400
+
+
+@pytest.mark.parametrize("name", choices.ESTIMATORS)
+def test_every_estimator_by_name_takes_sound_steps(name):
+    agent = Agent("Walk-v0", estimator=name, episodes=6, seed=2)
+    for _ in range(3):
+        row = agent.update()
+        assert row["sound"] == 1
+        assert np.isfinite(row["slope"])
+    assert all(np.isfinite(x).all() for x in leaves(agent))
+
+
+@pytest.mark.parametrize("name", ["plain", "adam", "sgd", "variance-scaled"])
+def test_every_update_by_name_changes_the_policy(name):
+    agent = Agent("Walk-v0", update=name, estimator="model1" if "var" in name else "bac", rate=0.01)
+    assert agent.update()["step_norm"] > 0
+
+
+@pytest.mark.parametrize("policy", ["linear", "fourier", "gaussian", "tiles", "mlp"])
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_every_policy_acts_in_every_space(policy, kind):
+    agent = Agent(lambda: Walk(kind), policy, hidden=(4,), seed=3)
+    assert agent.world.host.environments[0].action_space.contains(agent.predict(np.zeros(2)))
+    paths = agent.draw()
+    assert paths.mask.sum() > 0
+
+
+def test_objects_may_stand_for_names():
+    update = optax.chain(optax.scale(-1.0), optax.adam(1e-2))
+    agent = Agent(Walk(), estimator=bayespg.estimators.GPOMDP(), update=update, episodes=4)
+    assert agent.update()["sound"] == 1
+
+
+def test_resuming_on_gymnasium_continues_exactly(tmp_path):
+    whole = Agent("Walk-v0", seed=4)
+    rows_of(whole, 700)
+    half = Agent("Walk-v0", seed=4)
+    rows_of(half, 350, run=tmp_path / "run")
+    agent, run = agents.resume(tmp_path / "run")
+    assert same(agent, half)
+    agent.learn(700 - int(agent.state.steps), run=run, progress=False)
+    assert same(agent, whole)
+    updates = Run.open(tmp_path / "run").metrics()["update"]
+    np.testing.assert_array_equal(updates, np.arange(1, int(whole.state.updates) + 1))
+
+
+def test_resuming_in_jax_continues_bit_for_bit(tmp_path):
+    def made():
+        return Agent(MountainCar(horizon=50), mountain_car_softmax(), episodes=4, seed=5)
+
+    whole = made()
+    rows_of(whole, 800)
+    rows_of(made(), 400, run=tmp_path / "run")
+    objects = {"environment": MountainCar(horizon=50), "policy": mountain_car_softmax()}
+    agent, run = agents.resume(tmp_path / "run", **objects)
+    agent.learn(800 - int(agent.state.steps), run=run, progress=False)
+    assert same(agent, whole)
+
+
+def test_saved_and_loaded_it_acts_alike(tmp_path):
+    agent = Agent("Walk-v0", "mlp", hidden=(4,), seed=6)
+    agent.update()
+    agent.save(tmp_path / "walk")
+    agent.save(tmp_path / "walk")
+    loaded = bayespg.load(tmp_path / "walk")
+    assert same(agent, loaded)
+    for x in np.random.default_rng(0).normal(size=(5, 2)):
+        assert agent.predict(x) == loaded.predict(x)
+    np.testing.assert_array_equal(agent.evaluate(5).returns, loaded.evaluate(5).returns)
+
+
+def test_what_was_an_object_must_be_given_again(tmp_path):
+    Agent(Walk, seed=6).save(tmp_path / "walk")
+    with pytest.raises(ValueError, match=r"environment was an object.*environment="):
+        bayespg.load(tmp_path / "walk")
+    assert bayespg.load(tmp_path / "walk", environment=Walk).evaluate(2).returns.size == 2
+
+
+def test_evaluation_leaves_the_agent_alone():
+    agent = Agent("Walk-v0", seed=7)
+    agent.update()
+    before = leaves(agent)
+    first, second = agent.evaluate(10), agent.evaluate(10)
+    np.testing.assert_array_equal(first.returns, second.returns)
+    assert all(np.array_equal(a, b) for a, b in zip(before, leaves(agent), strict=True))
+    low, high = first.interval
+    assert low < first.mean < high
+
+
+def breaking(env):
+    raise RuntimeError("the wheel came off")
+
+
+def blinding(env):
+    env.x = np.nan
+
+
+@pytest.mark.parametrize(
+    ("trouble", "says"), [(breaking, "the wheel came off"), (blinding, "nan")]
+)
+def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble, says):
+    agent = Agent(Walk, seed=8)
+    rows_of(agent, 200, run=tmp_path / "run")
+    whole = int(agent.state.updates)
+    agent, run = agents.resume(tmp_path / "run", environment=lambda: Walk(trouble=trouble))
+    with pytest.raises(EnvironmentFailure, match=f"Walk.*seed [0-9]+, step 5.*{says}"):
+        agent.learn(200, run=run, progress=False)
+    agent, run = agents.resume(tmp_path / "run", environment=Walk)
+    assert int(agent.state.updates) == whole
+    agent.learn(200, run=run, progress=False)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        lambda: Walk(worth=1e8),
+        lambda: Walk(worth=0.0),
+        lambda: Walk(length=1),
+        lambda: Walk("box", worth=1e-8),
+    ],
+    ids=["rewards of 1e8", "constant rewards", "episodes of one step", "rewards of 1e-8"],
+)
+@pytest.mark.parametrize("estimator", ["bac", "model2"])
+def test_strange_rewards_bring_no_nan(environment, estimator):
+    agent = Agent(environment, estimator=estimator, seed=9)
+    for _ in range(4):
+        agent.update()
+    assert all(np.isfinite(x).all() for x in leaves(agent))
+
+
+def test_a_policy_that_has_become_deterministic_brings_no_nan():
+    agent = Agent("Walk-v0", seed=10)
+    agent.state = eqx.tree_at(
+        lambda s: s.policy.head.weights, agent.state, replace_fn=lambda w: w.at[0, -1].set(1e4)
+    )
+    for _ in range(2):
+        agent.update()
+    assert all(np.isfinite(x).all() for x in leaves(agent))
+
+
+def test_callbacks_evaluate_keep_and_stop(tmp_path):
+    agent = Agent("Walk-v0", seed=11)
+    evaluate = callbacks.Evaluate(every=2, episodes=3)
+    keep = callbacks.Checkpoint(tmp_path, every=2)
+    rows = []
+    stop = callbacks.StopAtReturn(-1e9, last=4)
+    agent.learn(10**6, callbacks=[evaluate, keep, stop, lambda a, r: rows.append(r)], progress=False)
+    assert len(rows) == 4
+    assert [steps for steps, _ in evaluate.found] == [rows[1]["steps"], rows[3]["steps"]]
+    assert same(bayespg.load(tmp_path / "000004"), agent)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"episodes": 0}, "episodes: expected at least 1"),
+        ({"discount": 1.5}, "discount: expected 0 to 1"),
+        ({"limit": 0.0}, "limit: expected above 0"),
+        ({"seed": -1}, "seed: expected 0 or more"),
+        ({"epsiodes": 3}, "epsiodes: no such setting"),
+        ({"policy": "liner"}, "did you mean 'linear'"),
+        ({"estimator": "bacc"}, "did you mean 'bac'"),
+        ({"update": "naturel"}, "did you mean 'natural'"),
+        ({"environment": "CartPol-v1"}, "did you mean 'CartPole-v"),
+        ({"environment": 3}, "expected an id"),
+    ],
+)
+def test_a_wrong_word_is_named(options, says):
+    with pytest.raises(ValueError, match=says):
+        Agent(**{"environment": "Walk-v0"} | options)
+
+
+def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):
+    rows_of(Agent("Walk-v0"), 50, run=tmp_path / "run")
+    with pytest.raises(ValueError, match="resume"):
+        rows_of(Agent("Walk-v0"), 50, run=tmp_path / "run")
+
+
+# In processes of their own.
+
+COMMAND = [sys.executable, "-m", "bayespg"]
+
+
+def started(*arguments, cwd):
+    return subprocess.Popen(
+        [*COMMAND, *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def wait_for_rows(path, count, process, patience=200):
+    for _ in range(patience * 10):
+        if path.exists() and len(path.read_text().splitlines()) > count:
+            return
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.1)
+    raise AssertionError("no rows came")
+
+
+def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
+    metrics = tmp_path / "run" / "seed-0" / "metrics.csv"
+    process = started(
+        "train", "CartPole-v1", "--episodes", "2", "--steps", "3000", "--out", "run", cwd=tmp_path
+    )
+    rng, last = random.Random(0), 0
+    for k in range(3):
+        wait_for_rows(metrics, last + 1, process)
+        time.sleep(rng.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        updates = len(metrics.read_text().splitlines()) - 1
+        agent, _ = agents.resume(tmp_path / "run" / "seed-0")
+        last = int(agent.state.updates)
+        assert last >= updates - 1
+        process = started("train", "--resume", "run", cwd=tmp_path)
+    wait_for_rows(metrics, last + 1, process)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=200)
+    if process.returncode != 0:
+        assert process.returncode == 130
+        assert "bayespg train --resume" in said
+    said, _ = started("train", "--resume", "run", cwd=tmp_path).communicate(timeout=200)
+    agent = bayespg.load(tmp_path / "run" / "seed-0")
+    assert int(agent.state.steps) >= 3000
+    assert json.loads((tmp_path / "run" / "seed-0" / "config.json").read_text())["seed"] == 0
+
+
+def test_three_trainings_at_once_all_finish(tmp_path):
+    code = (
+        "import bayespg; a = bayespg.BAC('CartPole-v1', 'mlp', hidden=(4,), episodes=4, seed={});"
+        "a.learn(2000, progress=False)"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code.format(k)], cwd=tmp_path, env=os.environ)
+        for k in range(3)
+    ]
+    assert [process.wait(timeout=280) for process in processes] == [0, 0, 0]
