@@ -101,32 +101,16 @@ def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
         return learned.values[:, int(np.argmax(learned.updates >= updates))]
 
     def better(first: str, second: str, updates: int) -> Claim:
-        measured, holds = [], True
-        for M in sizes:
-            a, b = at(first, M, updates), at(second, M, updates)
-            gap, error = summarise(b - a)
-            holds = holds and bool(gap > 2 * error)
-            measured.append(
-                f"M = {M}: {a.mean():.1f} against {b.mean():.1f} (z = {gap / error:.1f})"
-            )
-        return Claim(
-            f"{first} is ahead of {second} after {updates} updates", "; ".join(measured), holds
-        )
+        outcome = learning.ahead(lambda name, M: at(name, M, updates), first, second, sizes)
+        return Claim(f"{first} is ahead of {second} after {updates} updates", *outcome)
 
     last = int(found["MCPG", sizes[0]].updates[-1])
     hundred = at(OURS, 5, 100)
-    spreads = [
-        (at("BAC, G-EST", M, last).std(ddof=1), at("MCPG", M, last).std(ddof=1)) for M in sizes
-    ]
     return [
         better("BAC, G-EST", "MCPG", last),
         Claim(
             "BAC varies less between runs than MCPG",
-            "; ".join(
-                f"M = {M}: s.d. {a:.1f} against {b:.1f}"
-                for M, (a, b) in zip(sizes, spreads, strict=True)
-            ),
-            all(a < b for a, b in spreads),
+            *learning.varies_less(lambda name, M: at(name, M, last), "BAC, G-EST", "MCPG", sizes),
         ),
         better("BAC, actions integrated out", "BAC, G-EST", 100),
         better(OURS, "MC, fitted values", 100),
