@@ -13,7 +13,7 @@ from bayespg.environments import Environment
 from bayespg.estimators import Estimator
 from bayespg.precision import to_numpy
 from bayespg.random import fast_key
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, draw_panels, summarise
 from bayespg.training import History, Result, begin, step, train
 from bayespg.updates import conventional
 
@@ -197,21 +197,11 @@ def panels(
     **axes_settings: Any,
 ):
     """One panel for each M, a band of two standard errors."""
-    names = list(dict.fromkeys(c.panel for c in curves))
-    rows = -(-len(names) // columns)
+    rows = -(-len({c.panel for c in curves}) // columns)
     figure, axes = plots.sheet(
         rows, columns, width=4.5 * columns, height=3.0 * rows + 0.5, sharey=True
     )
-    for axis, name in zip(axes.flat, names, strict=False):
-        for c in curves:
-            if c.panel == name:
-                plots.curve(
-                    axis, c.x, c.mean, c.standard_error, label=c.label, look=c.look,
-                    markers=len(c.x) < 40,
-                )  # fmt: skip
-        axis.set(title=name, **axes_settings)
-    for axis in axes.flat[len(names) :]:
-        axis.set_visible(False)
+    draw_panels(axes.flat, curves, **axes_settings)
     for axis in axes[-1]:
         axis.set_xlabel(xlabel)
     for axis in axes[:, 0]:

@@ -21,7 +21,15 @@ from bayespg.policies import as_dtype, mountain_car_softmax
 from bayespg.random import fast_key
 from bayespg.reproduce import learning
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import Claim, Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import (
+    Claim,
+    Experiment,
+    Progress,
+    Report,
+    Settings,
+    draw_panels,
+    summarise,
+)
 from bayespg.rollout import rollout
 
 UPDATES, EVERY = 500, 50
@@ -125,15 +133,8 @@ def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
 
 def _figure(curves, learned: Learned):
     """Four panels of learning, and what was learned with the fewest episodes."""
-    names = list(dict.fromkeys(c.panel for c in curves))
     figure, axes = plots.sheet(2, 3, width=12, height=7)
-    for axis, name in zip(axes[:, :2].flat, names, strict=False):
-        for c in curves:
-            if c.panel == name:
-                plots.curve(axis, c.x, c.mean, c.standard_error, label=c.label, look=c.look)
-        axis.set(title=name, xlabel="updates", ylabel="steps to goal", ylim=(40, 175))
-    for axis in axes[:, :2].flat[len(names) :]:
-        axis.set_visible(False)
+    draw_panels(axes[:, :2].flat, curves, xlabel="updates", ylabel="steps to goal", ylim=(40, 175))
     plots.legend_below(figure, axes[0, 0], 3)
     policy = jax.tree.map(lambda leaf: leaf[0], learned.result.policy)
     _maps(figure, axes[0, 2], axes[1, 2], policy)

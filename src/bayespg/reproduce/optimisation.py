@@ -17,7 +17,15 @@ from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.random import fast_key
 from bayespg.reproduce.learning import ahead
-from bayespg.reproduce.report import Claim, Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import (
+    Claim,
+    Curve,
+    Progress,
+    Report,
+    Settings,
+    draw_panels,
+    summarise,
+)
 from bayespg.training import train
 
 SIZES = (5, 10, 20, 40)
@@ -157,16 +165,9 @@ def diverged(costs: dict, factor: float = 2.0) -> list[str]:
 
 
 def _figure(curves: list[Curve]):
-    panels = list(dict.fromkeys(c.panel for c in curves))
+    excess = [dataclasses.replace(c, mean=[v - OPTIMUM for v in c.mean]) for c in curves]
     figure, axes = plots.sheet(2, 2, width=9, height=6.4, sharex=True, sharey=True)
-    for axis, name in zip(axes.flat, panels, strict=False):
-        for c in curves:
-            if c.panel == name:
-                excess = np.array(c.mean) - OPTIMUM
-                plots.curve(
-                    axis, c.x, excess, c.standard_error, label=c.label, look=c.look, markers=False
-                )
-        axis.set(yscale="log", title=name)
+    draw_panels(axes.flat, excess, yscale="log")
     for axis in axes[-1]:
         axis.set_xlabel("updates")
     for axis in axes[:, 0]:

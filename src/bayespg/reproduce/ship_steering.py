@@ -21,7 +21,15 @@ from bayespg.policies import as_dtype, ship_steering_cmac
 from bayespg.random import fast_key
 from bayespg.reproduce import learning
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import Claim, Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import (
+    Claim,
+    Experiment,
+    Progress,
+    Report,
+    Settings,
+    draw_panels,
+    summarise,
+)
 from bayespg.rollout import rollout
 
 UPDATES = {5: 3_000, 10: 3_000, 20: 1_000}
@@ -192,16 +200,9 @@ def _claims(found: dict[tuple[str, int], Learned], sizes: list[int]) -> list[Cla
 
 def _figure(curves, found, M: int):
     """Learning curves above, tracks on the water below: before, and after with each method."""
-    names = list(dict.fromkeys(c.panel for c in curves))
     figure, axes = plots.sheet(2, 3, width=12, height=7.6)
-    for axis, name in zip(axes[0], names, strict=False):
-        for c in curves:
-            if c.panel == name:
-                mean, error = 100 * np.array(c.mean), 100 * np.array(c.standard_error)
-                plots.curve(axis, c.x, mean, error, label=c.label, look=c.look)
-        axis.set(title=name, xlabel="updates", ylabel="success in %", ylim=(0, None))
-    for axis in axes[0, len(names) :]:
-        axis.set_visible(False)
+    per_cent = [c.per_cent() for c in curves]
+    draw_panels(axes[0], per_cent, xlabel="updates", ylabel="success in %", ylim=(0, None))
     plots.legend_below(figure, axes[0, 0], 3)
     fresh = jax.tree.map(lambda leaf: leaf[0], ship_steering_cmac(1))
     shown = {
