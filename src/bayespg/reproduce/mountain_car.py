@@ -76,7 +76,7 @@ def steps_to_goal(policy, key, episodes: int = 1_000):
 
 def run(settings: Settings, progress: Progress) -> Report:
     sizes = (5, 10, 20, 40) if settings.paper else (5,) if settings.quick else (5, 20)
-    N = 100 if settings.quick or not settings.paper else UPDATES
+    N = UPDATES if settings.paper else 100
     task = Task(ENVIRONMENT, mountain_car_softmax, dict.fromkeys(sizes, N), steps_to_goal, EVERY)
     found = learning.learn(task, METHODS, settings, progress)
     curves = learning.curves(found, METHODS)
