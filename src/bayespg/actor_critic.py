@@ -181,10 +181,7 @@ def gradient_posterior(
     if noise_on == "rewards" and sparsify is not None:
         raise ValueError(MIXED)
     state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
-    if sparsify is not None and not isinstance(sparsify, Sparsify):
-        raise ValueError(
-            f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
-        )
+    sparsification.checked(sparsify)
     scale = checks.positive("fisher_scale", fisher_scale, ())
     noise = checks.positive("noise", noise, ())
     count = int(last[:-1].sum()) + 1

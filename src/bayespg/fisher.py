@@ -504,14 +504,13 @@ def g_est(
         raise TypeError("g_est: inside a transformation use g_est_weights and of_step_scores")
     U = checks.scores(scores)
     ends = np.flatnonzero(checks.flags("last", last, U.shape[0]))
-    if not 0 <= discount <= 1:
-        raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
+    discount = checks.discount(discount)
     if ends.size == 0 or ends[-1] != U.shape[0] - 1:
         ends = np.append(ends, U.shape[0] - 1)
     lengths = np.diff(ends, prepend=-1)
     time = np.arange(U.shape[0]) - np.repeat(ends - lengths + 1, lengths)
     if key is None:
-        weights = np.power(float(discount), time)
+        weights = np.power(discount, time)
     else:
         lives = np.asarray(_lives(key, discount, len(ends)))
         weights = (time < np.repeat(lives, lengths)).astype(float)

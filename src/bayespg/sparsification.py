@@ -11,7 +11,7 @@ have fixed capacity, so everything jits and vmaps.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,14 @@ class Sparsify:
             raise ValueError(
                 f"sparsify: capacity must be a whole number of at least 1, found {self.capacity!r}"
             )
+
+
+def checked(sparsify: Any) -> None:
+    """Whatever a caller gave for it is a `Sparsify` or None."""
+    if sparsify is not None and not isinstance(sparsify, Sparsify):
+        raise ValueError(
+            f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
+        )
 
 
 class Dictionary(NamedTuple):
