@@ -269,7 +269,7 @@ def state_features(
 
 def score_features(steps: Steps, fisher: Fisher) -> tuple[Float[Array, "N n"], Float[Array, "n n"]]:
     """Whitened scores, and the root of G that brings their weights back to a gradient."""
-    dense = fisher if isinstance(fisher, Dense) else Dense(fisher.matrix())
+    dense = fishers.as_dense(fisher)
     return dense.whiten(sparse.dense(steps.scores)), dense.colour(jnp.eye(dense.size)).T
 
 
@@ -326,7 +326,7 @@ def _in_weight_space(
         explained = jnp.ones(())
     else:
         covariance = remainder + root.T @ root
-        dense = G if isinstance(G, Dense) else Dense(G.matrix())
+        dense = fishers.as_dense(G)
         kept = jnp.sum(dense.whiten(V.T) ** 2) - jnp.sum(dense.whiten(root) ** 2)
         explained = kept / (prior.scale * fishers.rank(dense))
     spread = jnp.sum(conditioning.solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
@@ -363,7 +363,7 @@ def _dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
     at = conditioning.dual(K, c * U.T, c * G.matrix(), steps.y[:, None], s2, steps.tails)
     mean = (at.gain @ steps.y[:, None])[:, 0]
     assert at.covariance is not None
-    dense = G if isinstance(G, Dense) else Dense(G.matrix())
+    dense = fishers.as_dense(G)
     return GradientPosterior(
         mean=mean,
         covariance=at.covariance,

@@ -334,6 +334,11 @@ def as_fisher(fisher: Any) -> Fisher:
     return Dense(fisher)
 
 
+def as_dense(fisher: Fisher) -> Dense:
+    """Written out and factorised, where it is not yet: whitening and determinants need that."""
+    return fisher if isinstance(fisher, Dense) else Dense(fisher.matrix())
+
+
 def checked(fisher: Any, scores: Float[np.ndarray, "M n"]) -> Any:
     """The caller's `fisher`, or a ValueError that says what is wrong with it."""
     n = scores.shape[1]
