@@ -37,7 +37,7 @@ from bayespg import fisher as fishers
 from bayespg.conditioning import Groups, Regression, Tails
 from bayespg.fisher import Dense, Fisher
 from bayespg.kernels import Kernel
-from bayespg.posterior import LARGE, Covariance, GradientPosterior
+from bayespg.posterior import LARGE, Covariance, Downdate, GradientPosterior
 from bayespg.precision import in_float64, to_float64, traced
 from bayespg.sparse import Matrix, Rows
 from bayespg.sparsification import Sparsify
@@ -322,7 +322,7 @@ def _in_weight_space(
     root = at.covariance_root(V)
     G = prior.fisher
     if remainder is None:
-        covariance: Any = Reduced(G, prior.scale, V, at.factor)
+        covariance: Any = Downdate(G, prior.scale, at.explained_root(V))
         explained = jnp.ones(())
     else:
         covariance = remainder + root.T @ root
@@ -406,30 +406,6 @@ def _info(steps: Steps, evidence, condition, G: Fisher) -> dict[str, Any]:
         "jitter": G.jitter if isinstance(G, Dense) else jnp.zeros(()),
         "observations": _observations(steps),
     }
-
-
-class Reduced(Covariance):
-    """c G - V (I - P^-1) V': what the prior held, less what a dictionary explains."""
-
-    fisher: Fisher
-    scale: float | Float[Array, ""]
-    V: Float[Array, "n m"]
-    factor: Float[Array, "m m"]
-
-    def _less(self, T: Float[Array, "*k m"]) -> Float[Array, "*k m"]:
-        flat = T.reshape(-1, T.shape[-1])
-        return T - cho_solve((self.factor, True), flat.T).T.reshape(T.shape)
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.scale * self.fisher.multiply(V) - self._less(V @ self.V) @ self.V.T
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return self.scale * self.fisher.diagonal() - jnp.sum(self._less(self.V) * self.V, -1)
-
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        raise NotImplementedError(
-            "sample: not for a dictionary with so many parameters; leave sparsify out"
-        )
 
 
 class Precision(eqx.Module):
