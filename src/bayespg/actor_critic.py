@@ -29,7 +29,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve
+from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg import checks, conditioning, gptd, kernels, sparse, sparsification
@@ -292,12 +292,7 @@ def _dictionary(steps: Steps, prior: Prior, sparsify: Sparsify):
     N = variances.size
     found = sparsification.build(row, variances, sparsify.threshold, min(sparsify.capacity or N, N))
     Psi = jnp.where(taken[:, None], found.features, 0.0)
-    if isinstance(U, Rows):
-        members = Rows(U.indices[found.members], U.values[found.members], U.size)
-        B = c * jnp.where(found.used, sparse.dense(members).T, 0.0)
-    else:
-        B = c * jnp.where(found.used, U[found.members].T, 0.0)
-    V = conditioning.solve_triangular(found.factor, B.T, lower=True).T
+    V = found.functional_of(c * sparse.dense(sparse.take(U, found.members)).T)
     large = V.shape[0] > LARGE
     remainder = None if large else c * prior.fisher.matrix() - V @ V.T
     return Psi, V, remainder, found.info()
@@ -329,7 +324,7 @@ def _in_weight_space(
         dense = fishers.as_dense(G)
         kept = jnp.sum(dense.whiten(V.T) ** 2) - jnp.sum(dense.whiten(root) ** 2)
         explained = kept / (prior.scale * fishers.rank(dense))
-    spread = jnp.sum(conditioning.solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
+    spread = jnp.sum(solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
     return GradientPosterior(
         mean=mean,
         covariance=covariance,

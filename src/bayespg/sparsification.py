@@ -67,7 +67,11 @@ class Dictionary(NamedTuple):
 
     def functional(self, B: Float[Array, "k M"]) -> Float[Array, "k m"]:
         """V = B~ L^-T: a functional with cross-covariance B in terms of the features' weights."""
-        members = jnp.where(self.used, B[:, self.members], 0.0)
+        return self.functional_of(B[:, self.members])
+
+    def functional_of(self, members: Float[Array, "k m"]) -> Float[Array, "k m"]:
+        """The same from B~, its cross-covariance to the members alone."""
+        members = jnp.where(self.used, members, 0.0)
         return solve_triangular(self.factor, members.T, lower=True).T
 
     def info(self) -> dict[str, Array]:
