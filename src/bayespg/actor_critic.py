@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg import checks, conditioning, gptd, kernels, sparse, sparsification
 from bayespg import fisher as fishers
-from bayespg.conditioning import Groups, Regression, Tails
+from bayespg.conditioning import Groups, Regression, Segments, Tails
 from bayespg.fisher import Dense, Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, Covariance, Downdate, GradientPosterior
@@ -81,6 +81,11 @@ class Steps(NamedTuple):
     @property
     def groups(self) -> Groups:
         return self.tails.groups
+
+    @property
+    def segments(self) -> Segments:
+        """The tails seen through noise of the same variance everywhere."""
+        return self.tails.weighted(jnp.ones_like(self.y))
 
     def see(self, Psi: Float[Array, "N k"]) -> Float[Array, "N k"]:
         """Functions of the states as the observations show them: as they are, or the differences
@@ -375,11 +380,11 @@ def _leave_out_dual(at: conditioning.Conditioned, steps: Steps) -> Float[Array, 
 
     C_ee is singular along the tail of a truncated episode, where alpha has nothing.
     """
-    tails, groups = steps.tails, steps.groups
+    groups = steps.groups
     ids = groups.row_ids(steps.y.size)
     assert at.whitener is not None
     C = at.whitener.T @ at.whitener
-    unit = tails.weighted(jnp.ones_like(steps.y)).unit
+    unit = steps.segments.unit
 
     def one(e):
         own = ids == e
@@ -391,7 +396,7 @@ def _leave_out_dual(at: conditioning.Conditioned, steps: Steps) -> Float[Array, 
 
 
 def _observations(steps: Steps) -> Int[Array, ""]:
-    return steps.tails.weighted(jnp.ones_like(steps.y)).observations(steps.y.size)
+    return steps.segments.observations(steps.y.size)
 
 
 def _info(steps: Steps, evidence, condition, G: Fisher) -> dict[str, Any]:
@@ -411,7 +416,7 @@ class Precision(eqx.Module):
     fisher: Fisher
     scale: float | Float[Array, ""]
     noise: float | Float[Array, ""]
-    tails: Tails
+    tails: Segments
     features: Float[Array, "N p"]
     """Of the state kernel, in units of the noise and with the tails removed."""
     factor: Float[Array, "p p"]
@@ -419,11 +424,10 @@ class Precision(eqx.Module):
 
     def smooth(self, a: Float[Array, " N"]) -> Float[Array, " N"]:
         """A^-1 a."""
-        unknown = self.tails.weighted(jnp.ones_like(a))
-        b = unknown.remove(jnp.where(self.tails.taken, a, 0.0)[:, None])
+        b = self.tails.remove(jnp.where(self.tails.taken, a, 0.0)[:, None])
         X = self.features
         b = b - X @ cho_solve((self.factor, True), X.T @ b)
-        return unknown.remove(b)[:, 0] / self.noise
+        return self.tails.remove(b)[:, 0] / self.noise
 
     def multiply(self, w: Float[Array, " n"]) -> Float[Array, " n"]:
         seen = self.smooth(sparse.times(self.scores, w))
@@ -473,11 +477,10 @@ def _matrix_free(
 ) -> GradientPosterior:
     """w = P^-1 U' A^-1 y by conjugate gradients. Episodes are left out to first order."""
     noise = jnp.asarray(noise, steps.y.dtype)
-    X = steps.tails.weighted(jnp.ones_like(steps.y)).remove(Psi) / jnp.sqrt(noise)
+    tails = steps.segments
+    X = tails.remove(Psi) / jnp.sqrt(noise)
     factor = jnp.linalg.cholesky(jnp.eye(X.shape[1]) + X.T @ X)
-    P = Precision(
-        steps.scores, prior.fisher, prior.scale, noise, steps.tails, X, factor, iterations
-    )
+    P = Precision(steps.scores, prior.fisher, prior.scale, noise, tails, X, factor, iterations)
     w = P.solve(sparse.transposed_times(steps.scores, P.smooth(steps.y)))
     alpha = P.smooth(steps.y - sparse.times(steps.scores, w))
     G, ids = prior.fisher, steps.groups.row_ids(steps.y.size)

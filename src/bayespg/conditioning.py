@@ -125,8 +125,15 @@ class Tails(eqx.Module):
         return Span(R @ columns, self.taken)
 
 
-class Segments:
+class Segments(eqx.Module):
     """Tails seen through independent noise: their columns have disjoint supports."""
+
+    groups: Groups
+    taken: Bool[Array, " N"]
+    norms: Float[Array, " E"]
+    known: Bool[Array, " E"]
+    """Whether a group has a tail at all."""
+    unit: Float[Array, " N"]
 
     def __init__(self, o: Float[Array, " N"], groups: Groups, taken: Bool[Array, " N"]):
         self.groups, self.taken = groups, taken
