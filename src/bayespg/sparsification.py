@@ -82,6 +82,50 @@ class Dictionary(NamedTuple):
         }
 
 
+class Basis(NamedTuple):
+    """What the members so far span; which they are is kept beside it."""
+
+    factor: Float[Array, "m m"]
+    """L, with ones on the diagonal of unused slots."""
+    size: Int[Array, ""]
+    refused: Int[Array, ""]
+    residual: Float[Array, ""]
+
+    def visit(
+        self,
+        k: Float[Array, " m"],
+        variance: Float[Array, ""],
+        threshold: float | Float[Array, ""],
+        counts: bool | Bool[Array, ""] = True,
+    ) -> tuple["Basis", Float[Array, " m"], Bool[Array, " m"]]:
+        """A sample arrives: the basis after it, its features, and the slot it takes, if any.
+
+        `k` is its kernel with the slots, `variance` that with itself. One that does not count is
+        seen through the basis as it is.
+        """
+        L, size, refused, residual = self
+        slots = jnp.arange(k.size)
+        psi = solve_triangular(L, jnp.where(slots < size, k, 0.0), lower=True)
+        delta = variance - psi @ psi
+        novel = (delta > threshold) & counts
+        joins = novel & (size < k.size)
+        slot = joins & (slots == size)
+        psi = jnp.where(slot, jnp.sqrt(jnp.maximum(delta, 0.0)), psi)
+        after = Basis(
+            factor=jnp.where(slot[:, None], psi, L),
+            size=size + joins,
+            refused=refused + (novel & ~joins),
+            residual=jnp.where(counts & ~joins, jnp.maximum(residual, delta), residual),
+        )
+        return after, psi, slot
+
+
+def empty(m: int, dtype: Any = float) -> Basis:
+    """A basis of m slots, none of them used."""
+    none = jnp.zeros((), int)
+    return Basis(jnp.eye(m, dtype=dtype), none, none, jnp.zeros((), dtype))
+
+
 def build(
     row: Callable[[Int[Array, ""], Int[Array, " m"]], Float[Array, " m"]],
     diagonal: Float[Array, " M"],
@@ -94,28 +138,14 @@ def build(
     xi_i).
     """
     M, m = diagonal.shape[0], capacity
-    dtype = diagonal.dtype
 
     def visit(carry, i):
-        L, members, size, refused, residual = carry
-        used = jnp.arange(m) < size
-        k = jnp.where(used, row(i, members), 0.0)
-        psi = solve_triangular(
-            L, k, lower=True
-        )  # zero in unused slots: L has a unit diagonal there
-        delta = diagonal[i] - psi @ psi
-        novel = delta > threshold
-        joins = novel & (size < m)
-        slot = jnp.arange(m) == size
-        psi = jnp.where(joins & slot, jnp.sqrt(jnp.maximum(delta, 0.0)), psi)
-        L = jnp.where((joins & slot)[:, None], psi[None, :], L)
-        members = jnp.where(joins & slot, i, members)
-        dropped = jnp.where(joins, residual, jnp.maximum(residual, delta))
-        return (L, members, size + joins, refused + (novel & ~joins), dropped), psi
+        basis, members = carry
+        basis, psi, slot = basis.visit(row(i, members), diagonal[i], threshold)
+        return (basis, jnp.where(slot, i, members)), psi
 
-    start = (jnp.eye(m, dtype=dtype), jnp.zeros(m, int), 0, 0, jnp.zeros((), dtype))
-    start = jax.tree.map(jnp.asarray, start)
-    (L, members, size, refused, residual), Psi = jax.lax.scan(visit, start, jnp.arange(M))
+    start = (empty(m, diagonal.dtype), jnp.zeros(m, int))
+    ((L, size, refused, residual), members), Psi = jax.lax.scan(visit, start, jnp.arange(M))
     return Dictionary(Psi, members, jnp.arange(m) < size, L, refused, residual)
 
 
