@@ -434,8 +434,11 @@ def test_a_dictionary_with_many_parameters_leaves_the_covariance_an_operator():
     products, diagonal = in_float64(lambda S: (S.multiply(V), S.diagonal()))(found.covariance)
     np.testing.assert_allclose(products, V @ expected.covariance, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(diagonal, np.diag(expected.covariance), rtol=1e-6, atol=1e-7)
-    with pytest.raises(NotImplementedError, match="sparsify"):
-        found.covariance.sample(jax.random.key(0), 1)
+    draws = found.sample(jax.random.key(0), 4_000) - found.mean
+    seen = np.concatenate([V, scores])
+    L = np.linalg.cholesky(seen @ expected.covariance @ seen.T)
+    white = np.linalg.solve(L, seen @ draws.T)
+    np.testing.assert_allclose(white @ white.T / 4_000, np.eye(2 + N), atol=0.1)
 
 
 # Invariants.

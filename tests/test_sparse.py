@@ -50,6 +50,13 @@ def test_rows_are_scaled_one_by_one(pair):
         np.testing.assert_allclose(sparse.dense(found), A[:, None] * pair[1], rtol=1e-12)
 
 
+def test_some_rows_are_taken_in_the_order_asked_for(pair):
+    for U in pair:
+        found = sparse.take(U, jnp.array([4, 0, 4]))
+        assert isinstance(found, Rows) == isinstance(U, Rows)
+        np.testing.assert_array_equal(sparse.dense(found), pair[1][[4, 0, 4]])
+
+
 def test_squares_of_columns_are_summed_where_no_row_repeats_one():
     for U in make(N, 2):
         np.testing.assert_allclose(

@@ -125,8 +125,15 @@ class Tails(eqx.Module):
         return Span(R @ columns, self.taken)
 
 
-class Segments:
+class Segments(eqx.Module):
     """Tails seen through independent noise: their columns have disjoint supports."""
+
+    groups: Groups
+    taken: Bool[Array, " N"]
+    norms: Float[Array, " E"]
+    known: Bool[Array, " E"]
+    """Whether a group has a tail at all."""
+    unit: Float[Array, " N"]
 
     def __init__(self, o: Float[Array, " N"], groups: Groups, taken: Bool[Array, " N"]):
         self.groups, self.taken = groups, taken
@@ -252,6 +259,11 @@ class Regression(NamedTuple):
         """Z with V P^-1 V' = Z'Z."""
         return solve_triangular(self.factor, V.T, lower=True)
 
+    def explained_root(self, V: Float[Array, "k p"]) -> Float[Array, "p k"]:
+        """Z with V (I - P^-1) V' = Z'Z."""
+        eigenvalues, Q = jnp.linalg.eigh(self.factor @ self.factor.T)
+        return jnp.sqrt(jnp.maximum(1 - 1 / eigenvalues, 0.0))[:, None] * (Q.T @ V.T)
+
 
 def regress(
     Psi: Float[Array, "M p"],
@@ -307,13 +319,7 @@ def weight_space(
         diagonal=kept * w**2,
         freedom=jnp.sum(kept),
         covariance=None if remainder is None else remainder + VL.T @ VL,
-        root=_explained(at.factor @ at.factor.T, V) if remainder is None else None,
+        root=at.explained_root(V) if remainder is None else None,
         log_evidence=at.log_evidence,
         condition=at.condition,
     )
-
-
-def _explained(P: Float[Array, "p p"], V: Float[Array, "k p"]) -> Float[Array, "p k"]:
-    """Z with Z'Z = V (I - P^-1) V'."""
-    eigenvalues, Q = jnp.linalg.eigh(P)
-    return jnp.sqrt(jnp.maximum(1 - 1 / eigenvalues, 0.0))[:, None] * (Q.T @ V.T)

@@ -200,7 +200,7 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
         raise ValueError("noise: evidence needs dense scores; give noise and scales yourself")
     Psi, _ = state_features(steps, prior.state_kernel, rank)
     F, _ = score_features(steps, prior.fisher)
-    unknown = steps.tails.weighted(jnp.ones_like(steps.y))
+    unknown = steps.segments
     X = unknown.remove(jnp.concatenate([Psi, F], -1))
     z = unknown.remove(steps.y[:, None])[:, 0]
     H, b, zz, count = X.T @ X, X.T @ z, z @ z, unknown.observations(steps.y.size)

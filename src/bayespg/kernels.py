@@ -16,7 +16,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, PyTree, Shaped
 
 from bayespg import fisher as fishers
-from bayespg.fisher import Dense, Fisher
+from bayespg.fisher import Fisher, as_dense
 from bayespg.precision import in_float64, to_float64
 from bayespg.types import Array
 
@@ -209,11 +209,11 @@ class Linear(FisherKernel):
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M n"]:
         """The whitened scores."""
-        return _dense(self.fisher).whiten(U)
+        return as_dense(self.fisher).whiten(U)
 
     def functional(self) -> Float[Array, "n n"]:
         """A root of G."""
-        dense = _dense(self.fisher)
+        dense = as_dense(self.fisher)
         return dense.colour(jnp.eye(dense.size)).T
 
 
@@ -245,7 +245,7 @@ class Quadratic(FisherKernel):
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M p"]:
         """The (n+1)(n+2)/2 monomials 1, sqrt2 s_i, s_i^2, sqrt2 s_i s_j of the whitened scores
         s."""
-        S = _dense(self.fisher).whiten(U)
+        S = as_dense(self.fisher).whiten(U)
         i, j = np.triu_indices(S.shape[-1], 1)
         root2 = jnp.sqrt(jnp.asarray(2.0, S.dtype))
         return jnp.concatenate(
@@ -257,10 +257,6 @@ class Quadratic(FisherKernel):
         n = self.fisher.size
         parts = (np.ones(1), np.zeros(n), np.ones(n), np.zeros(n * (n - 1) // 2))
         return jnp.concatenate(parts)[None]
-
-
-def _dense(fisher: Fisher) -> Dense:
-    return fisher if isinstance(fisher, Dense) else Dense(fisher.matrix())
 
 
 Pair = tuple[Float[Array, " d"], Float[Array, " n"]]

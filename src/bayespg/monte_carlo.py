@@ -77,8 +77,7 @@ def gpomdp(
         raise ValueError(
             f"rewards: expected shape {U.shape[:2]} to go with scores, found {r.shape}"
         )
-    if not 0 <= discount <= 1:
-        raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
+    discount = checks.discount(discount)
     G = None if fisher is None else to_float64(fishers.checked(fisher, U.sum(1)))
     return in_float64(_gpomdp)(U, r, G, discount)
 

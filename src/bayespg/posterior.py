@@ -63,7 +63,7 @@ class Diagonal(Covariance):
 
 
 class Downdate(Covariance):
-    """scale G - Z'Z: what the prior held, less what M paths explained."""
+    """scale G - Z'Z: what the prior held, less what the samples explained."""
 
     fisher: Fisher
     scale: float | Float[Array, ""]

@@ -223,10 +223,7 @@ def _checked(scores, returns, fisher, form, sparsify):
     problem = fishers.checked_problem(scores, returns, fisher)
     if form not in ("auto", "dual", "weight"):
         raise ValueError(f"form: expected 'auto', 'dual' or 'weight', found {form!r}")
-    if sparsify is not None and not isinstance(sparsify, Sparsify):
-        raise ValueError(
-            f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
-        )
+    sparsification.checked(sparsify)
     return problem
 
 

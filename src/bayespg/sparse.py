@@ -47,6 +47,13 @@ def scaled(U: Matrix, a: Float[Array, " N"]) -> Matrix:
     return U * a[:, None]
 
 
+def take(U: Matrix, rows: Int[Array, " m"]) -> Rows | Float[Array, "m n"]:
+    """Some of its rows."""
+    if isinstance(U, Rows):
+        return Rows(U.indices[rows], U.values[rows], U.size)
+    return U[rows]
+
+
 def squared_columns(U: Matrix) -> Float[Array, " n"]:
     """The sums of squares of the columns, where no row repeats a column."""
     if isinstance(U, Rows):

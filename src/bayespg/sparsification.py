@@ -11,7 +11,7 @@ have fixed capacity, so everything jits and vmaps.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,14 @@ class Sparsify:
             )
 
 
+def checked(sparsify: Any) -> None:
+    """Whatever a caller gave for it is a `Sparsify` or None."""
+    if sparsify is not None and not isinstance(sparsify, Sparsify):
+        raise ValueError(
+            f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
+        )
+
+
 class Dictionary(NamedTuple):
     """m slots, the first `size` of them used."""
 
@@ -59,7 +67,11 @@ class Dictionary(NamedTuple):
 
     def functional(self, B: Float[Array, "k M"]) -> Float[Array, "k m"]:
         """V = B~ L^-T: a functional with cross-covariance B in terms of the features' weights."""
-        members = jnp.where(self.used, B[:, self.members], 0.0)
+        return self.functional_of(B[:, self.members])
+
+    def functional_of(self, members: Float[Array, "k m"]) -> Float[Array, "k m"]:
+        """The same from B~, its cross-covariance to the members alone."""
+        members = jnp.where(self.used, members, 0.0)
         return solve_triangular(self.factor, members.T, lower=True).T
 
     def info(self) -> dict[str, Array]:
@@ -68,6 +80,50 @@ class Dictionary(NamedTuple):
             "dictionary_refused": self.refused,
             "dictionary_residual": self.residual,
         }
+
+
+class Basis(NamedTuple):
+    """What the members so far span; which they are is kept beside it."""
+
+    factor: Float[Array, "m m"]
+    """L, with ones on the diagonal of unused slots."""
+    size: Int[Array, ""]
+    refused: Int[Array, ""]
+    residual: Float[Array, ""]
+
+    def visit(
+        self,
+        k: Float[Array, " m"],
+        variance: Float[Array, ""],
+        threshold: float | Float[Array, ""],
+        counts: bool | Bool[Array, ""] = True,
+    ) -> tuple["Basis", Float[Array, " m"], Bool[Array, " m"]]:
+        """A sample arrives: the basis after it, its features, and the slot it takes, if any.
+
+        `k` is its kernel with the slots, `variance` that with itself. One that does not count is
+        seen through the basis as it is.
+        """
+        L, size, refused, residual = self
+        slots = jnp.arange(k.size)
+        psi = solve_triangular(L, jnp.where(slots < size, k, 0.0), lower=True)
+        delta = variance - psi @ psi
+        novel = (delta > threshold) & counts
+        joins = novel & (size < k.size)
+        slot = joins & (slots == size)
+        psi = jnp.where(slot, jnp.sqrt(jnp.maximum(delta, 0.0)), psi)
+        after = Basis(
+            factor=jnp.where(slot[:, None], psi, L),
+            size=size + joins,
+            refused=refused + (novel & ~joins),
+            residual=jnp.where(counts & ~joins, jnp.maximum(residual, delta), residual),
+        )
+        return after, psi, slot
+
+
+def empty(m: int, dtype: Any = float) -> Basis:
+    """A basis of m slots, none of them used."""
+    none = jnp.zeros((), int)
+    return Basis(jnp.eye(m, dtype=dtype), none, none, jnp.zeros((), dtype))
 
 
 def build(
@@ -82,28 +138,14 @@ def build(
     xi_i).
     """
     M, m = diagonal.shape[0], capacity
-    dtype = diagonal.dtype
 
     def visit(carry, i):
-        L, members, size, refused, residual = carry
-        used = jnp.arange(m) < size
-        k = jnp.where(used, row(i, members), 0.0)
-        psi = solve_triangular(
-            L, k, lower=True
-        )  # zero in unused slots: L has a unit diagonal there
-        delta = diagonal[i] - psi @ psi
-        novel = delta > threshold
-        joins = novel & (size < m)
-        slot = jnp.arange(m) == size
-        psi = jnp.where(joins & slot, jnp.sqrt(jnp.maximum(delta, 0.0)), psi)
-        L = jnp.where((joins & slot)[:, None], psi[None, :], L)
-        members = jnp.where(joins & slot, i, members)
-        dropped = jnp.where(joins, residual, jnp.maximum(residual, delta))
-        return (L, members, size + joins, refused + (novel & ~joins), dropped), psi
+        basis, members = carry
+        basis, psi, slot = basis.visit(row(i, members), diagonal[i], threshold)
+        return (basis, jnp.where(slot, i, members)), psi
 
-    start = (jnp.eye(m, dtype=dtype), jnp.zeros(m, int), 0, 0, jnp.zeros((), dtype))
-    start = jax.tree.map(jnp.asarray, start)
-    (L, members, size, refused, residual), Psi = jax.lax.scan(visit, start, jnp.arange(M))
+    start = (empty(m, diagonal.dtype), jnp.zeros(m, int))
+    ((L, size, refused, residual), members), Psi = jax.lax.scan(visit, start, jnp.arange(M))
     return Dictionary(Psi, members, jnp.arange(m) < size, L, refused, residual)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
-from bayespg.fisher import Dense, Fisher
+from bayespg.fisher import Fisher, as_dense
 from bayespg.posterior import Covariance, GradientPosterior
 from bayespg.types import Array
 
@@ -55,9 +55,7 @@ def scale_by_fisher_determinant() -> optax.GradientTransformationExtraArgs:
     """Multiply by det G, as the paper does in BPNG."""
 
     def scale(g: Array, posterior: GradientPosterior) -> Array:
-        G = _fisher(posterior)
-        dense = G if isinstance(G, Dense) else Dense(G.matrix())
-        return g * jnp.exp(dense.log_determinant())
+        return g * jnp.exp(as_dense(_fisher(posterior)).log_determinant())
 
     return _stateless(scale)
 

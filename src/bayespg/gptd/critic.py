@@ -164,7 +164,7 @@ def posterior(
     Z = inputs.checked_points("points", points, r.size)
     inputs.accepts("points", kernel, jax.tree.map(lambda leaf: leaf[0], Z))
     s2 = checks.positive("noise", noise, ())
-    inputs.checked_sparsify(sparsify)
+    sparsification.checked(sparsify)
     tails = 0
     if sparsify is None:
         truncated = int(np.sum(last & ~terminated)) + (not last[-1])

@@ -9,7 +9,6 @@ import numpy as np
 from bayespg import checks
 from bayespg.kernels import Kernel
 from bayespg.precision import to_float64
-from bayespg.sparsification import Sparsify
 
 
 def checked_steps(rewards: Any, last: Any, terminated: Any, discount: Any):
@@ -78,10 +77,3 @@ def checked_kernel(name: str, kernel: Any) -> Kernel:
     return jax.tree.map(
         lambda leaf: np.asarray(leaf) if isinstance(leaf, float) else leaf, to_float64(kernel)
     )
-
-
-def checked_sparsify(sparsify: Any) -> None:
-    if sparsify is not None and not isinstance(sparsify, Sparsify):
-        raise ValueError(
-            f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
-        )

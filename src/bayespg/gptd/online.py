@@ -13,30 +13,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Bool, Float, Int, PyTree, Shaped
 
-from bayespg import checks, kernels
+from bayespg import checks, kernels, sparsification
 from bayespg.conditioning import LOG_2PI
 from bayespg.gptd import inputs
 from bayespg.gptd.critic import Critic
 from bayespg.kernels import Kernel
 from bayespg.precision import in_float64, to_float64, traced
-from bayespg.sparsification import Sparsify
+from bayespg.sparsification import Basis, Sparsify
 from bayespg.types import Array
 
 
 class Members(NamedTuple):
-    """The dictionary: m slots, the first `size` of them used."""
+    """The dictionary: m slots, the first of them used."""
 
     points: PyTree[Shaped[Array, "m ..."]]
-    factor: Float[Array, "m m"]
-    """L~, with ones on the diagonal of unused slots."""
-    size: Int[Array, ""]
-    refused: Int[Array, ""]
-    """Points beyond the threshold that found the dictionary full: they are projected onto it."""
-    residual: Float[Array, ""]
-    """The largest squared distance that was dropped."""
+    basis: Basis
 
 
 class Belief(NamedTuple):
@@ -129,15 +122,15 @@ def online(
 
 
 def _online(kernel, point, threshold, noise, discount, m: int) -> Online:
-    zero, none, I = jnp.zeros(()), jnp.zeros((), int), jnp.eye(m)
+    zero = jnp.zeros(())
     slots = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], m, 0), point)
     return Online(
         kernel=kernel,
         threshold=jnp.asarray(threshold, float),
         noise=jnp.asarray(noise, float),
         discount=jnp.asarray(discount, float),
-        members=Members(slots, I, none, none, zero),
-        belief=Belief(jnp.zeros(m), I, none, zero),
+        members=Members(slots, sparsification.empty(m)),
+        belief=Belief(jnp.zeros(m), jnp.eye(m), jnp.zeros((), int), zero),
         episode=Episode(jnp.zeros((), bool), jnp.zeros(m), zero, jnp.ones(())),
     )
 
@@ -205,30 +198,17 @@ def _truncate(state: Online) -> Online:
 
 
 def _visit(state: Online, point, counts) -> tuple[Members, Float[Array, " m"]]:
-    """Features of a point, which joins the dictionary if far from its span, as in
-    `sparsification`."""
-    points, L, size, refused, residual = state.members
-    m = L.shape[0]
+    """Features of a point, which joins the dictionary if far from its span."""
+    points, basis = state.members
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], point)
     k = kernels.gram(state.kernel, points, one)[:, 0]
-    psi = solve_triangular(L, jnp.where(jnp.arange(m) < size, k, 0.0), lower=True)
-    delta = kernels.diagonal(state.kernel, one)[0] - psi @ psi
-    novel = (delta > state.threshold) & counts
-    joins = novel & (size < m)
-    slot = jnp.minimum(size, m - 1)
+    variance = kernels.diagonal(state.kernel, one)[0]
+    basis, psi, slot = basis.visit(k, variance, state.threshold, counts)
 
     def put(buffer, value):
-        return buffer.at[slot].set(jnp.where(joins, value, buffer[slot]))
+        return jnp.where(slot.reshape(-1, *[1] * (buffer.ndim - 1)), value, buffer)
 
-    psi = put(psi, jnp.sqrt(jnp.maximum(delta, 0.0)))
-    members = Members(
-        points=jax.tree.map(put, points, point),
-        factor=put(L, psi),
-        size=size + joins,
-        refused=refused + (novel & ~joins),
-        residual=jnp.where(counts & ~joins, jnp.maximum(residual, delta), residual),
-    )
-    return members, psi
+    return Members(jax.tree.map(put, points, point), basis), psi
 
 
 def _condition(state: Online, x, target, scale) -> Belief:
@@ -248,18 +228,18 @@ def _condition(state: Online, x, target, scale) -> Belief:
 
 
 def _critic(state: Online) -> Critic:
-    members, belief = state.members, state.belief
+    (points, basis), belief = state.members, state.belief
     return Critic(
         kernel=state.kernel,
-        points=members.points,
-        factor=members.factor,
+        points=points,
+        factor=basis.factor,
         weights=belief.weights,
-        reduction=jnp.eye(members.factor.shape[0], dtype=members.factor.dtype) - belief.covariance,
+        reduction=jnp.eye(basis.factor.shape[0], dtype=basis.factor.dtype) - belief.covariance,
         log_evidence=belief.log_evidence,
         info={
             "observations": belief.observations,
-            "dictionary_size": members.size,
-            "dictionary_refused": members.refused,
-            "dictionary_residual": members.residual,
+            "dictionary_size": basis.size,
+            "dictionary_refused": basis.refused,
+            "dictionary_residual": basis.residual,
         },
     )

@@ -15,7 +15,15 @@ from bayespg.environments import LQR, Bandit, Solved
 from bayespg.estimators import Model1, Model2, Reinforce
 from bayespg.policies import Gaussian, LinearGaussian, Policy
 from bayespg.random import fast_key
-from bayespg.reproduce.report import Claim, Curve, Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import (
+    Claim,
+    Curve,
+    Experiment,
+    Progress,
+    Report,
+    Settings,
+    draw_panels,
+)
 
 TASKS: dict[str, tuple[Solved, Policy]] = {
     "bandit, r = a² + noise": (Bandit(reward=lambda a: a**2, reward_noise=1.0), Gaussian(0.0, 1.0)),
@@ -95,13 +103,10 @@ def run(settings: Settings, progress: Progress) -> Report:
 
 def _figure(curves: list[Curve]):
     figure, axes = plots.sheet(2, 3, width=10, height=6, sharex=True, sharey=True)
-    for axis, task in zip(axes.flat, TASKS, strict=True):
+    for axis in axes.flat:
         axis.axhline(95, color="black", lw=0.8, ls=(0, (4, 3)))
-        for c in curves:
-            if c.panel == task:
-                mean, error = ([100 * v for v in of] for of in (c.mean, c.standard_error))
-                plots.curve(axis, c.x, mean, error, label=c.label, look=c.look)
-        axis.set(xscale="log", title=task, ylim=(-3, 103))
+    draw_panels(axes.flat, [c.per_cent() for c in curves], xscale="log", ylim=(-3, 103))
+    for axis in axes.flat:
         axis.set_xticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
         axis.minorticks_off()
     for axis in axes[-1]:

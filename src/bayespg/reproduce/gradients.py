@@ -15,7 +15,7 @@ from bayespg.environments import LQR, Environment, Solved, exact_gradient
 from bayespg.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
 from bayespg.random import fast_key
-from bayespg.reproduce.report import Curve, Progress, Settings, summarise
+from bayespg.reproduce.report import Curve, Progress, Settings, draw_panels, summarise
 from bayespg.types import Array
 
 BATCH = 500
@@ -107,13 +107,8 @@ def errors(
 def two_panels(curves: list[Curve], variable: str):
     """Squared error left, angle right, both logarithmic."""
     figure, axes = plots.sheet(1, 2, width=9, height=4.4)
-    for panel, name in zip(axes[0], dict.fromkeys(c.panel for c in curves), strict=True):
-        for c in curves:
-            if c.panel == name:
-                plots.curve(panel, c.x, c.mean, c.standard_error, label=c.label, look=c.look)
-        panel.set(yscale="log", xlabel=f"paths {variable}", title=name)
-        if "degrees" in name:
-            plots.plain_ticks(panel, (1, 2, 5, 10, 20, 50, 90))
+    draw_panels(axes[0], curves, yscale="log", xlabel=f"paths {variable}")
+    plots.plain_ticks(axes[0, 1], (1, 2, 5, 10, 20, 50, 90))
     plots.legend_below(figure, axes[0, 0], 3)
     return figure
 

@@ -13,7 +13,7 @@ from bayespg.environments import Environment
 from bayespg.estimators import Estimator
 from bayespg.precision import to_numpy
 from bayespg.random import fast_key
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, draw_panels, summarise
 from bayespg.training import History, Result, begin, step, train
 from bayespg.updates import conventional
 
@@ -153,6 +153,42 @@ def curves(
     return result
 
 
+def ahead(
+    of: Callable[[str, int], np.ndarray],
+    first: str,
+    second: str,
+    sizes: Sequence[int],
+    says: str = "{a:.1f} against {b:.1f} (z = {z:.1f})",
+    *,
+    higher: bool = False,
+) -> tuple[str, bool]:
+    """Is `first` below `second`, or above it, at every M: what was measured, and whether it holds.
+
+    `of(name, M)` has a number a run. Runs are paired (same starts, same keys), and it holds where
+    the mean difference is above two standard errors, z > 2, at every M. `says` words one M; it may
+    also use {share}, the per cent of runs in which `first` is ahead.
+    """
+    measured, holds = [], True
+    for M in sizes:
+        a, b = of(first, M), of(second, M)
+        lead = a - b if higher else b - a
+        gap, error = summarise(lead)
+        z = float(gap / error) if error else 0.0
+        holds = holds and z > 2
+        share = 100 * np.mean(lead > 0)
+        measured.append(f"M = {M}: {says.format(a=a.mean(), b=b.mean(), z=z, share=share)}")
+    return "; ".join(measured), holds
+
+
+def varies_less(
+    of: Callable[[str, int], np.ndarray], first: str, second: str, sizes: Sequence[int]
+) -> tuple[str, bool]:
+    """The same for the standard deviation between runs, by its sign alone."""
+    spreads = [(M, of(first, M).std(ddof=1), of(second, M).std(ddof=1)) for M in sizes]
+    measured = "; ".join(f"M = {M}: s.d. {a:.1f} against {b:.1f}" for M, a, b in spreads)
+    return measured, all(a < b for _, a, b in spreads)
+
+
 def panels(
     curves: list[Curve],
     ylabel: str,
@@ -161,21 +197,11 @@ def panels(
     **axes_settings: Any,
 ):
     """One panel for each M, a band of two standard errors."""
-    names = list(dict.fromkeys(c.panel for c in curves))
-    rows = -(-len(names) // columns)
+    rows = -(-len({c.panel for c in curves}) // columns)
     figure, axes = plots.sheet(
         rows, columns, width=4.5 * columns, height=3.0 * rows + 0.5, sharey=True
     )
-    for axis, name in zip(axes.flat, names, strict=False):
-        for c in curves:
-            if c.panel == name:
-                plots.curve(
-                    axis, c.x, c.mean, c.standard_error, label=c.label, look=c.look,
-                    markers=len(c.x) < 40,
-                )  # fmt: skip
-        axis.set(title=name, **axes_settings)
-    for axis in axes.flat[len(names) :]:
-        axis.set_visible(False)
+    draw_panels(axes.flat, curves, **axes_settings)
     for axis in axes[-1]:
         axis.set_xlabel(xlabel)
     for axis in axes[:, 0]:

@@ -21,7 +21,15 @@ from bayespg.policies import as_dtype, mountain_car_softmax
 from bayespg.random import fast_key
 from bayespg.reproduce import learning
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import Claim, Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import (
+    Claim,
+    Experiment,
+    Progress,
+    Report,
+    Settings,
+    draw_panels,
+    summarise,
+)
 from bayespg.rollout import rollout
 
 UPDATES, EVERY = 500, 50
@@ -68,7 +76,7 @@ def steps_to_goal(policy, key, episodes: int = 1_000):
 
 def run(settings: Settings, progress: Progress) -> Report:
     sizes = (5, 10, 20, 40) if settings.paper else (5,) if settings.quick else (5, 20)
-    N = 100 if settings.quick or not settings.paper else UPDATES
+    N = UPDATES if settings.paper else 100
     task = Task(ENVIRONMENT, mountain_car_softmax, dict.fromkeys(sizes, N), steps_to_goal, EVERY)
     found = learning.learn(task, METHODS, settings, progress)
     curves = learning.curves(found, METHODS)
@@ -101,32 +109,16 @@ def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
         return learned.values[:, int(np.argmax(learned.updates >= updates))]
 
     def better(first: str, second: str, updates: int) -> Claim:
-        measured, holds = [], True
-        for M in sizes:
-            a, b = at(first, M, updates), at(second, M, updates)
-            gap, error = summarise(b - a)
-            holds = holds and bool(gap > 2 * error)
-            measured.append(
-                f"M = {M}: {a.mean():.1f} against {b.mean():.1f} (z = {gap / error:.1f})"
-            )
-        return Claim(
-            f"{first} is ahead of {second} after {updates} updates", "; ".join(measured), holds
-        )
+        outcome = learning.ahead(lambda name, M: at(name, M, updates), first, second, sizes)
+        return Claim(f"{first} is ahead of {second} after {updates} updates", *outcome)
 
     last = int(found["MCPG", sizes[0]].updates[-1])
     hundred = at(OURS, 5, 100)
-    spreads = [
-        (at("BAC, G-EST", M, last).std(ddof=1), at("MCPG", M, last).std(ddof=1)) for M in sizes
-    ]
     return [
         better("BAC, G-EST", "MCPG", last),
         Claim(
             "BAC varies less between runs than MCPG",
-            "; ".join(
-                f"M = {M}: s.d. {a:.1f} against {b:.1f}"
-                for M, (a, b) in zip(sizes, spreads, strict=True)
-            ),
-            all(a < b for a, b in spreads),
+            *learning.varies_less(lambda name, M: at(name, M, last), "BAC, G-EST", "MCPG", sizes),
         ),
         better("BAC, actions integrated out", "BAC, G-EST", 100),
         better(OURS, "MC, fitted values", 100),
@@ -141,15 +133,8 @@ def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
 
 def _figure(curves, learned: Learned):
     """Four panels of learning, and what was learned with the fewest episodes."""
-    names = list(dict.fromkeys(c.panel for c in curves))
     figure, axes = plots.sheet(2, 3, width=12, height=7)
-    for axis, name in zip(axes[:, :2].flat, names, strict=False):
-        for c in curves:
-            if c.panel == name:
-                plots.curve(axis, c.x, c.mean, c.standard_error, label=c.label, look=c.look)
-        axis.set(title=name, xlabel="updates", ylabel="steps to goal", ylim=(40, 175))
-    for axis in axes[:, :2].flat[len(names) :]:
-        axis.set_visible(False)
+    draw_panels(axes[:, :2].flat, curves, xlabel="updates", ylabel="steps to goal", ylim=(40, 175))
     plots.legend_below(figure, axes[0, 0], 3)
     policy = jax.tree.map(lambda leaf: leaf[0], learned.result.policy)
     _maps(figure, axes[0, 2], axes[1, 2], policy)

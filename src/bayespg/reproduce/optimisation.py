@@ -16,7 +16,16 @@ from bayespg.environments import LQR
 from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.random import fast_key
-from bayespg.reproduce.report import Claim, Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.learning import ahead
+from bayespg.reproduce.report import (
+    Claim,
+    Curve,
+    Progress,
+    Report,
+    Settings,
+    draw_panels,
+    summarise,
+)
 from bayespg.training import train
 
 SIZES = (5, 10, 20, 40)
@@ -136,21 +145,10 @@ def report(
 def ordering(costs: dict, better: str, worse: str, sizes, says: str) -> Claim:
     """Does `better` end at the lower expected cost at every one of `sizes`?
 
-    Runs are paired: same start, same keys. It holds where the mean difference is above two standard
-    errors at every size; the share of runs says whether a few wild ones decide.
+    The share of runs says whether a few wild ones decide.
     """
-    measured, holds = [], True
-    for M in sizes:
-        a, b = costs[better, M][:, -1], costs[worse, M][:, -1]
-        gap, error = summarise(b - a)
-        z = float(gap / error)
-        holds = holds and z > 2
-        share = 100 * np.mean(a < b)
-        measured.append(
-            f"M = {M}: {a.mean():.3f} against {b.mean():.3f} (z = {z:.1f}, "
-            f"lower in {share:.0f} % of runs)"
-        )
-    return Claim(says, "; ".join(measured), holds)
+    words = "{a:.3f} against {b:.3f} (z = {z:.1f}, lower in {share:.0f} % of runs)"
+    return Claim(says, *ahead(lambda name, M: costs[name, M][:, -1], better, worse, sizes, words))
 
 
 def diverged(costs: dict, factor: float = 2.0) -> list[str]:
@@ -167,16 +165,9 @@ def diverged(costs: dict, factor: float = 2.0) -> list[str]:
 
 
 def _figure(curves: list[Curve]):
-    panels = list(dict.fromkeys(c.panel for c in curves))
+    excess = [dataclasses.replace(c, mean=[v - OPTIMUM for v in c.mean]) for c in curves]
     figure, axes = plots.sheet(2, 2, width=9, height=6.4, sharex=True, sharey=True)
-    for axis, name in zip(axes.flat, panels, strict=False):
-        for c in curves:
-            if c.panel == name:
-                excess = np.array(c.mean) - OPTIMUM
-                plots.curve(
-                    axis, c.x, excess, c.standard_error, label=c.label, look=c.look, markers=False
-                )
-        axis.set(yscale="log", title=name)
+    draw_panels(axes.flat, excess, yscale="log")
     for axis in axes[-1]:
         axis.set_xlabel("updates")
     for axis in axes[:, 0]:

@@ -110,16 +110,8 @@ def _claims(found, endless, sizes, above) -> list[Claim]:
         return above(found[name, M].values).mean(1)
 
     def ahead(first: str, second: str, Ms) -> tuple[str, bool]:
-        measured, holds = [], True
-        for M in Ms:
-            gap, error = summarise(average(second, M) - average(first, M))
-            z = float(gap / error)
-            holds = holds and z > 2
-            measured.append(
-                f"M = {M}: {average(first, M).mean():.3f} against {average(second, M).mean():.3f} "
-                f"(z = {z:.1f})"
-            )
-        return "; ".join(measured), holds
+        says = "{a:.3f} against {b:.3f} (z = {z:.1f})"
+        return learning.ahead(average, first, second, Ms, says)
 
     few = [M for M in sizes if M <= 25]
     return [

@@ -1,15 +1,17 @@
 """What an experiment is, and what it leaves on disk: a table, a JSON file and a PNG."""
 
 import dataclasses
+import itertools
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayespg import plots
@@ -50,6 +52,11 @@ class Curve:
     mean: list[float]
     standard_error: list[float]
 
+    def per_cent(self) -> "Curve":
+        """Shares as percentages."""
+        mean, error = ([100 * v for v in of] for of in (self.mean, self.standard_error))
+        return dataclasses.replace(self, mean=mean, standard_error=error)
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:
@@ -89,6 +96,25 @@ def summarise(samples: np.ndarray, axis: int = 0) -> tuple[Any, Any]:
     count = samples.shape[axis]
     spread = samples.std(axis, ddof=1) if count > 1 else np.full(samples.mean(axis).shape, np.nan)
     return samples.mean(axis), spread / np.sqrt(count)
+
+
+def draw_panels(axes: Iterable[Axes], curves: Sequence[Curve], **settings: Any) -> None:
+    """Each panel on its own axes, with bands of two standard errors; axes left over are hidden.
+
+    Markers would run into each other on a curve of 40 points or more.
+    """
+    names = dict.fromkeys(c.panel for c in curves)
+    for axis, name in itertools.zip_longest(axes, names):
+        if name is None:
+            axis.set_visible(False)
+            continue
+        for c in curves:
+            if c.panel == name:
+                plots.curve(
+                    axis, c.x, c.mean, c.standard_error, label=c.label, look=c.look,
+                    markers=len(c.x) < 40,
+                )  # fmt: skip
+        axis.set(title=name, **settings)
 
 
 def write(experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float):

@@ -21,7 +21,15 @@ from bayespg.policies import as_dtype, ship_steering_cmac
 from bayespg.random import fast_key
 from bayespg.reproduce import learning
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import Claim, Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import (
+    Claim,
+    Experiment,
+    Progress,
+    Report,
+    Settings,
+    draw_panels,
+    summarise,
+)
 from bayespg.rollout import rollout
 
 UPDATES = {5: 3_000, 10: 3_000, 20: 1_000}
@@ -176,26 +184,12 @@ def _claims(found: dict[tuple[str, int], Learned], sizes: list[int]) -> list[Cla
         return 100 * found[name, M].values[:, -1]
 
     def ahead(first: str, second: str) -> tuple[str, bool]:
-        measured, holds = [], True
-        for M in sizes:
-            a, b = final(first, M), final(second, M)
-            gap, error = summarise(a - b)
-            z = float(gap / error) if error > 0 else 0.0
-            holds = holds and z > 2
-            measured.append(f"M = {M}: {a.mean():.1f} against {b.mean():.1f} % (z = {z:.1f})")
-        return "; ".join(measured), holds
+        says = "{a:.1f} against {b:.1f} % (z = {z:.1f})"
+        return learning.ahead(final, first, second, sizes, says, higher=True)
 
-    spreads = [(final("BAC", M).std(ddof=1), final("MCPG", M).std(ddof=1)) for M in sizes]
     return [
         Claim("BAC ends above MCPG at every M", *ahead("BAC", "MCPG")),
-        Claim(
-            "BAC varies less than MCPG",
-            "; ".join(
-                f"M = {M}: s.d. {a:.1f} against {b:.1f}"
-                for M, (a, b) in zip(sizes, spreads, strict=True)
-            ),
-            all(a < b for a, b in spreads),
-        ),
+        Claim("BAC varies less than MCPG", *learning.varies_less(final, "BAC", "MCPG", sizes)),
         Claim("(ours) with a small Fisher scale BAC ends above MCPG", *ahead(OURS, "MCPG")),
         Claim(
             "(ours) ... and above Monte Carlo with fitted values",
@@ -206,16 +200,9 @@ def _claims(found: dict[tuple[str, int], Learned], sizes: list[int]) -> list[Cla
 
 def _figure(curves, found, M: int):
     """Learning curves above, tracks on the water below: before, and after with each method."""
-    names = list(dict.fromkeys(c.panel for c in curves))
     figure, axes = plots.sheet(2, 3, width=12, height=7.6)
-    for axis, name in zip(axes[0], names, strict=False):
-        for c in curves:
-            if c.panel == name:
-                mean, error = 100 * np.array(c.mean), 100 * np.array(c.standard_error)
-                plots.curve(axis, c.x, mean, error, label=c.label, look=c.look)
-        axis.set(title=name, xlabel="updates", ylabel="success in %", ylim=(0, None))
-    for axis in axes[0, len(names) :]:
-        axis.set_visible(False)
+    per_cent = [c.per_cent() for c in curves]
+    draw_panels(axes[0], per_cent, xlabel="updates", ylabel="success in %", ylim=(0, None))
     plots.legend_below(figure, axes[0, 0], 3)
     fresh = jax.tree.map(lambda leaf: leaf[0], ship_steering_cmac(1))
     shown = {

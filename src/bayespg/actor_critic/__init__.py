@@ -1,0 +1,251 @@
+"""The gradient from single steps: Bayesian actor-critic (Section 7.2, sparse in 7.3).
+
+The critic's prior is k(z, z') = k_x(x, x') + c u' G^-1 u'. The state kernel says nothing about the
+gradient, because scores integrate to zero, and the Fisher kernel says all of it (Proposition 6):
+
+    E[grad eta] = B alpha,   Cov[grad eta] = B_0 - B C B',   B = c U,   B_0 = c G
+
+Four ways to the same numbers. In the weights' view Q(z) = V(x) + u(z)'w with w ~ N(0, c G^-1), and
+the gradient is G w.
+
+    dual         factorises the N x N matrix of all steps                            N^3
+    weight       features of the state kernel and whitened scores                    N p^2
+    dictionary   features of a dictionary of state-action pairs (Proposition 7)      N m^2
+    matrix-free  conjugate gradients on the precision of w, products with U alone    N n
+
+The paper's noise is white on the returns-to-go (Eq. 32). With noise on the rewards instead,
+
+    r_t = V(x_t) + u(z_t)'w - gamma V(x_{t+1}) + N_t,
+
+what the coming actions do to the return is explained by their own scores, where Eq. 32 takes it for
+noise: far more accurate where transitions are nearly deterministic, biased where they are not. V is
+the mean of Q over actions, because scores have mean zero.
+"""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bayespg import checks, gptd, kernels, sparsification
+from bayespg import fisher as fishers
+from bayespg.actor_critic import forms, matrix_free
+from bayespg.actor_critic.matrix_free import ITERATIONS
+from bayespg.actor_critic.steps import (
+    EXACT,
+    NoiseOn,
+    Prior,
+    Steps,
+    layout,
+    low_rank,
+    score_features,
+    state_features,
+)
+from bayespg.conditioning import Groups
+from bayespg.fisher import Dense, Fisher
+from bayespg.kernels import Kernel
+from bayespg.posterior import LARGE, GradientPosterior
+from bayespg.precision import in_float64, to_float64, traced
+from bayespg.sparse import Matrix, Rows
+from bayespg.sparsification import Sparsify
+from bayespg.types import Array
+
+__all__ = [
+    "EXACT",
+    "ITERATIONS",
+    "LARGE",
+    "RANK",
+    "Form",
+    "NoiseOn",
+    "Prior",
+    "Steps",
+    "gradient_posterior",
+    "layout",
+    "of_steps",
+    "score_features",
+    "state_features",
+]
+
+Form = Literal["auto", "dual", "weight", "matrix-free"]
+RANK = 64
+"""Features of a state kernel inside a transformation, where their number cannot be adapted."""
+MOST = 2048
+"""Features beyond which a state kernel is said to have no low rank."""
+MIXED = (
+    "sparsify: a dictionary of state-action pairs cannot tell V from Q, which noise_on='rewards' "
+    "needs; leave sparsify out or take noise_on='returns'"
+)
+
+
+def gradient_posterior(
+    states: Float[Array, "N *d"],
+    scores: Matrix,
+    rewards: Float[Array, " N"],
+    fisher: Fisher | Float[Array, "n n"],
+    *,
+    last: Bool[Array, " N"],
+    terminated: Bool[Array, " N"],
+    discount: float,
+    state_kernel: Kernel,
+    fisher_scale: float | Float[Array, ""] = 1.0,
+    noise: float | Float[Array, ""] = 1.0,
+    sparsify: Sparsify | None = None,
+    noise_on: NoiseOn = "returns",
+    form: Form = "auto",
+    episodes: int | None = None,
+) -> GradientPosterior:
+    """The posterior of the gradient given steps, one after the other (Propositions 6 and 7).
+
+    `last` marks the steps that end an episode and `terminated` those that end it in an absorbing
+    state; the last reward of a truncated episode is not used, and an episode still running at the
+    end of the data counts as truncated. `fisher` is that of steps, Eq. 40, un-normalised:
+    `fisher.g_est` or `fisher.actions_integrated_out`. `scores` is an (N, n) array or `sparse.Rows`.
+    `noise` is the variance s^2, of the returns-to-go or, with `noise_on` "rewards", of the rewards:
+    the better model where transitions are deterministic.
+
+    `sparsify` builds a dictionary of state-action pairs (Proposition 7). Without it the answer is
+    exact, by the cheapest `form`; with more than 2048 parameters, or sparse scores, that is
+    matrix-free and the covariance an operator. Inside a transformation `episodes`, their number,
+    must be given.
+    """
+    arrays = (states, scores, rewards, fisher, last, terminated, fisher_scale, noise)
+    if traced(*arrays):
+        if episodes is None:
+            raise ValueError("episodes: inside a transformation give the number of episodes")
+        return _from_arrays(
+            *arrays, discount, state_kernel, sparsify, noise_on, form, episodes, RANK
+        )
+    states, scores, rewards, fisher, last, terminated, gamma = _checked(
+        states, scores, rewards, fisher, last, terminated, discount
+    )
+    if form not in ("auto", "dual", "weight", "matrix-free"):
+        raise ValueError(
+            f"form: expected 'auto', 'dual', 'weight' or 'matrix-free', found {form!r}"
+        )
+    if noise_on not in ("returns", "rewards"):
+        raise ValueError(f"noise_on: expected 'returns' or 'rewards', found {noise_on!r}")
+    if noise_on == "rewards" and sparsify is not None:
+        raise ValueError(MIXED)
+    state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
+    sparsification.checked(sparsify)
+    scale = checks.positive("fisher_scale", fisher_scale, ())
+    noise = checks.positive("noise", noise, ())
+    count = int(last[:-1].sum()) + 1
+    chosen = _choose(scores, fisher) if form == "auto" else form
+    rank = RANK
+    if sparsify is None and chosen != "dual":
+        rank = _rank(states, state_kernel)
+        n = scores.size if isinstance(scores, Rows) else scores.shape[1]
+        if form == "auto" and chosen == "weight" and rank + n >= len(rewards):
+            chosen = "dual"
+    found = in_float64(_from_arrays)(
+        states, scores, rewards, fisher, last, terminated, scale, noise, gamma,
+        state_kernel, sparsify, noise_on, chosen, count, rank,
+    )  # fmt: skip
+    if not np.all(np.isfinite(found.mean)):
+        raise ValueError(
+            "noise: the kernel matrix plus noise is singular; give a larger noise variance"
+        )
+    return found
+
+
+def _from_arrays(
+    states, scores, rewards, fisher, last, terminated, scale, noise, discount,
+    state_kernel, sparsify, noise_on, form, episodes, rank,
+) -> GradientPosterior:  # fmt: skip
+    N = rewards.shape[0]
+    last = jnp.asarray(last).at[-1].set(True)
+    episode = jnp.cumsum(jnp.roll(last, 1)) - 1  # a step after an end begins an episode
+    steps = layout(
+        jnp.asarray(states).reshape(N, -1), scores, jnp.asarray(rewards), last,
+        jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode), noise_on,
+    )  # fmt: skip
+    prior = Prior(state_kernel, fishers.as_fisher(fisher), scale)
+    return of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
+
+
+def of_steps(
+    steps: Steps,
+    prior: Prior,
+    noise: float | Float[Array, ""],
+    *,
+    sparsify: Sparsify | None = None,
+    form: Form = "auto",
+    rank: int = RANK,
+    iterations: int = ITERATIONS,
+) -> GradientPosterior:
+    """`gradient_posterior` for steps already laid out. `rank` is the most features that a state
+    kernel without finitely many of its own gets; what they miss is in `info`. `iterations` bounds
+    the conjugate gradients of the matrix-free form: fewer shrink the answer towards zero."""
+    if form == "auto":
+        form = _choose(steps.scores, prior.fisher)
+    if sparsify is not None and steps.ahead is not None:
+        raise ValueError(MIXED)
+    if sparsify is not None:
+        return forms.dictionary(steps, prior, noise, sparsify)
+    if form == "dual":
+        return forms.dual(steps, prior, noise)
+    Psi, info = state_features(steps, prior.state_kernel, rank)
+    if form == "matrix-free":
+        return matrix_free.posterior(steps, prior, noise, Psi, info, iterations)
+    return forms.weight(steps, prior, noise, Psi, info)
+
+
+def _choose(scores: Matrix, fisher: Any) -> Form:
+    large = isinstance(scores, Rows) or scores.shape[1] > LARGE
+    lazy = isinstance(fisher, Fisher) and not isinstance(fisher, Dense)
+    return "matrix-free" if large or lazy else "weight"
+
+
+# What a caller may pass.
+
+
+def _checked(states, scores, rewards, fisher, last, terminated, discount):
+    r, last, terminated, gamma = gptd.checked_steps(rewards, last, terminated, discount)
+    X = checks.array("states", states)
+    if X.ndim == 0 or X.shape[0] != r.size:
+        raise ValueError(f"states: expected {r.size} rows, one a reward, found shape {X.shape}")
+    if isinstance(scores, Rows):
+        values = checks.array("scores", scores.values)
+        indices = np.asarray(scores.indices)
+        if values.shape[0] != r.size or indices.shape != values.shape:
+            raise ValueError(
+                f"scores: expected {r.size} sparse rows, one a reward, found shape {values.shape}"
+            )
+        if indices.min(initial=0) < 0 or indices.max(initial=0) >= scores.size:
+            raise ValueError(f"scores: an index lies outside 0 to {scores.size - 1}")
+        if isinstance(fisher, Fisher) and fisher.size != scores.size:
+            raise ValueError(
+                f"fisher: acts on R^{fisher.size} but scores have {scores.size} columns"
+            )
+        return X, Rows(indices, values, scores.size), r, to_float64(fisher), last, terminated, gamma
+    U = checks.scores(scores)
+    if U.shape[0] != r.size:
+        raise ValueError(f"scores: expected {r.size} rows, one a reward, found {U.shape[0]}")
+    return X, U, r, to_float64(fishers.checked(fisher, U)), last, terminated, gamma
+
+
+def _rank(states: np.ndarray, kernel: Kernel) -> int:
+    """How many features the state kernel needs over these states."""
+    if _finite(kernel, states[:1]):
+        return 0
+    X = states.reshape(len(states), -1)
+    capacity = min(RANK, len(X))
+    while True:
+        found = in_float64(low_rank)(X, kernel, capacity)
+        if found.rank < capacity or capacity == len(X):
+            return int(found.rank)
+        if capacity >= MOST:
+            raise ValueError(
+                f"state_kernel: its matrix over these {len(X)} states has no low rank (a state "
+                f"still misses {float(found.residual):.1e} after {capacity} features); give "
+                "sparsify=Sparsify(threshold, capacity), a longer length scale or kernels.Nystrom"
+            )
+        capacity = min(2 * capacity, len(X))
+
+
+def _finite(kernel: Kernel, state: np.ndarray) -> bool:
+    with jax.enable_x64(True):
+        return kernels.features(kernel, state.reshape(1, -1)) is not None

@@ -1,0 +1,157 @@
+"""The forms that factorise a matrix: dual, weight and dictionary."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Float
+
+from bayespg import conditioning, kernels, sparse, sparsification
+from bayespg import fisher as fishers
+from bayespg.actor_critic.steps import Prior, Steps, score_features
+from bayespg.conditioning import Groups, Regression
+from bayespg.fisher import Dense, Fisher
+from bayespg.posterior import LARGE, Downdate, GradientPosterior
+from bayespg.sparse import Rows
+from bayespg.sparsification import Sparsify
+from bayespg.types import Array
+
+LEFT_OUT = 4e7
+"""Numbers in the per-episode Gram matrices beyond which episodes are left out to first order."""
+
+
+def weight(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPosterior:
+    """With Psi of the states beside whitened scores, which alone carry the gradient."""
+    whitened, root = score_features(steps, prior.fisher)
+    c = jnp.sqrt(jnp.asarray(prior.scale, root.dtype))
+    features = jnp.concatenate([Psi, c * whitened], -1)
+    V = jnp.concatenate([jnp.zeros((root.shape[0], Psi.shape[1]), root.dtype), c * root], -1)
+    return _in_weight_space(steps, prior, noise, features, V, jnp.zeros(()), info)
+
+
+def dictionary(steps: Steps, prior: Prior, noise, sparsify: Sparsify) -> GradientPosterior:
+    """With features of a dictionary of state-action pairs (Proposition 7)."""
+    X, U, c = steps.states, steps.scores, prior.scale
+    state_kernel, taken = prior.state_kernel, steps.taken
+    if isinstance(U, Rows):
+        K = _gram(steps, prior)
+        row, variances = (lambda i, members: K[i, members]), jnp.diagonal(K)
+    else:
+        solved = prior.fisher.solve(U)
+
+        def row(i, members):
+            states = kernels.gram(state_kernel, X[i][None], X[members])[0]
+            return states + c * (solved[members] @ U[i])
+
+        variances = kernels.diagonal(state_kernel, X) + c * jnp.sum(U * solved, -1)
+        variances = jnp.where(taken, variances, 0.0)
+    N = variances.size
+    found = sparsification.build(row, variances, sparsify.threshold, min(sparsify.capacity or N, N))
+    Psi = jnp.where(taken[:, None], found.features, 0.0)
+    V = found.functional_of(c * sparse.dense(sparse.take(U, found.members)).T)
+    large = V.shape[0] > LARGE
+    remainder = None if large else c * prior.fisher.matrix() - V @ V.T
+    return _in_weight_space(steps, prior, noise, Psi, V, remainder, found.info())
+
+
+def _gram(steps: Steps, prior: Prior) -> Float[Array, "N N"]:
+    G, U = prior.fisher, steps.scores
+    if isinstance(U, Rows) and isinstance(G, fishers.Sparse):
+        K = G.kernel(U, U)
+    else:
+        U = sparse.dense(U)
+        K = U @ G.solve(U).T
+    seen = steps.see(steps.see(kernels.gram(prior.state_kernel, steps.states)).T)
+    return seen + prior.scale * K
+
+
+def _in_weight_space(
+    steps: Steps, prior: Prior, noise, Psi, V, remainder, info
+) -> GradientPosterior:
+    at = conditioning.regress(Psi, steps.y[:, None], noise, steps.tails)
+    mean = (V @ at.weights)[:, 0]
+    root = at.covariance_root(V)
+    G = prior.fisher
+    if remainder is None:
+        covariance: Any = Downdate(G, prior.scale, at.explained_root(V))
+        explained = jnp.ones(())
+    else:
+        covariance = remainder + root.T @ root
+        dense = fishers.as_dense(G)
+        kept = jnp.sum(dense.whiten(V.T) ** 2) - jnp.sum(dense.whiten(root) ** 2)
+        explained = kept / (prior.scale * fishers.rank(dense))
+    spread = jnp.sum(solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
+    return GradientPosterior(
+        mean=mean,
+        covariance=covariance,
+        fisher=G,
+        influence=fishers.leave_one_out(G, mean, _leave_out(at, steps.groups) @ V.T),
+        explained=explained,
+        freedom=steps.observations - V.shape[1] + spread,
+        info=_info(steps, at.log_evidence, at.condition, G) | info,
+    )
+
+
+def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:
+    """The change of the weights when an episode is left out: (P - X_e'X_e)^-1 X_e' r_e, exact.
+
+    Where those matrices would be too many, P^-1 X_e' r_e: with so many episodes, one alone changes
+    P little.
+    """
+    pull = groups.sum(at.X * at.residuals)
+    p = at.X.shape[1]
+    if groups.count * p**2 > LEFT_OUT:
+        return cho_solve((at.factor, True), pull.T).T
+    without = at.factor @ at.factor.T - groups.grams(at.X)
+    return jax.vmap(lambda P, b: cho_solve((jnp.linalg.cholesky(P), True), b))(without, pull)
+
+
+def dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
+    """With the N x N matrix of all steps (Proposition 6)."""
+    taken, G, c = steps.taken, prior.fisher, prior.scale
+    K = _gram(steps, prior)
+    U = sparse.dense(steps.scores)
+    s2 = jnp.where(taken, noise, 1.0)
+    at = conditioning.dual(K, c * U.T, c * G.matrix(), steps.y[:, None], s2, steps.tails)
+    mean = (at.gain @ steps.y[:, None])[:, 0]
+    assert at.covariance is not None
+    dense = fishers.as_dense(G)
+    return GradientPosterior(
+        mean=mean,
+        covariance=at.covariance,
+        fisher=G,
+        influence=fishers.leave_one_out(G, mean, _leave_out_dual(at, steps)),
+        explained=jnp.sum(at.gain.T * dense.solve(U)) / fishers.rank(dense),
+        freedom=at.freedom - jnp.sum(~taken),
+        info=_info(steps, at.log_evidence, at.condition, G),
+    )
+
+
+def _leave_out_dual(at: conditioning.Conditioned, steps: Steps) -> Float[Array, "E n"]:
+    """(B C)_e C_ee^+ alpha_e: the change of the mean when an episode is left out, exact.
+
+    C_ee is singular along the tail of a truncated episode, where alpha has nothing.
+    """
+    groups = steps.groups
+    ids = groups.row_ids(steps.y.size)
+    assert at.whitener is not None
+    C = at.whitener.T @ at.whitener
+    unit = steps.segments.unit
+
+    def one(e):
+        own = ids == e
+        block = jnp.where(own[:, None] & own, C + unit[:, None] * unit, jnp.eye(ids.size))
+        x = jnp.linalg.solve(block, jnp.where(own, at.alpha[:, 0], 0.0))
+        return at.gain @ jnp.where(own, x, 0.0)
+
+    return jax.lax.map(one, jnp.arange(groups.count))
+
+
+def _info(steps: Steps, evidence, condition, G: Fisher) -> dict[str, Any]:
+    return {
+        "evidence": jnp.sum(evidence),
+        "condition": condition,
+        "jitter": G.jitter if isinstance(G, Dense) else jnp.zeros(()),
+        "observations": steps.observations,
+    }

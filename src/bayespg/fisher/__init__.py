@@ -1,0 +1,64 @@
+"""The Fisher information matrix G: something one multiplies by and solves with.
+
+    G = E[u(xi) u(xi)']                                                         (Eq. 23)
+    G = sum_t gamma^t E[u(z_t) u(z_t)']                                         (Eq. 40)
+
+for paths and for steps; the second is not normalised, as Algorithm 3 estimates it.
+
+`matrices.py` has the forms of G and `estimates.py` the ways to obtain it. With G from outer
+products of the sampled scores, Model 2 is Monte Carlo in other words and most of its gain is lost;
+`actions_integrated_out` needs no more samples and no model, and keeps it.
+"""
+
+from bayespg.fisher.estimates import (
+    actions_integrated_out,
+    exact,
+    g_est,
+    g_est_weights,
+    leave_one_out,
+    maximum_likelihood,
+    monte_carlo,
+    of_step_scores,
+    recursive,
+    recursive_inverse,
+    step_weights,
+)
+from bayespg.fisher.inputs import checked, checked_problem
+from bayespg.fisher.matrices import (
+    Dense,
+    Fisher,
+    Implicit,
+    Inverse,
+    LowRank,
+    Sparse,
+    as_dense,
+    as_fisher,
+    conjugate_gradients,
+    rank,
+)
+
+__all__ = [
+    "Dense",
+    "Fisher",
+    "Implicit",
+    "Inverse",
+    "LowRank",
+    "Sparse",
+    "actions_integrated_out",
+    "as_dense",
+    "as_fisher",
+    "checked",
+    "checked_problem",
+    "conjugate_gradients",
+    "exact",
+    "g_est",
+    "g_est_weights",
+    "leave_one_out",
+    "maximum_likelihood",
+    "monte_carlo",
+    "of_step_scores",
+    "rank",
+    "recursive",
+    "recursive_inverse",
+    "step_weights",
+]

@@ -1,0 +1,239 @@
+"""The ways to obtain G, in closed form or from samples."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, PRNGKeyArray
+
+from bayespg import checks
+from bayespg.environments import Environment, Solved, lqr
+from bayespg.fisher.matrices import Dense, Fisher, Inverse, LowRank, Sparse
+from bayespg.policies import Policy, SparsePolicy, information_root, sparse_information_root
+from bayespg.precision import float64_when_eager, in_float64, traced
+from bayespg.sparse import Rows
+from bayespg.trajectories import Trajectories
+from bayespg.types import Array
+
+
+def exact(environment: Solved, policy: Policy) -> Dense:
+    """G in closed form, where the environment knows it."""
+    return Dense(environment.fisher(policy))
+
+
+def actions_integrated_out(
+    policy: Policy,
+    paths: Trajectories,
+    discount: float = 1.0,
+    *,
+    stationary: bool = False,
+    damping: float = 1e-6,
+) -> Fisher:
+    """mean over paths of sum_t gamma^t E_{a|x_t}[u u'].
+
+    Scores of different steps are uncorrelated, so undiscounted this has the expectation of the
+    path's Fisher matrix, Eq. 23; discounted it is that of steps, Eq. 40. Either way it lacks the
+    noise of the actions. The default wherever G is not known. `stationary` takes the mean over
+    steps instead, as Eq. 42 does. `damping` is added to the diagonal of a sparse policy's G
+    (Section 8.3), which is singular otherwise.
+    """
+    M = paths.mask.shape[1]
+    weights = step_weights(paths, discount, stationary)
+    if isinstance(policy, SparsePolicy):
+        active, roots = jax.vmap(jax.vmap(lambda x: sparse_information_root(policy, x)))(
+            paths.states
+        )
+        roots = roots * jnp.sqrt(weights / M)[..., None, None]
+        active = jnp.broadcast_to(active[:, :, None], roots.shape)
+        k = roots.shape[-1]
+        return Sparse(
+            Rows(active.reshape(-1, k), roots.reshape(-1, k), policy.weights.size), damping
+        )
+    roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
+    roots = roots * jnp.sqrt(weights)[..., None, None]
+    return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, roots.shape[-1]))
+
+
+def step_weights(
+    paths: Trajectories, discount: float = 1.0, stationary: bool = False
+) -> Float[Array, "T M"]:
+    """What each step counts in a mean over paths: gamma^t, or for Eq. 42 all alike and M in
+    all."""
+    T, M = paths.mask.shape
+    dtype = paths.rewards.dtype
+    if stationary:
+        return paths.mask * (M / jnp.sum(paths.mask)).astype(dtype)
+    return paths.mask * (jnp.asarray(discount, dtype) ** jnp.arange(T))[:, None]
+
+
+def of_step_scores(
+    step_scores: Float[Array, "T M n"] | Rows,
+    weights: Float[Array, "T M"],
+    damping: float = 1e-6,
+) -> Fisher:
+    """mean over paths of sum_t w_t u_t u_t', from the scores of the steps taken.
+
+    With `step_weights` that is the average of Eq. 42 (`stationary`) or Algorithm 3 in expectation
+    over its coins; with `g_est_weights` Algorithm 3 itself.
+    """
+    M = weights.shape[1]
+    root = jnp.sqrt(weights)
+    if isinstance(step_scores, Rows):
+        k = step_scores.values.shape[-1]
+        values = step_scores.values * root[..., None] / jnp.sqrt(M)
+        return Sparse(
+            Rows(step_scores.indices.reshape(-1, k), values.reshape(-1, k), step_scores.size),
+            damping,
+        )
+    return _average(jnp.moveaxis(step_scores * root[..., None], 1, 0))
+
+
+def g_est_weights(
+    paths: Trajectories,
+    discount: float,
+    *,
+    key: PRNGKeyArray | None = None,
+    as_printed: bool = False,
+) -> Float[Array, "T M"]:
+    """How often Algorithm 3 (G-EST) counts each step: lines 9 to 13.
+
+    Each episode is abandoned after a step with probability 1 - gamma. Without `key` the weights
+    are expected ones, gamma^t. The last pair of an episode is counted after the loop; as printed
+    it weighs 1 / (1 - gamma), the steps a process that goes on would still take, but nothing
+    follows an absorbing state and its weight is 1.
+    """
+    T, M = paths.mask.shape
+    if key is None:
+        weights = step_weights(paths, discount)
+    else:
+        weights = (jnp.arange(T)[:, None] < _lives(key, discount, M)) & paths.mask
+    if not as_printed:
+        return weights.astype(paths.rewards.dtype)
+    last = jnp.arange(T)[:, None] == paths.lengths - 1
+    return jnp.where(last, weights / (1 - discount), weights)
+
+
+def _lives(key: PRNGKeyArray, discount: float, episodes: int) -> Float[Array, " E"]:
+    """Steps until an episode is abandoned: P(life > t) = gamma^t."""
+    if discount == 1:
+        return jnp.full(episodes, jnp.inf)
+    u = jax.random.uniform(key, (episodes,), minval=jnp.finfo(float).tiny)
+    return jnp.maximum(jnp.ceil(jnp.log(u) / jnp.log(discount)), 1)
+
+
+def g_est(
+    scores: Float[Array, "N n"],
+    last: Bool[Array, " N"],
+    discount: float,
+    *,
+    key: PRNGKeyArray | None = None,
+    as_printed: bool = False,
+) -> Dense:
+    """Algorithm 3 (G-EST) from the scores of steps in a row; `last` marks the end of episodes.
+
+    Arguments are those of `g_est_weights`.
+    """
+    if as_printed and discount == 1:
+        raise ValueError("discount: the printed weight of the last pair, 1/(1 - gamma), needs < 1")
+    if traced(scores, last):
+        raise TypeError("g_est: inside a transformation use g_est_weights and of_step_scores")
+    U = checks.scores(scores)
+    ends = np.flatnonzero(checks.flags("last", last, U.shape[0]))
+    discount = checks.discount(discount)
+    if ends.size == 0 or ends[-1] != U.shape[0] - 1:
+        ends = np.append(ends, U.shape[0] - 1)
+    lengths = np.diff(ends, prepend=-1)
+    time = np.arange(U.shape[0]) - np.repeat(ends - lengths + 1, lengths)
+    if key is None:
+        weights = np.power(discount, time)
+    else:
+        lives = np.asarray(_lives(key, discount, len(ends)))
+        weights = (time < np.repeat(lives, lengths)).astype(float)
+    if as_printed:
+        weights[ends] /= 1 - discount
+    return in_float64(_weighted)(U, weights / len(ends))
+
+
+def _weighted(U: Float[Array, "N n"], weights: Float[Array, " N"]) -> Dense:
+    return Dense((U.T * weights) @ U)
+
+
+@float64_when_eager
+def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
+    """(1/M) sum_i u_i u_i' (Section 4.3); with damping and n > M no n x n array is formed."""
+    M, n = scores.shape
+    if damping > 0 and n > M:
+        return LowRank(scores / jnp.sqrt(M), damping)
+    if damping > 0:
+        return Dense(scores.T @ scores / M + damping * jnp.eye(n))
+    return _average(scores[:, None, :])
+
+
+def leave_one_out(
+    G: Fisher, mean: Float[Array, " n"], influence: Float[Array, "M n"]
+) -> Float[Array, "M n"]:
+    """Leave path i out of the average G too: the gradient is G w, and without path i
+
+    G_{-i} w_{-i} = g_{-i} - (G_i w_{-i} - g_{-i}) / (M - 1),   g_{-i} = G w_{-i}.
+    """
+    factors = G.factors if isinstance(G, Dense) else None
+    M = influence.shape[0]
+    if factors is None or factors.shape[0] != M or M == 1:
+        return influence
+    g = mean - influence
+    w = G.solve(g)
+    own = jnp.einsum("irn,ir->in", factors, jnp.einsum("irn,in->ir", factors, w))
+    return influence + (own - g) / (M - 1)
+
+
+def _average(factors: Float[Array, "M r n"]) -> Dense:
+    M, _, n = factors.shape
+    flat = factors.reshape(-1, n)
+    return Dense(flat.T @ flat / M, factors)
+
+
+@float64_when_eager
+def recursive(
+    scores: Float[Array, "M n"],
+    step_sizes: Float[Array, " M"],
+    initial: Float[Array, "n n"],
+) -> Dense:
+    """G_{i+1} = (1 - zeta_i) G_i + zeta_i u_i u_i' (Section 4.3).
+
+    zeta_i = 1/i with i from 1 forgets `initial` and ends at `monte_carlo`.
+    """
+
+    def advance(G, sample):
+        u, zeta = sample
+        return (1 - zeta) * G + zeta * jnp.outer(u, u), None
+
+    return Dense(jax.lax.scan(advance, jnp.asarray(initial), (scores, step_sizes))[0])
+
+
+@float64_when_eager
+def recursive_inverse(
+    scores: Float[Array, "M n"],
+    step_sizes: Float[Array, " M"],
+    initial: Float[Array, "n n"],
+) -> Inverse:
+    """The inverse of `recursive` by Sherman-Morrison; `initial` is the first inverse, step sizes
+    below 1."""
+
+    def advance(inverse, sample):
+        u, zeta = sample
+        v = inverse @ u
+        correction = zeta * jnp.outer(v, v) / (1 - zeta + zeta * (u @ v))
+        return (inverse - correction) / (1 - zeta), None
+
+    final = jax.lax.scan(advance, jnp.asarray(initial), (scores, step_sizes))[0]
+    return Inverse(Dense((final + final.T) / 2))
+
+
+def maximum_likelihood(environment: Environment, policy: Policy, paths: Trajectories) -> Dense:
+    """Fit the linear-Gaussian transition model to `paths`, then G exactly under that model (Section
+    4.3)."""
+    if not isinstance(environment, lqr.LQR):
+        raise TypeError(
+            "maximum_likelihood: the transition model is linear-Gaussian, "
+            f"which fits LQR, not {type(environment).__name__}"
+        )
+    return exact(lqr.fit(paths, like=environment), policy)

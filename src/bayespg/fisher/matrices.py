@@ -1,0 +1,326 @@
+"""Forms that a Fisher matrix can have: each multiplies, solves and samples.
+
+Rows are vectors throughout: `multiply(V)` is V G, `solve(V)` is V G^-1.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg import sparse
+from bayespg.sparse import Rows
+from bayespg.types import Array
+
+
+class Fisher(eqx.Module):
+    """A symmetric positive definite operator on R^n."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """n."""
+
+    @abc.abstractmethod
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """V G."""
+
+    @abc.abstractmethod
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """V G^-1."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        """Draws from N(0, G)."""
+
+    @abc.abstractmethod
+    def matrix(self) -> Float[Array, "n n"]: ...
+
+    @abc.abstractmethod
+    def diagonal(self) -> Float[Array, " n"]: ...
+
+
+class Dense(Fisher):
+    """An (n, n) array, factorised once in correlation form.
+
+    G = D (L L') D with D the square roots of its diagonal, so units of the parameters do not spoil
+    the conditioning. `jitter` times the identity is added to the correlation matrix, a few rounding
+    errors, which lets a singular G act through a generalised inverse on scores in its range. A
+    parameter without information (zero on the diagonal) has zero scores and stays at zero.
+    """
+
+    G: Float[Array, "n n"]
+    D: Float[Array, " n"]
+    L: Float[Array, "n n"]
+    jitter: Float[Array, ""]
+    factors: Float[Array, "M r n"] | None
+    """A_i with G = (1/M) sum_i A_i' A_i, where G is an average over the paths it will be used
+    with."""
+
+    def __init__(self, G: Float[Array, "n n"], factors: Float[Array, "M r n"] | None = None):
+        self.factors = factors
+        n = G.shape[-1]
+        self.G = jnp.asarray(G)
+        self.D = jnp.sqrt(jnp.maximum(jnp.diagonal(G), 0.0))
+        units = self._units
+        correlation = G / (units[:, None] * units[None]) + jnp.diag(jnp.where(self.D > 0, 0.0, 1.0))
+        self.jitter = jnp.asarray(10 * n * jnp.finfo(correlation.dtype).eps, correlation.dtype)
+        self.L = jnp.linalg.cholesky(correlation + self.jitter * jnp.eye(n))
+
+    @property
+    def size(self) -> int:
+        return self.G.shape[-1]
+
+    @property
+    def _units(self) -> Float[Array, " n"]:
+        return jnp.where(self.D > 0, self.D, 1.0)
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V @ self.G
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return (
+            _rows(lambda columns: cho_solve((self.L, True), columns), V / self._units) / self._units
+        )
+
+    def whiten(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """Rows s with s s' = v G^-1 v': the Fisher kernel as an inner product."""
+        return _rows(lambda columns: solve_triangular(self.L, columns, lower=True), V / self._units)
+
+    def colour(self, S: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """The inverse of `whiten`."""
+        return (S @ self.L.T) * self.D
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        return self.colour(jax.random.normal(key, (*shape, self.size), self.G.dtype))
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.G
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.G)
+
+    def log_determinant(self) -> Float[Array, ""]:
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.L)) + jnp.log(self.D))
+
+
+class LowRank(Fisher):
+    """G = V'V + diag(damping): thousands of parameters, few samples, no n x n array.
+
+    G^-1 by Woodbury, at the cost of one (r, r) factorisation.
+    """
+
+    V: Float[Array, "r n"]
+    damping: Float[Array, " n"]
+    L: Float[Array, "r r"]
+
+    def __init__(self, V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
+        self.V = jnp.asarray(V)
+        self.damping = jnp.broadcast_to(jnp.asarray(damping, self.V.dtype), self.V.shape[-1:])
+        self.L = jnp.linalg.cholesky(jnp.eye(self.V.shape[0]) + (self.V / self.damping) @ self.V.T)
+
+    @property
+    def size(self) -> int:
+        return self.V.shape[-1]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return (V @ self.V.T) @ self.V + V * self.damping
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        first = V / self.damping
+        inner = _rows(lambda columns: cho_solve((self.L, True), columns), first @ self.V.T)
+        return first - (inner @ self.V) / self.damping
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        key_low, key_diagonal = jax.random.split(key)
+        low = jax.random.normal(key_low, (*shape, self.V.shape[0]), self.V.dtype)
+        diagonal = jax.random.normal(key_diagonal, (*shape, self.size), self.V.dtype)
+        return low @ self.V + jnp.sqrt(self.damping) * diagonal
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.V.T @ self.V + jnp.diag(self.damping)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.sum(self.V**2, 0) + self.damping
+
+
+class Sparse(Fisher):
+    """G = R'R + damping I with sparse rows R: 40,500 parameters of which nine act a step.
+
+    Products gather and scatter; `solve` is conjugate gradients with the diagonal as
+    preconditioner.
+    """
+
+    rows: Rows
+    damping: float | Float[Array, ""]
+
+    @property
+    def size(self) -> int:
+        return self.rows.size
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return sparse.transposed_times(self.rows, sparse.times(self.rows, v))
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V) + self.damping * V
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        diagonal = self.diagonal()
+
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return conjugate_gradients(self.multiply, v, diagonal)
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V)
+
+    def kernel(self, U: Rows, V: Rows) -> Float[Array, "M N"]:
+        """U G^-1 V' = [U V' - U R' (damping I + R R')^-1 R V'] / damping."""
+        R = self.rows
+        inner = sparse.gram(R, R) + self.damping * jnp.eye(R.values.shape[0])
+        correction = jnp.linalg.solve(inner, sparse.gram(R, V))
+        return (sparse.gram(U, V) - sparse.gram(U, R) @ correction) / self.damping
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        key_rows, key_diagonal = jax.random.split(key)
+        z = jax.random.normal(key_rows, (*shape, self.rows.values.shape[0]), self.rows.values.dtype)
+        low = jnp.vectorize(lambda a: sparse.transposed_times(self.rows, a), signature="(r)->(n)")
+        diagonal = jax.random.normal(key_diagonal, (*shape, self.size), z.dtype)
+        return low(z) + jnp.sqrt(self.damping) * diagonal
+
+    def matrix(self) -> Float[Array, "n n"]:
+        R = sparse.dense(self.rows)
+        return R.T @ R + self.damping * jnp.eye(self.size)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return sparse.squared_columns(self.rows) + self.damping
+
+
+def conjugate_gradients(
+    multiply: Callable[[Array], Array],
+    b: Float[Array, " n"],
+    diagonal: Float[Array, " n"],
+    *,
+    tolerance: float = 1e-10,
+    most: int = 1000,
+) -> Float[Array, " n"]:
+    """Solve a symmetric positive definite system, preconditioned with its diagonal.
+
+    Ends when the residual is below `tolerance` times the right-hand side. (Lineax measures it
+    entry by entry, which never ends, or ends at once, where the right-hand side has zeros.)
+    """
+    target = tolerance**2 * (b @ b)
+
+    def going(state):
+        j, _, r, *_ = state
+        return (j < most) & (r @ r > target)
+
+    def advance(state):
+        j, x, r, p, rz = state
+        Ap = multiply(p)
+        a = rz / (p @ Ap)
+        r = r - a * Ap
+        z = r / diagonal
+        following = r @ z
+        return j + 1, x + a * p, r, z + (following / rz) * p, following
+
+    z = b / diagonal
+    start = (0, jnp.zeros_like(b), b, z, b @ z)
+    return jax.lax.while_loop(going, advance, start)[1]
+
+
+class Inverse(Fisher):
+    """G known through its inverse, as the recursive estimate gives it."""
+
+    of: Dense
+
+    @property
+    def size(self) -> int:
+        return self.of.size
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.of.solve(V)
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.of.multiply(V)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        """G z with z ~ N(0, G^-1)."""
+        return self.of.solve(self.of.sample(key, shape))
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.multiply(jnp.eye(self.size))
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.matrix())
+
+
+class Implicit(Fisher):
+    """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate
+    gradients."""
+
+    operator: lx.AbstractLinearOperator
+    solver: lx.AbstractLinearSolver
+
+    def __init__(
+        self,
+        operator: lx.AbstractLinearOperator,
+        solver: lx.AbstractLinearSolver | None = None,
+    ):
+        if not lx.is_positive_semidefinite(operator):
+            operator = lx.TaggedLinearOperator(operator, lx.positive_semidefinite_tag)
+        self.operator = operator
+        self.solver = lx.CG(rtol=1e-10, atol=1e-12) if solver is None else solver
+
+    @property
+    def size(self) -> int:
+        return self.operator.in_size()
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return jnp.vectorize(self.operator.mv, signature="(n)->(n)")(V)
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return lx.linear_solve(self.operator, v, self.solver).value
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        return Dense(self.matrix()).sample(key, shape)
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.operator.as_matrix()
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.matrix())
+
+
+def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
+    """Apply a function of columns to the rows of V."""
+    flat = V.reshape(-1, V.shape[-1])
+    return function(flat.T).T.reshape(V.shape)
+
+
+def rank(fisher: Fisher) -> Float[Array, ""]:
+    """Directions that G has information on: tr(G^-1 G), less than n where G is singular."""
+    if isinstance(fisher, Dense):
+        return jnp.trace(fisher.solve(fisher.G))
+    return jnp.asarray(float(fisher.size))
+
+
+def as_fisher(fisher: Any) -> Fisher:
+    """An array becomes `Dense`, a Lineax operator `Implicit`, a Fisher object stays itself."""
+    if isinstance(fisher, Fisher):
+        return fisher
+    if isinstance(fisher, lx.AbstractLinearOperator):
+        return Implicit(fisher)
+    return Dense(fisher)
+
+
+def as_dense(fisher: Fisher) -> Dense:
+    """Written out and factorised, where it is not yet: whitening and determinants need that."""
+    return fisher if isinstance(fisher, Dense) else Dense(fisher.matrix())
