@@ -191,9 +191,7 @@ def blinding(env):
     env.x = np.nan
 
 
-@pytest.mark.parametrize(
-    ("trouble", "says"), [(breaking, "the wheel came off"), (blinding, "nan")]
-)
+@pytest.mark.parametrize(("trouble", "says"), [(breaking, "the wheel came off"), (blinding, "nan")])
 def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble, says):
     agent = Agent(Walk, seed=8)
     rows_of(agent, 200, run=tmp_path / "run")
@@ -240,7 +238,9 @@ def test_callbacks_evaluate_keep_and_stop(tmp_path):
     keep = callbacks.Checkpoint(tmp_path, every=2)
     rows = []
     stop = callbacks.StopAtReturn(-1e9, last=4)
-    agent.learn(10**6, callbacks=[evaluate, keep, stop, lambda a, r: rows.append(r)], progress=False)
+    agent.learn(
+        10**6, callbacks=[evaluate, keep, stop, lambda a, r: rows.append(r)], progress=False
+    )
     assert len(rows) == 4
     assert [steps for steps, _ in evaluate.found] == [rows[1]["steps"], rows[3]["steps"]]
     assert same(bayespg.load(tmp_path / "000004"), agent)
