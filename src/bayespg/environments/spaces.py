@@ -33,7 +33,10 @@ class Observations:
     def encode(self, observation: Any) -> np.ndarray:
         """One observation as a float32 vector."""
         if self.shape is None:
-            return np.asarray(spaces.flatten(self.space, observation), np.float32).reshape(-1)
+            found = np.asarray(spaces.flatten(self.space, observation), np.float32).reshape(-1)
+            if found.size != self.size:
+                raise ValueError(f"observation of {found.size} numbers, the space says {self.size}")
+            return found
         found = np.asarray(observation, np.float32)
         if found.shape != self.shape:
             raise ValueError(f"observation of shape {found.shape}, the space says {self.shape}")
