@@ -19,6 +19,8 @@ from bayespg.environments import spaces
 FALLBACK = 1000
 """Steps after which an episode is cut off where the environment has no limit of its own."""
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class EnvironmentFailure(RuntimeError):
     """An environment raised or answered nonsense; says where, so that it can be seen again."""
@@ -77,7 +79,7 @@ class Host:
         try:
             observation, reward, terminated, truncated, _ = self.environments[lane].step(action)
             reward = float(reward)
-            if not math.isfinite(reward):
+            if not abs(reward) <= LARGEST:
                 raise ValueError(f"the reward is {reward}")
             cut = bool(truncated) or time + 1 >= self.horizon
             return self._seen(observation), reward, bool(terminated), cut
