@@ -51,6 +51,11 @@ class Host:
         alone = isinstance(environment, gymnasium.Env)
         rest = 0 if alone else lanes - 1
         self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
+        if len({id(e) for e in self.environments}) < self.lanes:
+            raise ValueError(
+                "environment: the function gave the same environment twice; give one that makes a "
+                "new one each time, or the environment itself"
+            )
         self.name = environment if isinstance(environment, str) else _name(first)
         self.observations = spaces.Observations(first.observation_space)
         self.actions = spaces.actions(first.action_space, bounds)
