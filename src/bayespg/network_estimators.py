@@ -124,7 +124,7 @@ class Joint(NetworkEstimator):
         M = influence.shape[0]
         return GradientPosterior(
             mean=scale * products.information(w),
-            covariance=networks.Spread(eqx.tree_at(lambda p: p.scale, P, c)),
+            covariance=networks.Spread(P, scale),
             fisher=G,
             influence=scale * influence * (M / max(M - 1, 1)),
             explained=jnp.ones((), y.dtype),
