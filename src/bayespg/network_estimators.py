@@ -26,6 +26,8 @@ from bayespg.types import Array
 
 LEFT_OUT = 3
 """Conjugate gradients with which the influence of an episode is found."""
+FEWEST = 0.1
+"""Directions that a policy without information, one that no longer explores, is taken to have."""
 
 
 class Targets(eqx.Module):
@@ -109,7 +111,8 @@ class Joint(NetworkEstimator):
         batch = targets.batch(policy)
         G = self.curvature(batch, key)
         y, scale = standardised(targets)
-        c = (self.advantage / G.subset.effective(G.damping)).astype(y.dtype)
+        directions = G.subset.effective(G.damping)
+        c = (self.advantage / jnp.maximum(directions, FEWEST)).astype(y.dtype)
         Psi, smooth = fitted(self.features, batch, y)
         factor = jnp.linalg.cholesky(jnp.eye(Psi.shape[1], dtype=y.dtype) + Psi.T @ Psi)
         P = networks.Precision(G, c, Psi, factor)
@@ -129,7 +132,7 @@ class Joint(NetworkEstimator):
             influence=scale * influence * (M / max(M - 1, 1)),
             explained=jnp.ones((), y.dtype),
             freedom=jnp.asarray(max(M - 1.0, 1.0), y.dtype),
-            info={"damping": G.damping, "directions": G.subset.effective(G.damping)},
+            info={"damping": G.damping, "directions": directions},
         )
 
 

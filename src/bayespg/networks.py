@@ -251,8 +251,8 @@ class Spread(Covariance):
         return jnp.mean(self.sample(jax.random.key(0), 64) ** 2, 0)
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        """units G P^-1 b with b ~ N(0, P): a draw from N(0, (G + delta I) / c) plus U' A^-1 times one
-        from N(0, A)."""
+        """units G P^-1 b with b ~ N(0, P): a draw from N(0, (G + delta I) / c) plus U' A^-1 times
+        one from N(0, A)."""
         P = self.precision
         products = linearise(P.curvature.batch)
         inverse = P.solver(products)
