@@ -26,6 +26,8 @@ from bayespg.types import Array
 
 LEFT_OUT = 3
 """Conjugate gradients with which the influence of an episode is found."""
+FEWEST = 0.1
+"""Directions that a policy without information, one that no longer explores, is taken to have."""
 
 
 class Targets(eqx.Module):
@@ -109,7 +111,8 @@ class Joint(NetworkEstimator):
         batch = targets.batch(policy)
         G = self.curvature(batch, key)
         y, scale = standardised(targets)
-        c = (self.advantage / G.subset.effective(G.damping)).astype(y.dtype)
+        directions = G.subset.effective(G.damping)
+        c = (self.advantage / jnp.maximum(directions, FEWEST)).astype(y.dtype)
         Psi, smooth = fitted(self.features, batch, y)
         factor = jnp.linalg.cholesky(jnp.eye(Psi.shape[1], dtype=y.dtype) + Psi.T @ Psi)
         P = networks.Precision(G, c, Psi, factor)
@@ -124,22 +127,25 @@ class Joint(NetworkEstimator):
         M = influence.shape[0]
         return GradientPosterior(
             mean=scale * products.information(w),
-            covariance=networks.Spread(eqx.tree_at(lambda p: p.scale, P, c)),
+            covariance=networks.Spread(P, scale),
             fisher=G,
             influence=scale * influence * (M / max(M - 1, 1)),
             explained=jnp.ones((), y.dtype),
             freedom=jnp.asarray(max(M - 1.0, 1.0), y.dtype),
-            info={"damping": G.damping, "directions": G.subset.effective(G.damping)},
+            info={"damping": G.damping, "directions": directions},
         )
 
 
 def standardised(targets: Targets) -> tuple[Float[Array, " N"], Float[Array, ""]]:
-    """y with mean 0 and variance 1 over the steps taken, and what it was divided by."""
+    """y with mean 0 and variance 1 over the steps taken, and what it was divided by: 0 where they
+    differ by rounding alone."""
     taken = targets.taken.reshape(-1)
     y = jnp.where(taken, targets.y.reshape(-1), 0.0)
+    rounding = 10 * jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(y))
     count = jnp.maximum(jnp.sum(taken), 1).astype(y.dtype)
     y = jnp.where(taken, y - y.sum() / count, 0.0)
     scale = jnp.sqrt(jnp.sum(y**2) / count)
+    scale = jnp.where(scale > rounding, scale, 0.0)
     return y / jnp.where(scale > 0, scale, 1.0), scale
 
 

@@ -232,16 +232,17 @@ class Precision(eqx.Module):
 
 
 class Spread(Covariance):
-    """G P^-1 G."""
+    """units^2 G P^-1 G, of the gradient units G w."""
 
     precision: Precision
+    units: Float[Array, ""]
 
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         products = linearise(self.precision.curvature.batch)
         inverse = self.precision.solver(products)
 
         def one(v):
-            return products.information(inverse(products.information(v)))
+            return self.units * products.information(inverse(products.information(self.units * v)))
 
         return jnp.vectorize(one, signature="(n)->(n)")(V)
 
@@ -250,8 +251,8 @@ class Spread(Covariance):
         return jnp.mean(self.sample(jax.random.key(0), 64) ** 2, 0)
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        """G P^-1 b with b ~ N(0, P): a draw from N(0, (G + delta I) / c) plus U' A^-1 times one
-        from N(0, A)."""
+        """units G P^-1 b with b ~ N(0, P): a draw from N(0, (G + delta I) / c) plus U' A^-1 times
+        one from N(0, A)."""
         P = self.precision
         products = linearise(P.curvature.batch)
         inverse = P.solver(products)
@@ -264,6 +265,6 @@ class Spread(Covariance):
             seen = products.backward(
                 P.smooth(P.features @ e + z), jnp.zeros(products.shape, prior.dtype)
             )
-            return products.information(inverse(prior + seen))
+            return self.units * products.information(inverse(prior + seen))
 
         return jax.lax.map(one, jax.random.split(key, k))

@@ -19,6 +19,8 @@ from bayespg.environments import spaces
 FALLBACK = 1000
 """Steps after which an episode is cut off where the environment has no limit of its own."""
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class EnvironmentFailure(RuntimeError):
     """An environment raised or answered nonsense; says where, so that it can be seen again."""
@@ -49,6 +51,11 @@ class Host:
         alone = isinstance(environment, gymnasium.Env)
         rest = 0 if alone else lanes - 1
         self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
+        if len({id(e) for e in self.environments}) < self.lanes:
+            raise ValueError(
+                "environment: the function gave the same environment twice; give one that makes a "
+                "new one each time, or the environment itself"
+            )
         self.name = environment if isinstance(environment, str) else _name(first)
         self.observations = spaces.Observations(first.observation_space)
         self.actions = spaces.actions(first.action_space, bounds)
@@ -77,7 +84,7 @@ class Host:
         try:
             observation, reward, terminated, truncated, _ = self.environments[lane].step(action)
             reward = float(reward)
-            if not math.isfinite(reward):
+            if not abs(reward) <= LARGEST:
                 raise ValueError(f"the reward is {reward}")
             cut = bool(truncated) or time + 1 >= self.horizon
             return self._seen(observation), reward, bool(terminated), cut
@@ -105,11 +112,12 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
     if isinstance(environment, str):
         try:
             return gymnasium.make(environment, disable_env_checker=True, **options)
-        except gymnasium.error.DependencyNotInstalled as problem:
-            raise ValueError(
-                f"environment: {environment} needs a package that is not installed: {problem}"
-            ) from problem
-        except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as problem:
+        except (gymnasium.error.Error, ModuleNotFoundError) as problem:
+            missing = isinstance(problem, gymnasium.error.DependencyNotInstalled)
+            if missing or environment in gymnasium.registry:
+                raise ValueError(
+                    f"environment: {environment} cannot be made: {problem}"
+                ) from problem
             close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.5)
             hint = f"; did you mean '{close[0]}'?" if close else ""
             raise ValueError(

@@ -33,7 +33,10 @@ class Observations:
     def encode(self, observation: Any) -> np.ndarray:
         """One observation as a float32 vector."""
         if self.shape is None:
-            return np.asarray(spaces.flatten(self.space, observation), np.float32).reshape(-1)
+            found = np.asarray(spaces.flatten(self.space, observation), np.float32).reshape(-1)
+            if found.size != self.size:
+                raise ValueError(f"observation of {found.size} numbers, the space says {self.size}")
+            return found
         found = np.asarray(observation, np.float32)
         if found.shape != self.shape:
             raise ValueError(f"observation of shape {found.shape}, the space says {self.shape}")
@@ -57,22 +60,24 @@ class Choices:
 
 class Bounded:
     """A box. A draw a becomes mid + half clip(a, -1, 1), or mid + half tanh(a) where squashed; a
-    component without both bounds stays itself, within the one it has."""
+    component without both bounds stays itself, within the one it has. Integers are rounded."""
 
     def __init__(self, space: spaces.Box, bounds: Bounds):
         self.size, self.bounds = math.prod(space.shape), bounds
         self._space = space
         low, high = (b.reshape(-1).astype(float) for b in (space.low, space.high))
         self._low, self._high = low, high
-        self._bounded = np.isfinite(low) & np.isfinite(high)
-        self._mid = np.where(self._bounded, low / 2 + high / 2, 0.0)
-        self._half = np.where(self._bounded, high / 2 - low / 2, 1.0)
+        self._bounded = (space.bounded_below & space.bounded_above).reshape(-1)
+        low, high = np.where(self._bounded, (low, high), ([-1.0], [1.0]))
+        self._mid, self._half = low / 2 + high / 2, high / 2 - low / 2
 
     def decode(self, actions: np.ndarray) -> list[Any]:
         """The environment's actions, one for each row of the policy's."""
         inside = np.tanh(actions) if self.bounds == "squash" else np.clip(actions, -1.0, 1.0)
         a = self._mid + self._half * np.where(self._bounded, inside, actions)
         a = np.clip(a, self._low, self._high)
+        if np.issubdtype(self._space.dtype, np.integer):
+            a = np.rint(a)
         return list(a.reshape(len(a), *self._space.shape).astype(self._space.dtype))
 
 
