@@ -63,6 +63,8 @@ class Settings:
     """Steps after which an episode is cut off; None leaves it to the environment."""
     lanes: int = 8
     """Environments side by side."""
+    processes: bool = False
+    """Each of them in a process of its own."""
     normalise: bool = True
     """Observations."""
     bounds: Bounds = "clip"
@@ -171,6 +173,7 @@ class Agent:
         found = world(
             known.environment if known else environment, discount=s.discount, horizon=s.horizon,
             lanes=min(s.lanes, s.episodes), bounds=s.bounds, options=self.options,
+            processes=s.processes,
         )  # fmt: skip
         if isinstance(policy, Policy):
             return found, policy

@@ -87,7 +87,7 @@ def play(
     def begin(lane: int) -> None:
         episode[lane], time[lane] = next(waiting, -1), 0
         if episode[lane] >= 0:
-            seen[lane] = host.reset(lane, seeds[episode[lane]])
+            seen[lane] = host.begin(lane, seeds[episode[lane]])
 
     for lane in range(host.lanes):
         begin(lane)
@@ -97,15 +97,13 @@ def play(
         told = host.actions.decode(chosen)
         if actions is None:
             actions = np.zeros((T, M, *chosen.shape[1:]), chosen.dtype)
-        for lane, j in enumerate(episode):
-            if j < 0:
-                continue
-            t = time[lane]
+        running = [(lane, j, time[lane]) for lane, j in enumerate(episode) if j >= 0]
+        answers = host.advance([(lane, told[lane], seeds[j], t) for lane, j, t in running])
+        for (lane, j, t), (following, reward, ended, cut) in zip(running, answers, strict=True):
             states[t, j], actions[t, j], mask[t, j] = seen[lane], chosen[lane], True
-            seen[lane], rewards[t, j], ended, cut = host.step(lane, told[lane], seeds[j], t)
-            time[lane] = t + 1
+            seen[lane], rewards[t, j], time[lane] = following, reward, t + 1
             if ended or cut:
-                terminated[j], final[j] = ended, seen[lane]
+                terminated[j], final[j] = ended, following
                 begin(lane)
         tick += 1
     assert actions is not None

@@ -83,6 +83,7 @@ def train(
         int | None, typer.Option(help="Cut episodes off after so many steps.")
     ] = None,
     lanes: Annotated[int, typer.Option(help="Environments side by side.")] = 8,
+    processes: Annotated[bool, typer.Option(help="Each of them in its own process.")] = False,
     normalise: Annotated[bool, typer.Option(help="Observations.")] = True,
     bounds: Annotated[
         str, typer.Option(help="clip or squash draws into an action's bounds.")
@@ -108,7 +109,7 @@ def train(
     settings = {
         "episodes": episodes, "discount": discount, "smoothing": smoothing, "limit": limit,
         "rate": rate, "hidden": _widths(hidden), "horizon": horizon, "lanes": lanes,
-        "normalise": normalise, "bounds": bounds,
+        "processes": processes, "normalise": normalise, "bounds": bounds,
     }  # fmt: skip
 
     def made(k: int) -> agents.Agent:

@@ -7,6 +7,7 @@ episode is always its own.
 """
 
 import difflib
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ import gymnasium
 import numpy as np
 
 from bayespg.environments import spaces
+from bayespg.environments.workers import Worker
 
 FALLBACK = 1000
 """Steps after which an episode is cut off where the environment has no limit of its own."""
@@ -30,7 +32,9 @@ class Host:
     """`lanes` copies of a Gymnasium environment.
 
     `environment` is an id, a function that makes one, or an environment (then there is one lane).
-    `horizon` cuts episodes off; without it the environment's own limit holds.
+    `horizon` cuts episodes off; without it the environment's own limit holds. With `processes` each
+    lane has a process of its own, which pays where a step takes longer than a tenth of a
+    millisecond.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class Host:
         lanes: int = 8,
         bounds: spaces.Bounds = "clip",
         options: dict[str, Any] | None = None,
+        processes: bool = False,
     ):
         if not 0 <= discount <= 1:
             raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
@@ -49,9 +54,11 @@ class Host:
             raise ValueError(f"horizon: expected at least 1, found {horizon}")
         first = _make(environment, options or {})
         alone = isinstance(environment, gymnasium.Env)
-        rest = 0 if alone else lanes - 1
+        if alone and processes:
+            raise ValueError("processes: give an id, or a function that makes the environment")
+        rest = 0 if alone or processes else lanes - 1
         self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
-        if len({id(e) for e in self.environments}) < self.lanes:
+        if len({id(e) for e in self.environments}) < len(self.environments):
             raise ValueError(
                 "environment: the function gave the same environment twice; give one that makes a "
                 "new one each time, or the environment itself"
@@ -64,13 +71,34 @@ class Host:
         self.horizon = min(limits) if limits else FALLBACK
         self.discount = discount
         self.threshold = first.spec.reward_threshold if first.spec is not None else None
+        self._workers: list[Worker] = []
+        if processes:
+            one = functools.partial(
+                _lane, environment, discount=discount, horizon=horizon, lanes=1, options=options
+            )
+            self._workers = [Worker(one) for _ in range(lanes)]
 
     @property
     def lanes(self) -> int:
-        return len(self.environments)
+        return len(self._workers or self.environments)
+
+    def begin(self, lane: int, seed: int) -> np.ndarray:
+        """The first observation of an episode."""
+        if not self._workers:
+            return self.reset(lane, seed)
+        self._workers[lane].ask(("reset", 0, seed))
+        return self._workers[lane].answer()
+
+    def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Any]:
+        """`step` for several lanes, at the same time where they have processes."""
+        if not self._workers:
+            return [self.step(*lane) for lane in lanes]
+        for lane, *rest in lanes:
+            self._workers[lane].ask(("step", 0, *rest))
+        return [self._workers[lane].answer() for lane, *_ in lanes]
 
     def reset(self, lane: int, seed: int) -> np.ndarray:
-        """The first observation of an episode."""
+        """The first observation of an episode in this process."""
         try:
             observation, _ = self.environments[lane].reset(seed=seed)
             return self._seen(observation)
@@ -102,8 +130,21 @@ class Host:
         return found
 
     def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
         for environment in self.environments:
             environment.close()
+
+
+def _lane(environment: Any, **options: Any) -> Callable[[tuple[Any, ...]], Any]:
+    """What a worker answers with."""
+    host = Host(environment, **options)
+
+    def answer(request: tuple[Any, ...]) -> Any:
+        what, *rest = request
+        return getattr(host, what)(*rest)
+
+    return answer
 
 
 def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:

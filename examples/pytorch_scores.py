@@ -1,0 +1,64 @@
+"""Scores and returns made in PyTorch, the gradient's posterior made here.
+
+A small network of torch on CartPole: one row of scores a step by torch.func, handed over as they
+are (anything with dlpack or __array__ works).
+
+    pip install torch gymnasium
+    python examples/pytorch_scores.py
+"""
+
+import gymnasium
+import numpy as np
+import torch
+
+from bayespg import actor_critic, kernels
+from bayespg import fisher as fishers
+
+torch.manual_seed(0)
+network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+parameters = dict(network.named_parameters())
+
+
+def log_probability(parameters, state, action):
+    logits = torch.func.functional_call(network, parameters, (state,))
+    return torch.log_softmax(logits, -1)[action]
+
+
+environment = gymnasium.make("CartPole-v1")
+states, actions, rewards, last, terminated = [], [], [], [], []
+for episode in range(10):
+    state, _ = environment.reset(seed=episode)
+    done = False
+    while not done:
+        with torch.no_grad():
+            logits = network(torch.as_tensor(state))
+        action = int(torch.distributions.Categorical(logits=logits).sample())
+        following, reward, ended, cut, _ = environment.step(action)
+        done = ended or cut
+        for column, value in zip(
+            (states, actions, rewards, last, terminated),
+            (state, action, reward, done, ended),
+            strict=True,
+        ):
+            column.append(value)
+        state = following
+
+gradient = torch.func.vmap(torch.func.grad(log_probability), (None, 0, 0))
+rows = gradient(parameters, torch.tensor(np.array(states)), torch.tensor(actions))
+scores = torch.cat([row.flatten(1) for row in rows.values()], 1)
+
+posterior = actor_critic.gradient_posterior(
+    np.array(states), scores, rewards,
+    fishers.g_est(scores, last, 0.99).G + 1e-3 * np.eye(scores.shape[1]),
+    last=last, terminated=terminated, discount=0.99, state_kernel=kernels.Gaussian(1.0), noise=30.0,
+)  # fmt: skip
+print(f"{scores.shape[0]} steps, {scores.shape[1]} parameters")
+print("uphill along the mean with probability", posterior.probability_uphill(posterior.mean))
+
+# Back to torch: one step of stochastic gradient ascent along the posterior mean.
+step = torch.as_tensor(posterior.mean, dtype=torch.float32)
+with torch.no_grad():
+    for parameter, part in zip(
+        parameters.values(), step.split([p.numel() for p in parameters.values()]), strict=True
+    ):
+        parameter += 0.01 * part.view_as(parameter)
