@@ -1,0 +1,348 @@
+"""Estimators for networks against the same posteriors in dense matrices and float64."""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import standard_errors
+
+from bayespg import values
+from bayespg.network_estimators import Damping, Joint, MonteCarlo, Targets
+from bayespg.networks import SUBSET
+from bayespg.policies import as_dtype, flatten, information_root, score
+from bayespg.policies.features import MLP, Fourier
+from bayespg.policies.heads import Choice, Composed, Normals
+
+D, M, T = 2, 8, 12
+LENGTHS = np.array([12, 12, 9, 7, 5, 12, 1, 3])
+TAKEN = np.arange(T) < LENGTHS[:, None]
+N = TAKEN.sum()
+FEATURES = Fourier(D, 6)
+KEY = jax.random.key(0)
+
+
+def policy_of(kind: str):
+    """A network of a few parameters, none of them zero."""
+    features = MLP(D, (4,), key=KEY)
+    head = Choice(5, (3,), True) if kind == "choice" else Normals(5, 2, 0.5)
+    theta, rebuild = flatten(Composed(features, head))
+    return rebuild(theta + 0.5 * jax.random.normal(KEY, theta.shape))
+
+
+@eqx.filter_jit
+def draw(policy, states, key):
+    return jax.vmap(jax.vmap(policy))(states).sample(key)
+
+
+@functools.cache
+def targets_of(kind: str, padding: float = 0.0) -> Targets:
+    rng = np.random.default_rng(1)
+    states = rng.normal(size=(M, T, D))
+    actions = np.asarray(draw(policy_of(kind), jnp.asarray(states, jnp.float32), KEY))
+    effect = (actions if kind == "choice" else actions[..., 0]) * states[..., 0]
+    y = 5 + states[..., 1] + 0.5 * effect + rng.normal(size=(M, T))
+    states, y = np.where(TAKEN[..., None], states, padding), np.where(TAKEN, y, padding)
+    actions = np.where(TAKEN.reshape(TAKEN.shape + (1,) * (actions.ndim - 2)), actions, 1)
+    return Targets(
+        jnp.asarray(states, jnp.float32), jnp.asarray(actions),
+        jnp.asarray(y, jnp.float32), jnp.asarray(TAKEN),
+    )  # fmt: skip
+
+
+class Dense(NamedTuple):
+    """All of the batch, steps taken only, in float64."""
+
+    U: np.ndarray
+    G: np.ndarray
+    Psi: np.ndarray
+    y: np.ndarray
+    """Standardised."""
+    scale: float
+    episode: np.ndarray
+
+
+@functools.cache
+def dense(kind: str) -> Dense:
+    targets, policy = targets_of(kind), policy_of(kind)
+    with jax.enable_x64(True):
+        policy = as_dtype(policy, jnp.float64)
+        states = jnp.asarray(np.asarray(targets.states, float)[TAKEN])
+        actions = jnp.asarray(np.asarray(targets.actions)[TAKEN])
+        actions = actions if kind == "choice" else actions.astype(jnp.float64)
+
+        @jax.jit
+        def ask(policy):
+            U = jax.vmap(lambda x, a: score(policy, x, a))(states, actions)
+            R = jax.vmap(lambda x: information_root(policy, x))(states)
+            return U, jnp.einsum("nri,nrj->ij", R, R) / N, values.basis(FEATURES, states)
+
+        U, G, Psi = (np.asarray(x) for x in ask(policy))
+    y = np.asarray(targets.y, float)[TAKEN]
+    return Dense(U, G, Psi, (y - y.mean()) / y.std(), y.std(), np.nonzero(TAKEN)[0])
+
+
+@eqx.filter_jit
+def estimate(estimator, policy, targets):
+    return estimator(policy, targets, KEY)
+
+
+@eqx.filter_jit
+def written_out(posterior, V):
+    G = posterior.fisher
+    covariance = posterior.covariance.multiply(jnp.eye(G.size))
+    return {"solve": G.solve(V), "matrix": G.matrix(), "covariance": covariance}
+
+
+class Case(NamedTuple):
+    kind: str
+    exact: Dense
+    estimator: Joint
+    posterior: object
+    products: dict
+    V: np.ndarray
+
+    @property
+    def damped(self):
+        return self.exact.G + float(self.posterior.fisher.damping) * np.eye(len(self.exact.G))
+
+    @property
+    def prior(self) -> float:
+        """c."""
+        G = self.posterior.fisher
+        return self.estimator.advantage / float(G.subset.effective(G.damping))
+
+    def again(self, targets=None, policy=None):
+        """The same compiled program on other numbers."""
+        policy = policy_of(self.kind) if policy is None else policy
+        targets = targets_of(self.kind) if targets is None else targets
+        return estimate(self.estimator, policy, targets)
+
+
+@functools.cache
+def case_of(kind: str) -> Case:
+    estimator = Joint(FEATURES)
+    exact = dense(kind)
+    V = np.random.default_rng(2).normal(size=(2, 3, len(exact.G))).astype(np.float32)
+    posterior = estimate(estimator, policy_of(kind), targets_of(kind))
+    return Case(kind, exact, estimator, posterior, written_out(posterior, jnp.asarray(V)), V)
+
+
+@pytest.fixture(params=["choice", "normals"])
+def case(request):
+    return case_of(request.param)
+
+
+def close(found, expected, rtol=1e-4):
+    """Relative to the largest entry."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=rtol * np.abs(expected).max())
+
+
+def function_space(case):
+    """y ~ N(0, c U (G + delta I)^-1 U' + Psi Psi' + I), gradient G w: mean and covariance, no
+    precision matrix in sight."""
+    U, G, Psi, y, scale, _ = case.exact
+    B = case.prior * G @ np.linalg.solve(case.damped, U.T)
+    K = case.prior * U @ np.linalg.solve(case.damped, U.T) + Psi @ Psi.T + np.eye(N)
+    gain = B @ np.linalg.inv(K)
+    return scale * gain @ y, scale**2 * (
+        case.prior * G @ np.linalg.solve(case.damped, G) - gain @ B.T
+    )
+
+
+def weight_space(case):
+    """P w = U' A^-1 y."""
+    U, _, Psi, y, *_ = case.exact
+    A = np.eye(N) + Psi @ Psi.T
+    P = case.damped / case.prior + U.T @ np.linalg.solve(A, U)
+    w = np.linalg.solve(P, U.T @ np.linalg.solve(A, y))
+    return A, P, w
+
+
+def test_the_joint_mean_is_that_of_the_dense_posterior(case):
+    _, _, w = weight_space(case)
+    close(case.posterior.mean, case.exact.scale * case.exact.G @ w)
+    close(case.posterior.mean, function_space(case)[0])
+
+
+def test_the_joint_covariance_is_that_of_the_dense_posterior(case):
+    _, P, _ = weight_space(case)
+    G, scale = case.exact.G, case.exact.scale
+    close(case.products["covariance"], scale**2 * G @ np.linalg.solve(P, G))
+    close(case.products["covariance"], function_space(case)[1])
+
+
+def test_draws_from_the_joint_posterior_have_its_covariance():
+    """Within 4.5 standard errors, of some 300 entries."""
+    case = case_of("normals")
+    drawn = jax.jit(lambda S: S.sample(KEY, 500))(case.posterior.covariance)
+    drawn = np.asarray(drawn, float)
+    S = function_space(case)[1]
+    informed = np.diag(S) > 1e-6 * S.max()
+    expected = S[np.ix_(informed, informed)]
+    assert standard_errors(drawn[:, informed], np.zeros(informed.sum()), expected) < 4.5
+
+
+def test_the_influence_of_an_episode_is_that_of_leaving_it_out_to_first_order(case):
+    A, P, w = weight_space(case)
+    U, G, _, y, scale, episode = case.exact
+    alpha = np.linalg.solve(A, y - U @ w)
+    expected = [
+        scale * G @ np.linalg.solve(P, U[episode == i].T @ alpha[episode == i]) for i in range(M)
+    ]
+    close(case.posterior.influence, M / (M - 1) * np.array(expected), 0.05)
+
+
+def test_the_curvature_is_the_damped_fisher_matrix(case):
+    close(case.products["matrix"], case.damped)
+    assert case.posterior.fisher.size == len(case.damped)
+
+
+def test_the_natural_gradient_solves_the_dense_system(case):
+    inverse = np.linalg.inv(case.damped)
+    close(case.products["solve"], case.V @ inverse, 1e-3)
+
+
+def test_draws_of_the_curvature_have_it_for_covariance():
+    """Within 4.5 standard errors, of some 300 entries."""
+    case = case_of("normals")
+    drawn = jax.jit(lambda G: G.sample(KEY, (20, 50)))(case.posterior.fisher)
+    n = len(case.damped)
+    assert drawn.shape == (20, 50, n)
+    drawn = np.asarray(drawn, float).reshape(-1, n)
+    assert standard_errors(drawn, np.zeros(n), case.damped) < 4.5
+
+
+def test_the_mean_and_its_error_bars_have_the_units_of_the_targets(case):
+    targets = targets_of(case.kind)
+    for factor in (1e8, 1e-8):
+        scaled = eqx.tree_at(lambda t: t.y, targets, factor * targets.y)
+        posterior = case.again(scaled)
+        products = written_out(posterior, jnp.asarray(case.V))
+        close(posterior.mean, factor * case.posterior.mean)
+        close(posterior.influence, factor * case.posterior.influence)
+        close(products["covariance"], factor**2 * case.products["covariance"])
+
+
+def test_a_constant_added_to_the_targets_changes_nothing(case):
+    targets = targets_of(case.kind)
+    shifted = eqx.tree_at(lambda t: t.y, targets, targets.y + 100.0)
+    close(case.again(shifted).mean, case.posterior.mean, 1e-3)
+
+
+@pytest.mark.parametrize("y", [0.0, 0.1, -1e8, 1 / 3])
+def test_targets_that_are_all_the_same_give_no_gradient(case, y):
+    same = eqx.tree_at(lambda t: t.y, targets_of(case.kind), jnp.full((M, T), y, jnp.float32))
+    posterior = case.again(same)
+    np.testing.assert_array_equal(posterior.mean, 0)
+    np.testing.assert_array_equal(posterior.influence, 0)
+
+
+def test_what_the_padding_holds_does_not_matter(case):
+    posterior = case.again(targets_of(case.kind, padding=37.0))
+    close(posterior.mean, case.posterior.mean, 1e-5)
+    close(posterior.influence, case.posterior.influence, 1e-5)
+    close(posterior.fisher.subset.Z, case.posterior.fisher.subset.Z, 1e-5)
+
+
+def test_a_single_step_is_enough_for_an_answer(case):
+    one = eqx.tree_at(
+        lambda t: t.taken, targets_of(case.kind), jnp.zeros((M, T), bool).at[2, 3].set(True)
+    )
+    posterior = case.again(one)
+    products = written_out(posterior, jnp.asarray(case.V))
+    np.testing.assert_array_equal(posterior.mean, 0)  # its target is its mean
+    assert np.isfinite(posterior.influence).all()
+    assert all(np.isfinite(x).all() for x in products.values())
+
+
+@pytest.mark.parametrize("size", [30.0, 300.0, 1e6])
+def test_a_policy_that_hardly_explores_gives_numbers(case, size):
+    """Logits, or the logarithm of one over the scales, of this size."""
+    policy = policy_of(case.kind)
+    if case.kind == "choice":
+        policy = eqx.tree_at(lambda p: p.head.weights, policy, size * policy.head.weights)
+    else:
+        scale = jnp.full(2, -min(size, 10.0), jnp.float32)
+        policy = eqx.tree_at(lambda p: p.head.log_scale, policy, scale)
+    posterior = case.again(policy=policy)
+    products = written_out(posterior, jnp.asarray(case.V))
+    assert np.isfinite(posterior.mean).all()
+    assert np.isfinite(posterior.influence).all()
+    assert np.any(posterior.mean != 0) == (case.kind == "normals" or size < 1e6)
+    assert all(np.isfinite(x).all() for x in products.values())
+
+
+# Monte Carlo.
+
+
+@pytest.fixture(scope="module")
+def averages():
+    targets, policy = targets_of("choice"), policy_of("choice")
+    estimators = {b: MonteCarlo(FEATURES, baseline=b) for b in ("none", "mean", "states")}
+
+    @eqx.filter_jit
+    def ask(targets):
+        found = [e(policy, targets, KEY) for e in estimators.values()]
+        return {b: (p.mean, p.influence, p.covariance) for b, p in zip(estimators, found)}  # noqa: B905
+
+    return ask, targets, dense("choice")
+
+
+@pytest.mark.parametrize("baseline", ["none", "mean", "states"])
+def test_monte_carlo_is_the_average_of_scores_times_what_the_baseline_leaves(averages, baseline):
+    ask, targets, exact = averages
+    y = np.asarray(targets.y, float)[TAKEN]
+    if baseline == "mean":
+        y = y - y.mean()
+    if baseline == "states":
+        y = exact.scale * np.linalg.solve(np.eye(N) + exact.Psi @ exact.Psi.T, exact.y)
+    terms = exact.U * y[:, None]
+    mean, influence, covariance = ask(targets)[baseline]
+    close(mean, terms.sum(0) / N)
+    each = np.array([terms[exact.episode == i].sum(0) for i in range(M)]) * M / N
+    away = each - each.mean(0)
+    close(influence, away / (M - 1))
+    close(covariance, away.T @ away / (M * (M - 1)))
+
+
+def test_monte_carlo_has_the_units_of_the_targets_and_no_gradient_of_a_constant(averages):
+    ask, targets, _ = averages
+    scaled, same = (
+        ask(eqx.tree_at(lambda t: t.y, targets, y))
+        for y in (1e8 * targets.y, jnp.full((M, T), 0.1, jnp.float32))
+    )
+    for baseline, (mean, influence, _) in ask(targets).items():
+        close(scaled[baseline][0], 1e8 * mean)
+        close(scaled[baseline][1], 1e8 * influence)
+        if baseline != "none":
+            np.testing.assert_array_equal(same[baseline][0], 0)
+
+
+# Parts.
+
+
+def test_the_preconditioner_solves_with_the_matrix_of_its_rows(case):
+    subset = case.posterior.fisher.subset
+    Z = np.asarray(subset.Z, float)
+    assert len(Z) == SUBSET * {"choice": 3, "normals": 4}[case.kind]
+    n, v = Z.shape[1], case.V[0, 0]
+    for a, b in ((1.0, 0.1), (30.0, 2.0)):
+        expected = np.linalg.solve(a * Z.T @ Z + b * np.eye(n), v)
+        close(subset.solve(jnp.asarray(v), a, b), expected, 1e-3)
+    damping = jnp.asarray(0.1, jnp.float32)
+    expected = np.trace(np.linalg.solve(Z.T @ Z + 0.1 * np.eye(n), Z.T @ Z))
+    assert subset.effective(damping) == pytest.approx(expected, rel=1e-3)
+    assert subset.trace == pytest.approx(np.trace(Z.T @ Z), rel=1e-4)
+
+
+def test_damping_is_a_share_of_the_mean_eigenvalue_smaller_for_many_steps(case):
+    subset = case.posterior.fisher.subset
+    batch = targets_of(case.kind).batch(policy_of(case.kind))
+    share = float(subset.trace) / case.posterior.fisher.size
+    for damping, kappa in ((Damping(), 1.0), (Damping(many=int(N)), 0.1), (Damping(0.3), 0.3)):
+        assert damping(batch, subset) == pytest.approx(kappa * share, rel=1e-4)
+    assert case.posterior.info["damping"] == case.posterior.fisher.damping
