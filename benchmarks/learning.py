@@ -32,12 +32,12 @@ from bayespg import compilation
 from bayespg.agents import Agent
 
 POLICIES = sb3.POLICIES
-DEFAULTS: dict[str, Any] = {"policy": "fourier"}
+DEFAULTS: dict[str, Any] = {"policy": "mlp"}
 """One set for all tasks: the library's own defaults, with a policy that can do them all."""
 TUNED: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {"policy": "linear", "episodes": 4},
-    "Acrobot-v1": {"policy": "linear", "episodes": 4},
-    "Pendulum-v1": {"policy": "mlp", "smoothing": 0.9, "discount": 0.95},
+    "CartPole-v1": {"policy": "linear", "episodes": 2, "limit": 0.01},
+    "Acrobot-v1": {"policy": "linear", "limit": 0.05},
+    "Pendulum-v1": {"policy": "mlp", "limit": 0.05, "smoothing": 0.9, "discount": 0.95},
 }
 ESTIMATORS = ("bac", "rebase", "gae", "bac-returns", "fitted", "gpomdp", "mc-baseline", "model2")
 

@@ -21,7 +21,7 @@ parameters = dict(network.named_parameters())
 
 def log_probability(parameters, state, action):
     logits = torch.func.functional_call(network, parameters, (state,))
-    return torch.log_softmax(logits, -1)[action]
+    return torch.log_softmax(logits, -1).gather(0, action[None])[0]
 
 
 environment = gymnasium.make("CartPole-v1")

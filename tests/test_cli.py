@@ -8,7 +8,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from bayespg.cli import _fitting, app, main
+from bayespg.cli import app, main
+from bayespg.cli.common import fitting
 
 
 def bayespg(*arguments):
@@ -92,8 +93,8 @@ for i in range(50):
 
 
 def test_a_wide_table_shows_its_ends_and_some_between():
-    assert _fitting(5) == [0, 1, 2, 3, 4]
-    shown = _fitting(21)
+    assert fitting(5) == [0, 1, 2, 3, 4]
+    shown = fitting(21)
     assert shown[:2] == [0, 1]
     assert shown[-1] == 20
     assert len(shown) == 7 == len(set(shown))

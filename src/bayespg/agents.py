@@ -48,12 +48,12 @@ class Settings:
     """Everything that decides a run but the environment, the policy, the estimator and the update
     themselves."""
 
-    episodes: int = 8
+    episodes: int = 4
     """For each update."""
     discount: float = 0.99
     smoothing: float = 0.95
     """lambda of the advantages."""
-    limit: float = 0.02
+    limit: float = 0.03
     """Kullback-Leibler divergence of an update, mean over steps."""
     rate: float = 1e-3
     """Of optimisers that have one."""

@@ -11,6 +11,8 @@ from bayespg import agents, choices, curves, film, plots
 from bayespg.cli.common import app, console, progress, table
 from bayespg.runs import Run
 
+EPISODES = 4
+"""For each update of the demonstration."""
 ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "gpomdp"}
 RunPath = Annotated[Path, typer.Argument(help="A folder that 'bayespg train' has written.")]
 
@@ -28,7 +30,7 @@ def demo(
     with progress("CartPole-v1") as advance:
         for i, name in enumerate(found):
             for seed in range(seeds):
-                agent = agents.Agent("CartPole-v1", "linear", name, seed=seed)
+                agent = agents.Agent("CartPole-v1", "linear", name, episodes=EPISODES, seed=seed)
                 done = (i * seeds + seed) / (2 * seeds)
                 kept: list[agents.Row] = []
 
@@ -50,7 +52,8 @@ def demo(
     ]
     path = out / "demo.png"
     plots.save(
-        curves.draw(pictured, "CartPole-v1, ten parameters, 8 episodes an update", 475), path
+        curves.draw(pictured, f"CartPole-v1, ten parameters, {EPISODES} episodes an update", 475),
+        path,
     )
     console.print(f"\nPicture: [bold]{path}[/bold]. Now one of yours: bayespg train Acrobot-v1")
 
@@ -73,10 +76,10 @@ def train(
     steps: Annotated[int, typer.Option(min=1, help="Environment steps of each run.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Independent runs, one after another.")] = 1,
-    episodes: Annotated[int, typer.Option(help="Episodes an update.")] = 8,
+    episodes: Annotated[int, typer.Option(help="Episodes an update.")] = 4,
     discount: Annotated[float, typer.Option(help="gamma")] = 0.99,
     smoothing: Annotated[float, typer.Option(help="lambda of the advantages.")] = 0.95,
-    limit: Annotated[float, typer.Option(help="Kullback-Leibler limit of an update.")] = 0.02,
+    limit: Annotated[float, typer.Option(help="Kullback-Leibler limit of an update.")] = 0.03,
     rate: Annotated[float, typer.Option(help="Rate of optimisers that have one.")] = 1e-3,
     hidden: Annotated[str, typer.Option(help="Widths of an MLP's layers.")] = "32,32",
     horizon: Annotated[
