@@ -56,7 +56,7 @@ print(f"{scores.shape[0]} steps, {scores.shape[1]} parameters")
 print("uphill along the mean with probability", posterior.probability_uphill(posterior.mean))
 
 # Back to torch: one step of stochastic gradient ascent along the posterior mean.
-step = torch.as_tensor(posterior.mean, dtype=torch.float32)
+step = torch.tensor(np.array(posterior.mean), dtype=torch.float32)
 with torch.no_grad():
     for parameter, part in zip(
         parameters.values(), step.split([p.numel() for p in parameters.values()]), strict=True

@@ -1,0 +1,91 @@
+"""bayespg train, evaluate, plot, watch and environments, as a user meets them."""
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from bayespg.cli import app, main
+from bayespg.runs import Run
+
+
+def bayespg(*arguments):
+    done = CliRunner().invoke(app, [str(word) for word in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "cartpole"
+    small = ("--steps", 150, "--episodes", 2, "--seeds", 2, "--tensorboard")
+    done = bayespg("train", "CartPole-v1", *small, "--out", folder)
+    assert done.exit_code == 0, done.output
+    assert "10 parameters" in done.output
+    return folder
+
+
+def test_a_run_directory_holds_everything(run):
+    for seed in (0, 1):
+        found = Run.open(run / f"seed-{seed}")
+        assert found.config["environment"] == "CartPole-v1"
+        assert found.config["seed"] == seed
+        assert found.metrics()["steps"][-1] >= 150
+        assert list((run / f"seed-{seed}" / "tensorboard").iterdir())
+    assert Image.open(run / "plots" / "learning.png").size[0] > 800
+
+
+def test_evaluate_tells_episodes_from_seeds(run):
+    shown = bayespg("evaluate", run, "--episodes", 3).output
+    assert "95 % over 3 episodes" in shown
+    assert "Over 2 seeds" in shown
+
+
+def test_plot_compares_runs(run, tmp_path):
+    bayespg("plot", run, run / "seed-1", "--out", tmp_path / "both.png")
+    assert np.asarray(Image.open(tmp_path / "both.png")).std() > 0
+
+
+def test_watch_writes_a_film(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    bayespg("watch", run, "--out", tmp_path / "film.gif")
+    assert Image.open(tmp_path / "film.gif").n_frames > 5
+
+
+def test_a_finished_run_has_nothing_to_resume(run):
+    assert bayespg("train", "--resume", run).output.count("done") == 2
+
+
+def test_environments_lists_the_paper_s_and_gymnasium_s():
+    shown = bayespg("environments").output
+    assert "mountain-car" in shown
+    assert "CartPole-v1" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train"], "give an environment"),
+        (["train", "CartPol-v1"], "did you mean 'CartPole"),
+        (["train", "CartPole-v1", "--policy", "linera"], "did you mean 'linear'"),
+        (["train", "CartPole-v1", "--algorithm", "bca"], "did you mean 'bac'"),
+        (["train", "CartPole-v1", "--hidden", "big"], "expected widths"),
+        (["train", "CartPole-v1", "--discount", "2"], "discount: expected 0 to 1"),
+        (["train", "--resume", "nowhere"], "no run is here"),
+        (["evaluate", "nowhere"], "no run is here"),
+    ],
+)
+def test_a_wrong_word_gets_one_sentence(words, says, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bayespg", *words])
+    monkeypatch.setattr("bayespg.compilation.remember", lambda: None)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert says in said
+    assert "Traceback" not in said
+    assert not list(tmp_path.iterdir())
