@@ -6,6 +6,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import block_diag
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg.random import normal
@@ -100,3 +101,20 @@ class Categorical(Distribution):
         """A = diag(sqrt p) (I - 1 p'), so that A'A = diag(p) - p p'."""
         p = jax.nn.softmax(self.logits)
         return jnp.sqrt(p)[:, None] * (jnp.eye(p.size, dtype=p.dtype) - p)
+
+
+class Pair(Distribution):
+    """Two independent choices, the components of one action."""
+
+    first: Categorical
+    second: Categorical
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "*M 2"]:
+        key_first, key_second = jax.random.split(key)
+        return jnp.stack([self.first.sample(key_first), self.second.sample(key_second)], -1)
+
+    def log_prob(self, action: Int[Array, "2"]) -> Float[Array, ""]:
+        return self.first.log_prob(action[0]) + self.second.log_prob(action[1])
+
+    def fisher_root(self) -> Float[Array, "r p"]:
+        return block_diag(self.first.fisher_root(), self.second.fisher_root())

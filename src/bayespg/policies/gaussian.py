@@ -39,6 +39,23 @@ class LinearGaussian(Policy):
         return Normal(self.gain * state, self.scale)
 
 
+class VectorGaussian(Policy):
+    """a ~ N(gain'x, e^(2 log_scale)) for a vector x, theta = (gain, log sigma) without bounds.
+
+    An array of several axes, as a history of observations is, counts as one vector.
+    """
+
+    gain: Float[Array, "*runs d"]
+    log_scale: Float[Array, " *runs"]
+
+    @property
+    def scale(self) -> Float[Array, " *runs"]:
+        return jnp.exp(self.log_scale)
+
+    def __call__(self, state: Float[Array, " *state"]) -> Normal:
+        return Normal(jnp.asarray(self.gain) @ state.reshape(-1), self.scale)
+
+
 class BoundedLinearGaussian(Policy):
     """The same with lambda in (-1.999, -0.001) and sigma in (0.001, 1.001), theta = kappa in R^2:
 
