@@ -86,20 +86,21 @@ def return_over_history(
     environment: LQR, noise: float | Float[Array, ""], policy: Any
 ) -> Float[Array, ""]:
     """eta of a ~ N(gain'(o_{t-k+1}, ..., o_t), scale^2), which sees o = x + N(0, noise^2) and
-    zeros before the first: the environment is ``History(Noisy(environment, noise), k)``.
+    zeros before the first: of ``History(Noisy(environment, noise), k)``.
 
     z = (1, x, o_{t-k+1}, ..., o_t) follows z' = F z + N(0, Q), so S = E[z z'] becomes F S F' + Q.
     """
     e, gain = environment, jnp.asarray(policy.gain)
-    k = gain.size
-    acts = jnp.concatenate([jnp.zeros(2, gain.dtype), gain])
-    moves = e.action_gain * acts + jnp.zeros_like(acts).at[0].set(e.offset).at[1].set(e.state_gain)
-    F = jnp.zeros((k + 2, k + 2), gain.dtype).at[0, 0].set(1)
-    F = F.at[2:-1, 3:].set(jnp.eye(k - 1)).at[jnp.array([1, -1])].set(moves)
-    x, o = (jnp.zeros(k + 2, gain.dtype).at[jnp.array(at)].set(1) for at in ([1, -1], [-1]))
+    zero = jnp.zeros(gain.size + 2, gain.dtype)
+    one, o = zero.at[0].set(1), zero.at[-1].set(1)
+    x = zero.at[1].set(1) + o
+    acts = zero.at[2:].set(gain)
+    moves = jnp.asarray(e.action_gain * acts + e.offset * one + zero.at[1].set(e.state_gain))
+    shift = jnp.diag(zero[1:].at[2:].set(1), 1)  # o_s moves one place forward
+    F = jnp.outer(one, one) + jnp.outer(x, moves) + shift
     seen = noise**2 * jnp.outer(o, o)
     Q = (e.state_noise**2 + (e.action_gain * policy.scale) ** 2) * jnp.outer(x, x) + seen
-    mean = (e.initial_mean * x).at[0].set(1)
+    mean = one + e.initial_mean * x
     S = jnp.outer(mean, mean) + e.initial_variance * jnp.outer(x, x) + seen
 
     def advance(S: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:

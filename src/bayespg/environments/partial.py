@@ -38,6 +38,9 @@ class Noisy(_Wrapper):
     environment: Environment
     scale: float | Float[Array, ""]
 
+    def __init__(self, environment: Environment, scale: float | Float[Array, ""]):
+        self.environment, self.scale = environment, scale
+
     def reset(self, key: PRNGKeyArray, paths: int) -> tuple[Any, Float[Array, "M *state"]]:
         key, key_seen = jax.random.split(key)
         states = self.environment.reset(key, paths)
@@ -68,14 +71,15 @@ class History(_Wrapper):
 
     environment: Environment
     k: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True, default=0)
+    actions: int = eqx.field(static=True)
 
-    def __check_init__(self):
-        if self.k < 1 or self.actions < 0:
+    def __init__(self, environment: Environment, k: int, actions: int = 0):
+        if k < 1 or actions < 0:
             raise ValueError(
                 "History: expected k of at least 1 and a number of action components, "
-                f"found k = {self.k}, actions = {self.actions}"
+                f"found k = {k}, actions = {actions}"
             )
+        self.environment, self.k, self.actions = environment, k, actions
 
     def reset(self, key: PRNGKeyArray, paths: int) -> tuple[Any, Shaped[Array, "M k *row"]]:
         states = self.environment.reset(key, paths)

@@ -40,13 +40,16 @@ class LinearGaussian(Policy):
 
 
 class VectorGaussian(Policy):
-    """a ~ N(gain'x, e^(2 log_scale)) for a vector x, theta = (gain, log sigma) without bounds.
+    """a ~ N(gain'x, scale^2) for a vector x, theta = (gain, log scale) without bounds.
 
     An array of several axes, as a history of observations is, counts as one vector.
     """
 
     gain: Float[Array, "*runs d"]
     log_scale: Float[Array, " *runs"]
+
+    def __init__(self, gain: Float[Array, "*runs d"], scale: float | Array):
+        self.gain, self.log_scale = _parameter(gain), jnp.log(_parameter(scale))
 
     @property
     def scale(self) -> Float[Array, " *runs"]:

@@ -88,7 +88,7 @@ class FiniteStateController(MemoryPolicy):
     def settle(
         self, memory: Int[Array, ""], choice: Int[Array, "2"]
     ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        return choice[0], choice[1]
+        return choice[0], jnp.asarray(choice[1], jnp.int32)
 
 
 def normal(outputs: Float[Array, "2"]) -> Normal:
