@@ -18,6 +18,17 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("bayespg")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def optimised(request):
+    """A module that says ``COMPILE_QUICKLY = True`` has many small programs: XLA spends more time
+    on optimising them than they take."""
+    jax.config.update(
+        "jax_disable_most_optimizations", getattr(request.module, "COMPILE_QUICKLY", False)
+    )
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def batch() -> Problem:
     """Eight paths, two parameters."""

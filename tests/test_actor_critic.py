@@ -57,6 +57,8 @@ structures = st.tuples(
     st.lists(st.booleans(), min_size=E, max_size=E),
 )
 
+COMPILE_QUICKLY = True
+
 
 def structure(cuts, kinds) -> tuple[np.ndarray, np.ndarray]:
     at = [*cuts, N - 1]

@@ -17,6 +17,8 @@ from bayespg.scores import of_paths, of_steps
 from bayespg.sparse import Rows
 from bayespg.trajectories import Trajectories
 
+COMPILE_QUICKLY = True
+
 pytestmark = pytest.mark.usefixtures("x64")
 
 n = 4

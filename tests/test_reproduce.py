@@ -79,6 +79,20 @@ def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, mon
     check(name, 3, tmp_path)
 
 
+def test_partial_observation_reports_every_policy_and_method(tmp_path, monkeypatch):
+    at, rng = np.arange(11), np.random.default_rng(0)
+
+    def learn(task, methods, settings, progress):
+        return {
+            (method, M): learning.Learned(at, rng.uniform(size=(settings.runs, 11)), None)
+            for method in methods
+            for M in task.updates
+        }
+
+    monkeypatch.setattr(learning, "learn", learn)
+    check("partial-observation", 3, tmp_path)
+
+
 def test_learning_and_tuning_run_every_method_from_the_same_start(monkeypatch):
     from bayespg.reproduce import random_walk as walk
     from bayespg.reproduce import random_walk_learning as figure7

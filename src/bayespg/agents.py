@@ -178,7 +178,10 @@ class Agent:
         if isinstance(policy, Policy):
             return found, policy
         if not isinstance(policy, str):
-            raise ValueError(f"policy: expected a name or a Policy, found {type(policy).__name__}")
+            raise ValueError(
+                f"policy: expected a name or a Policy, found {type(policy).__name__} (policies with "
+                "memory learn with bayespg.training.train)"
+            )
         if isinstance(found, OnHost):
             return found, choices.policy(policy, found.host, key, s.hidden)
         if known is None:

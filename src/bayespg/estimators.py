@@ -19,9 +19,10 @@ from bayespg import fisher as fishers
 from bayespg.environments import Environment
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
-from bayespg.policies import Policy, as_dtype, flatten, score
+from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten, score
 from bayespg.posterior import GradientPosterior
 from bayespg.rollout import walk
+from bayespg.scores import of_paths as path_scores
 from bayespg.sparse import Rows
 from bayespg.sparsification import Sparsify
 from bayespg.trajectories import Trajectories, returns_to_go
@@ -32,7 +33,7 @@ class Sample(eqx.Module):
     """Paths drawn with a policy in an environment, with their scores and returns."""
 
     environment: Environment
-    policy: Policy
+    policy: AnyPolicy
     paths: Trajectories
     returns: Float[Array, " M"]
     path_scores: Float[Array, "M n"] | None = None
@@ -45,14 +46,14 @@ class Sample(eqx.Module):
         return self.path_scores
 
     @property
-    def acting(self) -> Policy:
+    def acting(self) -> AnyPolicy:
         """The policy in the precision of the paths."""
         return as_dtype(self.policy, self.paths.rewards.dtype)
 
 
 def draw(
     environment: Environment,
-    policy: Policy,
+    policy: AnyPolicy,
     key: PRNGKeyArray,
     paths: int,
     dtype: DTypeLike | None = None,
@@ -61,7 +62,8 @@ def draw(
     """A sample of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
 
     Scores and returns are in the precision of the policy. `scores` False leaves out the scores of
-    the paths, which estimators that look at single steps do not need.
+    the paths, which estimators that look at single steps do not need. Those of a policy with memory
+    are taken once the paths are drawn, from their start to their end.
     """
     theta = flatten(policy)[0]
     dtype = theta.dtype if dtype is None else dtype
@@ -73,12 +75,14 @@ def draw(
         weight = discount**t if environment.discount != 1 else 1.0
         R = R + jnp.where(running, weight * rewards, 0)
         if U is not None:
-            u = jax.vmap(lambda x, a: score(acting, x, a))(states, actions)
+            u = jax.vmap(lambda x, a: score(acting, x, a))(states, actions)  # pyright: ignore
             U = U + jnp.where(running[:, None], u, 0)
         return R, U
 
-    start = (jnp.zeros(paths, dtype), jnp.zeros((paths, theta.size), dtype) if scores else None)
-    drawn, (R, U) = walk(environment, acting, key, paths, start, add)
+    later = scores and isinstance(policy, MemoryPolicy)
+    sums = jnp.zeros((paths, theta.size), dtype) if scores and not later else None
+    drawn, (R, U) = walk(environment, acting, key, paths, (jnp.zeros(paths, dtype), sums), add)
+    U = path_scores(acting, drawn) if later else U
     U = None if U is None else U.astype(theta.dtype)
     return Sample(environment, policy, drawn, R.astype(theta.dtype), U)
 
@@ -108,7 +112,7 @@ def monte_carlo_fisher(sample: Sample) -> Fisher:
 
 
 def maximum_likelihood(sample: Sample) -> Fisher:
-    return fishers.maximum_likelihood(sample.environment, sample.policy, sample.paths)
+    return fishers.maximum_likelihood(sample.environment, sample.policy, sample.paths)  # type: ignore[arg-type]
 
 
 def step_scores(sample: Sample) -> Float[Array, "T M n"] | Rows:
@@ -325,6 +329,12 @@ def steps(
     noise_on: actor_critic.NoiseOn = "returns",
 ) -> actor_critic.Steps:
     """The steps of a sample, path after path, as the critic's regression sees them."""
+    if isinstance(sample.policy, MemoryPolicy):
+        raise ValueError(
+            f"policy: {type(sample.policy).__name__} has a memory, so what it sees is no Markov "
+            "state and a critic has nothing to stand on; use estimators of whole paths, as Model1, "
+            "Model2 and Reinforce are, or GPOMDP"
+        )
     paths = _like_policy(sample)
     (T, M), dtype = paths.mask.shape, paths.rewards.dtype
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from bayespg.environments import Environment
+from bayespg.environments import Environment, observe
 from bayespg.environments.host import Host
-from bayespg.policies import Policy, flatten
+from bayespg.policies import AnyPolicy, MemoryPolicy, flatten
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
 
@@ -18,7 +18,7 @@ Sums = TypeVar("Sums")
 
 
 def rollout(
-    environment: Environment, policy: Policy, key: PRNGKeyArray, paths: int
+    environment: Environment, policy: AnyPolicy, key: PRNGKeyArray, paths: int
 ) -> Trajectories:
     """Draw `paths` independent paths in the precision of the policy (Algorithm 1, line 4)."""
     return walk(environment, policy, key, paths, (), lambda sums, *step: sums)[0]
@@ -26,14 +26,14 @@ def rollout(
 
 def walk(
     environment: Environment,
-    policy: Policy,
+    policy: AnyPolicy,
     key: PRNGKeyArray,
     paths: int,
     start: Sums,
     add: Callable[[Sums, Array, Array, Array, Array, Array], Sums],
 ) -> tuple[Trajectories, Sums]:
     """Draw paths and sum along them: ``sums = add(sums, t, states, actions, rewards, running)``
-    after each step.
+    after each step, with what the policy saw for states and what it chose for actions.
 
     What is summed on the way need not be stored: a compiled caller that uses the sums alone never
     holds the paths.
@@ -41,24 +41,38 @@ def walk(
     key_reset, key_steps = jax.random.split(key)
     dtype = flatten(policy)[0].dtype
 
+    def cast(leaf: Array) -> Array:
+        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
     def step(carry, now):
-        states, running, sums = carry
+        states, memories, running, sums = carry
         t, key = now
         key_action, key_step = jax.random.split(key)
-        actions = jax.vmap(policy)(states).sample(key_action)
+        seen = cast(observe(environment, states))
+        if isinstance(policy, MemoryPolicy):
+            at, memories = jax.vmap(policy)(memories, seen)
+            choices = at.sample(key_action)
+            actions, memories = jax.vmap(policy.settle)(memories, choices)
+        else:
+            actions = choices = jax.vmap(policy)(seen).sample(key_action)
         following, rewards, ends = environment.step(key_step, states, actions)
         rewards = rewards.astype(dtype)
-        going = running.reshape(running.shape + (1,) * (states.ndim - 1))
-        following = jnp.where(going, following, states)
-        sums = add(sums, t, states, actions, rewards, running)
-        return (following, running & ~ends, sums), (states, actions, rewards, running)
 
-    first = environment.reset(key_reset, paths)
-    first = first.astype(dtype) if jnp.issubdtype(first.dtype, jnp.floating) else first
+        def hold(new: Array, old: Array) -> Array:
+            return jnp.where(running.reshape(running.shape + (1,) * (old.ndim - 1)), new, old)
+
+        following = jax.tree.map(hold, following, states)
+        sums = add(sums, t, seen, choices, rewards, running)
+        return (following, memories, running & ~ends, sums), (seen, choices, rewards, running)
+
+    first = jax.tree.map(cast, environment.reset(key_reset, paths))
+    memory = policy.start() if isinstance(policy, MemoryPolicy) else ()
+    memories = jax.tree.map(lambda m: jnp.broadcast_to(m, (paths, *m.shape)), memory)
     times = (jnp.arange(environment.horizon), jax.random.split(key_steps, environment.horizon))
-    (final, running, sums), (states, actions, rewards, mask) = jax.lax.scan(
-        step, (first, jnp.ones(paths, bool), start), times
+    (final, _, running, sums), (states, actions, rewards, mask) = jax.lax.scan(
+        step, (first, memories, jnp.ones(paths, bool), start), times
     )
+    final = cast(observe(environment, final))
     return Trajectories(states, actions, rewards, mask, ~running, final), sums
 
 

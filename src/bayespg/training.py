@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg.environments import Environment, Solved
 from bayespg.estimators import Estimator, StepEstimator, draw
-from bayespg.policies import Policy, flatten
+from bayespg.policies import AnyPolicy, flatten
 from bayespg.posterior import LARGE, Covariance
 from bayespg.precision import to_float64, to_numpy, traced
 from bayespg.types import Array
@@ -60,7 +60,7 @@ class Result(NamedTuple):
 class State(eqx.Module):
     """All a run needs to go on."""
 
-    policy: Policy
+    policy: AnyPolicy
     optimiser: Any
     key: PRNGKeyArray
     running: Bool[Array, ""]
@@ -68,7 +68,7 @@ class State(eqx.Module):
 
 def train(
     environment: Environment,
-    policy: Policy,
+    policy: AnyPolicy,
     estimator: Estimator,
     update: optax.GradientTransformationExtraArgs,
     *,
@@ -147,7 +147,7 @@ def _divisor(total: int, most: int) -> int:
 
 
 def begin(
-    policy: Policy, update: optax.GradientTransformationExtraArgs, key: PRNGKeyArray
+    policy: AnyPolicy, update: optax.GradientTransformationExtraArgs, key: PRNGKeyArray
 ) -> State:
     """The state of a run before its first update."""
     policy = jax.tree.map(jnp.asarray, to_float64(policy) if not traced(policy) else policy)

@@ -14,7 +14,8 @@ from bayespg.types import Array
 
 
 class Trajectories(eqx.Module):
-    """M paths of at most T steps."""
+    """M paths of at most T steps, as the policy saw them: where it sees observations, those are the
+    states here; where it has a memory, the choices are the actions."""
 
     states: Shaped[Array, "T M *state"]
     actions: Shaped[Array, "T M *action"]

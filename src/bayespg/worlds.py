@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
-from bayespg.environments import Environment
+from bayespg.environments import Environment, observe
 from bayespg.environments.host import Host
 from bayespg.policies import Policy
 from bayespg.rollout import play, rollout
@@ -67,7 +67,10 @@ class OnDevice(World):
     def __init__(self, environment: Environment):
         self.environment = environment
         self.horizon, self.discount = environment.horizon, environment.discount
-        self.shape = jax.eval_shape(lambda k: environment.reset(k, 1), jax.random.key(0)).shape[1:]
+        seen = jax.eval_shape(
+            lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
+        )
+        self.shape = seen.shape[1:]
 
     def play(
         self, policy: Policy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False

@@ -1,19 +1,32 @@
 """Tasks: the protocol, and those of the paper with their exact answers."""
 
 from bayespg.environments.bandit import Bandit
-from bayespg.environments.base import Environment, Solved, exact_gradient
+from bayespg.environments.base import (
+    Environment,
+    PartiallyObserved,
+    Solved,
+    exact_gradient,
+    observe,
+)
 from bayespg.environments.lqr import LQR
 from bayespg.environments.mountain_car import MountainCar
+from bayespg.environments.partial import History, Noisy
 from bayespg.environments.random_walk import RandomWalk
 from bayespg.environments.ship_steering import ShipSteering
+from bayespg.environments.t_maze import TMaze
 
 __all__ = [
     "LQR",
     "Bandit",
     "Environment",
+    "History",
     "MountainCar",
+    "Noisy",
+    "PartiallyObserved",
     "RandomWalk",
     "ShipSteering",
     "Solved",
+    "TMaze",
     "exact_gradient",
+    "observe",
 ]

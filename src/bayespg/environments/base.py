@@ -38,6 +38,31 @@ class Environment(eqx.Module):
         absorbing."""
 
 
+class PartiallyObserved(Environment):
+    """A partially observable Markov decision process (Section 5): a policy sees o and never x.
+
+    Its states are any tree of arrays, paths in front. What the policy has seen is part of them: o
+    is drawn from P_o(o|x) by `reset` and `step`, as they arrive at x.
+    """
+
+    @abc.abstractmethod
+    def reset(self, key: PRNGKeyArray, paths: int) -> Any: ...
+
+    @abc.abstractmethod
+    def step(
+        self, key: PRNGKeyArray, states: Any, actions: Shaped[Array, "M *action"]
+    ) -> tuple[Any, Float[Array, " M"], Bool[Array, " M"]]: ...
+
+    @abc.abstractmethod
+    def observe(self, states: Any) -> Shaped[Array, "M *observation"]:
+        """What the policy sees."""
+
+
+def observe(environment: Environment, states: Any) -> Shaped[Array, "M *observation"]:
+    """The observations where there are such, the states themselves where not."""
+    return environment.observe(states) if isinstance(environment, PartiallyObserved) else states
+
+
 class Solved(Environment):
     """An environment whose expected return and Fisher matrix are known for some policies."""
 

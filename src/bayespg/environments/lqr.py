@@ -82,6 +82,35 @@ class LQR(Solved):
         return gaussian_fisher(policy, "gain", visited, self.horizon)
 
 
+def return_over_history(
+    environment: LQR, noise: float | Float[Array, ""], policy: Any
+) -> Float[Array, ""]:
+    """eta of a ~ N(gain'(o_{t-k+1}, ..., o_t), scale^2), which sees o = x + N(0, noise^2) and
+    zeros before the first: of ``History(Noisy(environment, noise), k)``.
+
+    z = (1, x, o_{t-k+1}, ..., o_t) follows z' = F z + N(0, Q), so S = E[z z'] becomes F S F' + Q.
+    """
+    e, gain = environment, jnp.asarray(policy.gain)
+    zero = jnp.zeros(gain.size + 2, gain.dtype)
+    one, o = zero.at[0].set(1), zero.at[-1].set(1)
+    x = zero.at[1].set(1) + o
+    acts = zero.at[2:].set(gain)
+    moves = jnp.asarray(e.action_gain * acts + e.offset * one + zero.at[1].set(e.state_gain))
+    shift = jnp.diag(zero[1:].at[2:].set(1), 1)  # o_s moves one place forward
+    F = jnp.outer(one, one) + jnp.outer(x, moves) + shift
+    seen = noise**2 * jnp.outer(o, o)
+    Q = (e.state_noise**2 + (e.action_gain * policy.scale) ** 2) * jnp.outer(x, x) + seen
+    mean = one + e.initial_mean * x
+    S = jnp.outer(mean, mean) + e.initial_variance * jnp.outer(x, x) + seen
+
+    def advance(S: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        cost = S[1, 1] + e.action_cost * (acts @ S @ acts + policy.scale**2)
+        return F @ S @ F.T + Q, cost
+
+    costs = jax.lax.scan(advance, S, None, e.horizon)[1]
+    return -jnp.sum(costs * e.discount ** jnp.arange(e.horizon))
+
+
 def fit(paths: Trajectories, like: LQR) -> LQR:
     """Maximum likelihood of P(x'|x, a) = N(c_1 x + c_2 a + c_3, c_4^2) and of P_0 (Section 6.2.2).
 

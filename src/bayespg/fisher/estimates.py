@@ -8,7 +8,15 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from bayespg import checks
 from bayespg.environments import Environment, Solved, lqr
 from bayespg.fisher.matrices import Dense, Fisher, Inverse, LowRank, Sparse
-from bayespg.policies import Policy, SparsePolicy, information_root, sparse_information_root
+from bayespg.policies import (
+    AnyPolicy,
+    MemoryPolicy,
+    Policy,
+    SparsePolicy,
+    information_root,
+    memory,
+    sparse_information_root,
+)
 from bayespg.precision import float64_when_eager, in_float64, traced
 from bayespg.sparse import Rows
 from bayespg.trajectories import Trajectories
@@ -21,7 +29,7 @@ def exact(environment: Solved, policy: Policy) -> Dense:
 
 
 def actions_integrated_out(
-    policy: Policy,
+    policy: AnyPolicy,
     paths: Trajectories,
     discount: float = 1.0,
     *,
@@ -48,7 +56,11 @@ def actions_integrated_out(
         return Sparse(
             Rows(active.reshape(-1, k), roots.reshape(-1, k), policy.weights.size), damping
         )
-    roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
+    if isinstance(policy, MemoryPolicy):
+        along = jax.vmap(lambda o, c: memory.information_roots(policy, o, c), 1, 1)
+        roots = along(paths.states, paths.actions)
+    else:
+        roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
     roots = roots * jnp.sqrt(weights)[..., None, None]
     return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, roots.shape[-1]))
 

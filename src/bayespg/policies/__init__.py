@@ -1,4 +1,7 @@
-"""Policies: a module that holds parameters and maps a state to a distribution of actions."""
+"""Policies: a module that holds parameters and maps a state to a distribution of actions.
+
+Those with memory map memory and observation to a distribution of choices.
+"""
 
 from bayespg.policies.base import (
     Policy,
@@ -16,26 +19,39 @@ from bayespg.policies.distributions import (
     Categorical,
     Distribution,
     Normal,
+    Pair,
     UnitNormal,
 )
-from bayespg.policies.gaussian import BoundedLinearGaussian, Gaussian, LinearGaussian
+from bayespg.policies.gaussian import (
+    BoundedLinearGaussian,
+    Gaussian,
+    LinearGaussian,
+    VectorGaussian,
+)
+from bayespg.policies.memory import AnyPolicy, FiniteStateController, MemoryPolicy, Recurrent
 from bayespg.policies.softmax import Softmax, mountain_car_softmax
 from bayespg.policies.tabular import Tabular
 
 __all__ = [
     "CMAC",
+    "AnyPolicy",
     "Bernoulli",
     "BoundedLinearGaussian",
     "Categorical",
     "Distribution",
+    "FiniteStateController",
     "Gaussian",
     "LinearGaussian",
+    "MemoryPolicy",
     "Normal",
+    "Pair",
     "Policy",
+    "Recurrent",
     "Softmax",
     "SparsePolicy",
     "Tabular",
     "UnitNormal",
+    "VectorGaussian",
     "as_dtype",
     "flatten",
     "information_root",

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Shaped
 from bayespg.policies.distributions import Distribution
 from bayespg.types import Array
 
-P = TypeVar("P", bound="Policy")
+P = TypeVar("P", bound=eqx.Module)
 
 
 class Policy(eqx.Module):

@@ -168,3 +168,23 @@ class Categoricals(Distribution):
 
     def fisher_root(self) -> Float[Array, "K K"]:
         return block_diag(*(one.fisher_root() for one in self._each()))
+
+
+class Pair(Distribution):
+    """Two independent choices, the components of one action."""
+
+    first: Categorical
+    second: Categorical
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "*M 2"]:
+        key_first, key_second = jax.random.split(key)
+        return jnp.stack([self.first.sample(key_first), self.second.sample(key_second)], -1)
+
+    def mode(self) -> Int[Array, "*M 2"]:
+        return jnp.stack([self.first.mode(), self.second.mode()], -1)
+
+    def log_prob(self, action: Int[Array, "2"]) -> Float[Array, ""]:
+        return self.first.log_prob(action[0]) + self.second.log_prob(action[1])
+
+    def fisher_root(self) -> Float[Array, "r p"]:
+        return block_diag(self.first.fisher_root(), self.second.fisher_root())

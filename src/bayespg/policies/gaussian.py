@@ -39,6 +39,26 @@ class LinearGaussian(Policy):
         return Normal(self.gain * state, self.scale)
 
 
+class VectorGaussian(Policy):
+    """a ~ N(gain'x, scale^2) for a vector x, theta = (gain, log scale) without bounds.
+
+    An array of several axes, as a history of observations is, counts as one vector.
+    """
+
+    gain: Float[Array, "*runs d"]
+    log_scale: Float[Array, " *runs"]
+
+    def __init__(self, gain: Float[Array, "*runs d"], scale: float | Array):
+        self.gain, self.log_scale = _parameter(gain), jnp.log(_parameter(scale))
+
+    @property
+    def scale(self) -> Float[Array, " *runs"]:
+        return jnp.exp(self.log_scale)
+
+    def __call__(self, state: Float[Array, " *state"]) -> Normal:
+        return Normal(jnp.asarray(self.gain) @ state.reshape(-1), self.scale)
+
+
 class BoundedLinearGaussian(Policy):
     """The same with lambda in (-1.999, -0.001) and sigma in (0.001, 1.001), theta = kappa in R^2:
 

@@ -9,6 +9,7 @@ from bayespg.reproduce import (
     lqr_optimisation,
     lqr_variance,
     mountain_car,
+    partial_observation,
     random_walk_gradient,
     random_walk_learning,
     ship_steering,
@@ -30,6 +31,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         mountain_car.EXPERIMENT,
         ship_steering.TUNING,
         ship_steering.EXPERIMENT,
+        partial_observation.TUNING,
+        partial_observation.EXPERIMENT,
         calibration.EXPERIMENT,
     )
 }

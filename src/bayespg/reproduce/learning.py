@@ -11,7 +11,7 @@ import optax
 from bayespg import plots
 from bayespg.environments import Environment
 from bayespg.estimators import Estimator
-from bayespg.precision import to_numpy
+from bayespg.precision import to_float64, to_numpy
 from bayespg.random import fast_key
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, draw_panels, summarise
 from bayespg.training import History, Result, begin, step, train
@@ -89,6 +89,7 @@ def tune(
     judge: Callable[[History], Any],
     settings: Settings,
     progress: Progress,
+    update: Callable[[Any], optax.GradientTransformationExtraArgs] = conventional,
 ) -> Report:
     """Constant learning rates for all methods alike, at every M: the best has the largest mean over
     runs of `judge`, a number made from the history of a run."""
@@ -96,8 +97,9 @@ def tune(
     cells = [(name, M, N) for M, N in task.updates.items() for name in estimators]
     for i, (name, M, N) in enumerate(cells):
         progress(i / len(cells), f"{name}, M = {M}")
-        mean, error = summarise(_judged(task, estimators[name], rates, M, N, judge, settings), 1)
-        best[f"{name}, M = {M}"] = rates[int(np.argmax(mean))]
+        judged = _judged(task, estimators[name], update, rates, M, N, judge, settings)
+        mean, error = summarise(judged, 1)
+        best[f"{name}, M = {M}"] = rates[int(np.nanargmax(mean))]
         rows.append(
             [name, str(M), *(f"{m:.4g} ± {e:.2g}" for m, e in zip(mean, error, strict=True))]
         )
@@ -120,12 +122,13 @@ def tune(
     )
 
 
-def _judged(task: Task, estimator: Estimator, rates, paths, updates, judge, settings) -> np.ndarray:
-    """(rates, runs), all side by side."""
+def _judged(
+    task: Task, estimator: Estimator, update, rates, paths, updates, judge, settings
+) -> np.ndarray:
+    """(rates, runs), all side by side; NaN where a run diverged."""
 
-    def run(rate, key):
-        optimiser = conventional(rate)
-        policy = jax.tree.map(lambda leaf: leaf[0], task.start(1))
+    def run(rate, key, policy):
+        optimiser = update(rate)
 
         def one(state, _):
             state, record = step(task.environment, estimator, optimiser, state, paths, 0.0)
@@ -134,9 +137,10 @@ def _judged(task: Task, estimator: Estimator, rates, paths, updates, judge, sett
         return judge(jax.lax.scan(one, begin(policy, optimiser, key), None, updates)[1])
 
     keys = jax.random.split(jax.random.fold_in(fast_key(settings.seed), paths), settings.runs)
-    grid = jax.vmap(jax.vmap(run, (None, 0)), (0, None))
+    grid = jax.vmap(jax.vmap(run, (None, 0, 0)), (0, None, None))
     with jax.enable_x64(True):
-        return to_numpy(jax.jit(grid)(np.asarray(rates, float), keys))
+        starts = to_float64(task.start(settings.runs))
+        return to_numpy(jax.jit(grid)(np.asarray(rates, float), keys, starts))
 
 
 def curves(

@@ -1,0 +1,330 @@
+"""Section 5 at work, which the paper describes and does not measure: learning what is seen in part.
+
+A T-maze, where what was seen at the start decides at the end: without memory, with a window of the
+last four observations, with a finite-state controller, with a recurrent policy. And LQR seen
+through noise, from the last observation or the last four. BPG is Model 2 with a flat baseline and
+the choices integrated out of G, of which nothing is known of the task; Monte Carlo learns the same
+policies from the same starts with as many paths. All rates are the best of a grid, chosen for all
+alike by `partial-observation-rates`.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import scipy.optimize
+
+from bayespg import plots, updates
+from bayespg.environments import LQR, Environment, History, Noisy, TMaze, lqr
+from bayespg.estimators import GPOMDP, Estimator, Model2, Reinforce, actions_integrated_out
+from bayespg.policies import FiniteStateController, Recurrent, VectorGaussian
+from bayespg.random import fast_key
+from bayespg.reproduce import learning
+from bayespg.reproduce.learning import Learned, Method, Task
+from bayespg.reproduce.report import (
+    Claim,
+    Curve,
+    Experiment,
+    Progress,
+    Report,
+    Settings,
+    summarise,
+)
+from bayespg.rollout import rollout
+from bayespg.trajectories import returns
+
+MAZE = TMaze()
+PLAIN = LQR(action_cost=5.0)
+"""At the paper's action cost of 0.1 the best control all but cancels the state at once, so that the
+past says nothing: a window of four is worth 0.1 %, computed exactly."""
+NOISE = 0.5
+WINDOW = 4
+FLAT = float("inf")
+BPG, MC, TO_GO = "BPG", "MC, best baseline", "GPOMDP"
+LOOKS = {BPG: "ours", MC: "MC, best baseline", TO_GO: "GPOMDP"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A policy in the environment that shows it what it sees."""
+
+    environment: Environment
+    policy: Callable[[Any], Any]
+    """That of one run at the start, from its key."""
+    methods: Mapping[str, tuple[Estimator, float]]
+    """Estimators and their rates."""
+    update: Callable[[Any], optax.GradientTransformationExtraArgs]
+    """From a rate."""
+    evaluate: Callable[[Any, Any], Any]
+    paths: int
+    updates: int
+
+    def start(self, runs: int, seed: int) -> Any:
+        return jax.vmap(self.policy)(jax.random.split(fast_key(seed), runs))
+
+    def task(self, settings: Settings) -> Task:
+        """Half of the updates where it is quick; eleven evaluations."""
+        length = self.updates // 2 if settings.quick else self.updates
+        return Task(
+            self.environment,
+            lambda runs: self.start(runs, settings.seed),
+            {self.paths: length},
+            self.evaluate,
+            length // 10,
+        )
+
+
+def _maze(policy: Callable[[Any], Any], rates: Mapping[str, float], window: int = 0) -> Setting:
+    environment = History(MAZE, window) if window else MAZE
+
+    def earned(policy: Any, key: Any) -> Any:
+        return returns(rollout(environment, policy, key, 500)).mean()
+
+    ours = Model2(noise=0.1, scale=0.01, baseline=FLAT)
+    known = {BPG: ours, MC: Reinforce("best"), TO_GO: GPOMDP()}
+    methods = {name: (known[name], rate) for name, rate in rates.items()}
+    return Setting(
+        environment, policy, methods, updates.conventional, earned, paths=40, updates=300
+    )
+
+
+def _regulator(window: int, rates: Mapping[str, float]) -> Setting:
+    def cost(policy: VectorGaussian, key: Any) -> Any:
+        return -lqr.return_over_history(PLAIN, NOISE, policy)
+
+    G = actions_integrated_out
+    known = {BPG: Model2(baseline=FLAT), MC: Reinforce("best", G), TO_GO: GPOMDP(G)}
+    methods = {name: (known[name], rate) for name, rate in rates.items()}
+    environment = History(Noisy(PLAIN, NOISE), window)
+    return Setting(
+        environment, _still(window), methods, updates.natural, cost, paths=20, updates=200
+    )
+
+
+def _still(window: int) -> Callable[[Any], VectorGaussian]:
+    return lambda key: VectorGaussian(jnp.zeros(window), 0.3)
+
+
+def _controller(observations: int, memories: int) -> Callable[[Any], FiniteStateController]:
+    return lambda key: FiniteStateController.random(key, observations, 3, memories)
+
+
+MEMORYLESS, WINDOWED = "no memory", f"window of {WINDOW}"
+CONTROLLER, RECURRENT = "finite-state controller", "recurrent (GRU)"
+LAST, SEVERAL = "LQR, the last observation", f"LQR, the last {WINDOW}"
+MAZES = {
+    MEMORYLESS: _maze(_controller(4, 1), {BPG: 30.0}),
+    WINDOWED: _maze(_controller(4 * WINDOW, 1), {BPG: 30.0}, WINDOW),
+    CONTROLLER: _maze(_controller(4, 3), {BPG: 30.0, MC: 10.0, TO_GO: 10.0}),
+    RECURRENT: _maze(lambda key: Recurrent.random(key, 4, 3, 4), {BPG: 3.0, MC: 1.0, TO_GO: 1.0}),
+}
+REGULATORS = {
+    LAST: _regulator(1, {BPG: 0.3, MC: 0.3, TO_GO: 0.3}),
+    SEVERAL: _regulator(WINDOW, {BPG: 0.3, MC: 0.3, TO_GO: 0.3}),
+}
+GRIDS = {
+    CONTROLLER: (3.0, 10.0, 30.0, 100.0),
+    RECURRENT: (0.3, 1.0, 3.0, 10.0),
+    LAST: (0.03, 0.1, 0.3, 1.0),
+    SEVERAL: (0.03, 0.1, 0.3, 1.0),
+}
+"""Those without memory and with a window have the rates of the controller, which they are."""
+
+
+def _constant(setting: Setting, rate: float):
+    return lambda M: setting.update(rate)
+
+
+def run(settings: Settings, progress: Progress) -> Report:
+    cells = {**MAZES, **REGULATORS}
+    found: dict[tuple[str, str], Learned] = {}
+    for i, (name, setting) in enumerate(cells.items()):
+        methods = {
+            method: Method(estimator, _constant(setting, rate), LOOKS[method])
+            for method, (estimator, rate) in setting.methods.items()
+            if method != TO_GO or not settings.quick
+        }
+        learned = learning.learn(
+            setting.task(settings),
+            methods,
+            settings,
+            lambda done, what, i=i, name=name: progress(
+                (i + done) / len(cells), what and f"{name}: {what}"
+            ),
+        )
+        found |= {(name, method): values for (method, _), values in learned.items()}
+    curves = [
+        Curve(name, method, LOOKS[method], at.tolist(), *(v.tolist() for v in summarise(values)))
+        for (name, method), (at, values, _) in found.items()
+    ]
+    best = {name: best_cost(k) for name, k in ((LAST, 1), (SEVERAL, WINDOW))}
+    rows = []
+    for (name, method), learned in found.items():
+        mean, error = summarise(learned.values[:, -1])
+        solved = "" if name in REGULATORS else f"{np.mean(learned.values[:, -1] > 0.9):.0%}"
+        worth = f"{best[name]:.3f} is the best" if name in best else LIMITS[name]
+        rows.append([name, method, f"{mean:.3f} ± {error:.3f}", solved, worth])
+    return Report(
+        columns=["policy sees", "estimator", "at the end", "runs above 0.9", "exactly"],
+        rows=rows,
+        curves=curves,
+        claims=_claims(found, best),
+        figure=lambda: _figure(curves, best),
+        notes=[
+            "± is one standard error over runs. T-maze: mean return of 500 paths, the larger the "
+            "better; LQR: expected cost, exactly, the smaller the better.",
+        ],
+        extra={"best cost": best},
+    )
+
+
+LIMITS = {MEMORYLESS: "0.5 at most", WINDOWED: "", CONTROLLER: "1 at most", RECURRENT: "1 at most"}
+
+
+def most_without_memory() -> float:
+    """The largest return of the 81 memoryless policies that choose with certainty."""
+    every = np.eye(3)[np.array(list(itertools.product(range(3), repeat=4)))]
+    return float(jax.vmap(MAZE.memoryless_return)(jnp.asarray(every)).max())
+
+
+def best_cost(window: int) -> float:
+    """The least expected cost of a policy linear in the last `window` observations."""
+
+    @jax.jit
+    @jax.value_and_grad
+    def cost(gain: Any) -> Any:
+        return -lqr.return_over_history(PLAIN, NOISE, VectorGaussian(gain, 1e-6))
+
+    start = np.full(window, -0.1 / window)
+    return float(scipy.optimize.minimize(cost, start, jac=True, method="BFGS").fun)
+
+
+def _claims(found: Mapping[tuple[str, str], Learned], best: Mapping[str, float]) -> list[Claim]:
+    def end(name: str, method: str = BPG) -> np.ndarray:
+        return found[name, method].values[:, -1]
+
+    most = most_without_memory()
+    held = [np.mean(end(name)) for name in (CONTROLLER, RECURRENT)]
+    gap, error = summarise(end(LAST) - end(SEVERAL))
+    z = float(gap / error)
+    claims = [
+        Claim(
+            "(ours) no memoryless policy earns more than half in the T-maze; BPG learns one that "
+            "earns that",
+            f"at most {most:.3f} of all, exactly; {end(MEMORYLESS).mean():.3f} learned",
+            most == 0.5 and bool(abs(end(MEMORYLESS).mean() - 0.5) < 0.03),
+        ),
+        Claim(
+            "BPG extends to policies with internal state: with a controller or a GRU it learns the "
+            "T-maze",
+            f"{held[0]:.3f} and {held[1]:.3f} at the end",
+            bool(min(held) > 0.9),
+        ),
+        Claim(
+            "BPG works for any finite history of observations: a window over the cue learns the "
+            "T-maze too",
+            f"{end(WINDOWED).mean():.3f} at the end",
+            bool(end(WINDOWED).mean() > 0.9),
+        ),
+        Claim(
+            f"(ours) on LQR seen through noise, {WINDOW} observations end at a lower cost than one",
+            f"{end(SEVERAL).mean():.3f} against {end(LAST).mean():.3f} (z = {z:.1f}); the best are "
+            f"{best[SEVERAL]:.3f} and {best[LAST]:.3f}",
+            z > 2,
+        ),
+    ]
+    for name in (CONTROLLER, RECURRENT):
+        ours = _average(found[name, BPG])
+        measured, holds = [], True
+        for rival in (method for method in (MC, TO_GO) if (name, method) in found):
+            theirs = _average(found[name, rival])
+            gap, error = summarise(ours - theirs)
+            z = float(gap / error)
+            holds = holds and z > 2
+            measured.append(
+                f"{ours.mean():.3f} against {theirs.mean():.3f} of {rival} (z = {z:.1f})"
+            )
+        says = f"(ours) {name}: BPG is above Monte Carlo, on average over the updates"
+        claims.append(Claim(says, "; ".join(measured), holds))
+    return claims
+
+
+def _average(learned: Learned) -> np.ndarray:
+    return learned.values.mean(1)
+
+
+def _figure(curves: list[Curve], best: Mapping[str, float]):
+    figure, axes = plots.sheet(2, 3, width=11, height=6.4)
+    names = list(dict.fromkeys(c.panel for c in curves))
+    for axis, name in zip(axes.T.flat, names, strict=True):
+        for c in curves:
+            if c.panel == name:
+                plots.curve(axis, c.x, c.mean, c.standard_error, label=c.label, look=c.look)
+        if name in best:
+            axis.axhline(best[name], color="#444444", lw=0.8, ls=":")
+            axis.set(title=name, ylabel="expected cost", yscale="log")
+        else:
+            axis.axhline(0.5, color="#444444", lw=0.8, ls=":")
+            axis.set(title=f"T-maze, {name}", ylabel="mean return", ylim=(0, 1.03))
+        axis.set_xlabel("updates")
+    plots.legend_below(figure, axes[0, 1], 3)
+    return figure
+
+
+def tune(settings: Settings, progress: Progress) -> Report:
+    """Judged by the mean return of the paths drawn in the last tenth of the updates."""
+    rows, curves, best = [], [], {}
+    for i, (name, grid) in enumerate(GRIDS.items()):
+        setting = {**MAZES, **REGULATORS}[name]
+        task = setting.task(settings)
+        last = next(iter(task.updates.values())) // 10
+        outcome = learning.tune(
+            task,
+            {method: estimator for method, (estimator, _) in setting.methods.items()},
+            LOOKS,
+            grid,
+            lambda h, last=last: h.sample_return[-last:].mean(),
+            settings,
+            lambda done, what, i=i, name=name: progress((i + done) / len(GRIDS), f"{name}: {what}"),
+            setting.update,
+        )
+        rows += [[name, r[0], *(f"{g:g}: {v}" for g, v in zip(grid, r[2:], strict=True))]
+                 for r in outcome.rows]  # fmt: skip
+        curves += [dataclasses.replace(curve, panel=name) for curve in outcome.curves]
+        best |= {f"{name}: {method}": rate for method, rate in outcome.extra["best"].items()}
+    return Report(
+        columns=["policy sees", "estimator", *("rate: mean return" for _ in range(4))],
+        rows=rows,
+        curves=curves,
+        claims=[],
+        figure=lambda: learning.panels(
+            curves, "mean return at the end", xlabel="rate", xscale="log"
+        ),
+        notes=[f"± is one standard error over {settings.runs} runs. Best: {best}."],
+        extra={"best": best},
+    )
+
+
+EXPERIMENT = Experiment(
+    name="partial-observation",
+    item="Section 5",
+    title="Learning from observations, with and without memory",
+    runs=8,
+    quick_runs=4,
+    paper_runs=50,
+    run=run,
+)
+TUNING = Experiment(
+    name="partial-observation-rates",
+    item="Section 5",
+    title="Learning rates under partial observation, tuned for all methods alike",
+    runs=4,
+    quick_runs=2,
+    paper_runs=8,
+    run=tune,
+)
