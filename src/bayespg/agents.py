@@ -179,8 +179,8 @@ class Agent:
             return found, policy
         if not isinstance(policy, str):
             raise ValueError(
-                f"policy: expected a name or a Policy, found {type(policy).__name__} (policies with "
-                "memory learn with bayespg.training.train)"
+                f"policy: expected a name or a Policy, found {type(policy).__name__} (one with "
+                "memory learns with bayespg.training.train)"
             )
         if isinstance(found, OnHost):
             return found, choices.policy(policy, found.host, key, s.hidden)
