@@ -22,6 +22,7 @@ ORDER = (
     "mountain-car",
     "ship-steering-rates",
     "ship-steering",
+    "partial-observation",
     "calibration",
 )
 

@@ -3,9 +3,10 @@
 A T-maze, where what was seen at the start decides at the end: without memory, with a window of the
 last four observations, with a finite-state controller, with a recurrent policy. And LQR seen
 through noise, from the last observation or the last four. BPG is Model 2 with a flat baseline and
-the choices integrated out of G, of which nothing is known of the task; Monte Carlo learns the same
-policies from the same starts with as many paths. All rates are the best of a grid, chosen for all
-alike by `partial-observation-rates`.
+the choices integrated out of G, which asks for no model of the task; Monte Carlo learns the same
+policies from the same starts with as many paths. Rates are from one grid for all methods
+(`partial-observation-rates`); noise and scale of Model 2 in the T-maze are the size of what they
+stand for, returns of 0 and 1 and some hundred parameters.
 """
 
 import dataclasses
@@ -68,8 +69,8 @@ class Setting:
         return jax.vmap(self.policy)(jax.random.split(fast_key(seed), runs))
 
     def task(self, settings: Settings) -> Task:
-        """Half of the updates where it is quick; eleven evaluations."""
-        length = self.updates // 2 if settings.quick else self.updates
+        """A third of the updates where it is quick; eleven evaluations."""
+        length = self.updates // 3 if settings.quick else self.updates
         return Task(
             self.environment,
             lambda runs: self.start(runs, settings.seed),
@@ -107,7 +108,7 @@ def _regulator(window: int, rates: Mapping[str, float]) -> Setting:
 
 
 def _still(window: int) -> Callable[[Any], VectorGaussian]:
-    return lambda key: VectorGaussian(jnp.zeros(window), 0.3)
+    return lambda key: VectorGaussian(jnp.zeros(window), 0.1)
 
 
 def _controller(observations: int, memories: int) -> Callable[[Any], FiniteStateController]:
@@ -118,22 +119,24 @@ MEMORYLESS, WINDOWED = "no memory", f"window of {WINDOW}"
 CONTROLLER, RECURRENT = "finite-state controller", "recurrent (GRU)"
 LAST, SEVERAL = "LQR, the last observation", f"LQR, the last {WINDOW}"
 MAZES = {
-    MEMORYLESS: _maze(_controller(4, 1), {BPG: 30.0}),
-    WINDOWED: _maze(_controller(4 * WINDOW, 1), {BPG: 30.0}, WINDOW),
+    MEMORYLESS: _maze(_controller(4, 1), {BPG: 10.0}),
+    WINDOWED: _maze(_controller(4 * WINDOW, 1), {BPG: 10.0}, WINDOW),
     CONTROLLER: _maze(_controller(4, 3), {BPG: 30.0, MC: 10.0, TO_GO: 10.0}),
     RECURRENT: _maze(lambda key: Recurrent.random(key, 4, 3, 4), {BPG: 3.0, MC: 1.0, TO_GO: 1.0}),
 }
 REGULATORS = {
-    LAST: _regulator(1, {BPG: 0.3, MC: 0.3, TO_GO: 0.3}),
-    SEVERAL: _regulator(WINDOW, {BPG: 0.3, MC: 0.3, TO_GO: 0.3}),
+    LAST: _regulator(1, {BPG: 0.2, MC: 0.2, TO_GO: 0.2}),
+    SEVERAL: _regulator(WINDOW, {BPG: 0.2, MC: 0.2, TO_GO: 0.2}),
 }
 GRIDS = {
     CONTROLLER: (3.0, 10.0, 30.0, 100.0),
     RECURRENT: (0.3, 1.0, 3.0, 10.0),
-    LAST: (0.03, 0.1, 0.3, 1.0),
-    SEVERAL: (0.03, 0.1, 0.3, 1.0),
+    LAST: (0.05, 0.1, 0.2, 0.4),
+    SEVERAL: (0.05, 0.1, 0.2, 0.4),
 }
-"""Those without memory and with a window have the rates of the controller, which they are."""
+"""The rates above were chosen with seeds 0 to 3, below the best where that fails in some runs: with
+the controller MC does a little better at 30 than at 10 in six runs, and fails in four of eight
+others; on LQR 0.3 diverges in one run of eight."""
 
 
 def _constant(setting: Setting, rate: float):
@@ -268,6 +271,7 @@ def _figure(curves: list[Curve], best: Mapping[str, float]):
         if name in best:
             axis.axhline(best[name], color="#444444", lw=0.8, ls=":")
             axis.set(title=name, ylabel="expected cost", yscale="log")
+            plots.plain_ticks(axis, (1.5, 2, 3, 4, 5, 6))
         else:
             axis.axhline(0.5, color="#444444", lw=0.8, ls=":")
             axis.set(title=f"T-maze, {name}", ylabel="mean return", ylim=(0, 1.03))
@@ -315,7 +319,7 @@ EXPERIMENT = Experiment(
     item="Section 5",
     title="Learning from observations, with and without memory",
     runs=8,
-    quick_runs=4,
+    quick_runs=3,
     paper_runs=50,
     run=run,
 )
