@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [name ...] [--quick] [--markdown] [--out results/benchmarks.json]
 
-Names are lqr, line-search, normals, scaling and actor-critic; none means all. Runs on
+Names are lqr, line-search, normals, scaling, actor-critic and training; none means all. Runs on
 whatever device JAX finds.
 """
 
@@ -24,6 +24,7 @@ import line_search
 import lqr_optimisation
 import normals
 import scaling
+import training
 from measure import show
 
 from bayespg import _threads
@@ -31,6 +32,7 @@ from bayespg import _threads
 BENCHMARKS = {
     "lqr": lqr_optimisation.run,
     "line-search": line_search.run,
+    "training": training.run,
     "normals": normals.run,
     "scaling": scaling.run,
     "actor-critic": actor_critic.run,

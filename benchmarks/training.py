@@ -1,0 +1,145 @@
+"""Whole training: steps a second, where the time goes, what an estimator costs, how long until the
+first update.
+
+    python benchmarks/training.py first <cache folder>     (in a process of its own)
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    BEGUN = time.perf_counter()
+    sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+import bayespg  # isort: skip
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from measure import Table, once
+
+from bayespg.agents import Agent
+from bayespg.network_estimators import Joint, MonteCarlo, Targets
+from bayespg.policies.features import MLP, Fourier
+from bayespg.policies.heads import Choice, Composed
+
+TASKS = (("CartPole-v1", 20_000), ("Pendulum-v1", 20_000))
+POLICIES = ("linear", "mlp")
+LENGTH, INPUTS = 250, 8
+
+
+def run(quick: bool) -> list[Table]:
+    batches = (2000,) if quick else (2000, 15_000)
+    return [_throughput(4000 if quick else None), _estimators(batches), _first()]
+
+
+def _throughput(steps: int | None) -> Table:
+    rows = []
+    for task, most in TASKS:
+        for policy in POLICIES:
+            agent = Agent(task, policy, episodes=8, hidden=(64, 64), seed=0)
+            agent.learn(steps or most, progress=False)  # compiles every length that occurs
+            kept: list[dict[str, float]] = []
+            begun, before = time.perf_counter(), int(agent.state.steps)
+            agent.learn(
+                steps or most, callbacks=lambda _, row, kept=kept: kept.append(row), progress=False
+            )
+            seconds, done = time.perf_counter() - begun, int(agent.state.steps) - before
+            drawing = sum(row["seconds_drawing"] for row in kept)
+            rows.append(
+                [task, policy, agent.parameters, done, done / seconds, 100 * drawing / seconds,
+                 100 * sum(row["seconds_learning"] for row in kept) / seconds]
+            )  # fmt: skip
+    return Table(
+        "Steps a second of whole training",
+        ["task", "policy", "parameters", "steps", "steps/s", "drawing %", "learning %"],
+        rows,
+        ["8 environments side by side, 8 episodes an update, after all is compiled. Drawing: the "
+         "environment and the policy's choices; learning: estimator, update, values. The rivals': "
+         "benchmarks/rivals/sb3.py throughput."],
+    )  # fmt: skip
+
+
+def _estimators(batches: tuple[int, ...]) -> Table:
+    policy = Composed(MLP(INPUTS, (64, 64), key=jax.random.key(0)), Choice(65, (4,), True))
+    head = 0.3 * jax.random.normal(jax.random.key(1), policy.head.weights.shape)
+    policy = eqx.tree_at(lambda p: p.head.weights, policy, head)
+    features = Fourier(INPUTS)
+    rivals = {
+        "plain policy gradient": MonteCarlo(features, baseline="mean"),
+        "rebased": MonteCarlo(features, baseline="states"),
+        "actor-critic": Joint(features),
+    }
+    call = eqx.filter_jit(lambda e, p, t, k: jax.tree.leaves(e(p, t, k)))
+    gradient = eqx.filter_jit(lambda e, p, t, k: e(p, t, k).mean)
+    rows = []
+    for N in batches:
+        keys = jax.random.split(jax.random.key(2), 3)
+        states = jax.random.normal(keys[0], (N // LENGTH, LENGTH, INPUTS), jnp.float32)
+        targets = Targets(
+            states, jax.random.randint(keys[1], states.shape[:2], 0, 4),
+            jax.random.normal(keys[2], states.shape[:2], jnp.float32),
+            jnp.ones(states.shape[:2], bool),
+        )  # fmt: skip
+        first = None
+        for name, estimator in rivals.items():
+            cells = []
+            for function in (gradient, call):
+                arguments = (estimator, policy, targets, keys[0])
+                compiling = once(lambda f=function, a=arguments: f(*a))[0]
+                best = min(once(lambda f=function, a=arguments: f(*a))[0].wall for _ in range(5))
+                cells += [best, compiling.wall - best]
+            first = first or cells[0]
+            rows.append([name, N, *cells, cells[0] / first])
+    return Table(
+        "An estimator on one batch, MLP 64 x 64",
+        ["", "N", "gradient s", "compile s", "with error bars s", "compile s", "times plain"],
+        rows,
+        [f"Episodes of {LENGTH} steps, {INPUTS} numbers an observation, 4 actions. Gradient: the "
+         "mean alone, XLA leaves out the rest; with error bars: the influence of each episode and "
+         "the Fisher matrix's preconditioner too. Times plain: of the gradient."],
+    )  # fmt: skip
+
+
+def _first() -> Table:
+    rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        for name in ("nothing cached", "compiled programs cached"):
+            done = subprocess.run(
+                [sys.executable, __file__, "first", cache],
+                capture_output=True, text=True, timeout=600, check=True,
+            )  # fmt: skip
+            rows.append([name, *json.loads(done.stdout.splitlines()[-1])])
+    return Table(
+        "Until the first update, CartPole-v1, linear policy",
+        ["", "import s", "agent s", "first update s", "second update s"],
+        rows,
+        ["In a process of its own, seconds of each part. The command line keeps compiled programs "
+         "under ~/.cache/bayespg."],
+    )  # fmt: skip
+
+
+def first(cache: str) -> None:
+    times = [time.perf_counter() - BEGUN]
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    agent = None
+    for part in range(3):
+        begun = time.perf_counter()
+        if part == 0:
+            agent = bayespg.BAC("CartPole-v1", seed=0)
+        else:
+            assert agent is not None
+            agent.update()
+        times.append(time.perf_counter() - begun)
+    print(json.dumps(times))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    first(sys.argv[2])
