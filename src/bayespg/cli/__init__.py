@@ -6,6 +6,7 @@ from typing import Annotated
 import jax
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from bayespg import __version__, compilation
 from bayespg.cli import reproducing, training
@@ -44,5 +45,5 @@ def main() -> None:
             console.print("Interrupted. Files already written are whole.")
         raise
     except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
-        Console(stderr=True).print(f"[red]bayespg:[/red] {problem}", highlight=False)
+        Console(stderr=True).print(f"[red]bayespg:[/red] {escape(str(problem))}", highlight=False)
         sys.exit(2)

@@ -119,9 +119,10 @@ def train(
         return agents.Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
-    folder = out or _free(Path("runs") / f"{environment.replace('/', '-')}-{estimator}-{policy}")
+    kind = "paper" if choices.built_in(environment) else policy
+    folder = out or _free(Path("runs") / f"{environment.replace('/', '-')}-{estimator}-{kind}")
     console.print(
-        f"[bold]{environment}[/bold]: {estimator}, {policy} policy with {first.parameters:,} "
+        f"[bold]{environment}[/bold]: {estimator}, {kind} policy with {first.parameters:,} "
         f"parameters, {episodes} episodes an update. Run: [bold]{folder}[/bold]"
     )
     for k in range(seed, seed + seeds):
