@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._threads
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores
 
 import hypothesis
 import jax

@@ -13,6 +13,7 @@ from bayespg.estimators import Model2
 from bayespg.policies import FiniteStateController, LinearGaussian, VectorGaussian
 from bayespg.precision import to_float64
 from bayespg.random import fast_key
+from bayespg.reproduce import partial_observation
 from bayespg.rollout import rollout
 from bayespg.training import train
 from bayespg.trajectories import returns
@@ -108,6 +109,13 @@ def test_the_exact_return_over_a_window_of_one_without_noise_is_that_of_lqr(x64)
     policy = VectorGaussian(np.array([-0.4]), 0.6)
     exact = LQR().expected_return(LinearGaussian(jnp.asarray(-0.4), jnp.asarray(0.6)))
     np.testing.assert_allclose(lqr.return_over_history(LQR(), 0.0, policy), exact, rtol=1e-12)
+
+
+def test_a_window_is_worth_little_where_control_is_cheap_and_much_where_it_is_dear(x64):
+    """At action cost 0.1 the best control cancels the state at once, and the past is of no use."""
+    best, dear = partial_observation.best_cost, partial_observation.PLAIN
+    assert best(4, dear, 0.5) < 0.92 * best(1, dear, 0.5)
+    assert 0.998 * best(1, LQR(), 0.5) < best(4, LQR(), 0.5) < best(1, LQR(), 0.5)
 
 
 def table(actions):
