@@ -87,7 +87,7 @@ def test_a_linear_policy_learns_to_walk():
     after = agent.evaluate(50)
     assert after.interval[0] > before.interval[1]
     assert all(0 < row["divergence"] <= 1.5 * 0.03 for row in rows)
-    assert np.mean([row["sure"] for row in rows[:5]]) > 0.9
+    assert np.mean([row["sure"] for row in rows[:5]]) > 0.8
     assert rows[-1]["steps"] >= 4000
     assert rows[-1]["episodes"] == 4 * len(rows)
 
