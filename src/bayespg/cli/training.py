@@ -11,7 +11,7 @@ from bayespg import agents, choices, curves, film, plots
 from bayespg.cli.common import app, console, progress, table
 from bayespg.runs import Run
 
-EPISODES = 4
+EPISODES = 8
 """For each update of the demonstration."""
 ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "gpomdp"}
 RunPath = Annotated[Path, typer.Argument(help="A folder that 'bayespg train' has written.")]
@@ -20,7 +20,7 @@ RunPath = Annotated[Path, typer.Argument(help="A folder that 'bayespg train' has
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the picture.")] = Path("results"),
-    seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 8,
+    seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 6,
     steps: Annotated[int, typer.Option(min=1000, help="Environment steps of a run.")] = 25_000,
 ) -> None:
     """Balance a pole from a few dozen episodes, and see how far each gradient could be trusted."""
