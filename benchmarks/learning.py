@@ -13,7 +13,6 @@ explores, after the first update that passes each multiple of the task's interva
 """
 
 import argparse
-import json
 import platform
 import sys
 import time
@@ -59,7 +58,7 @@ def main() -> None:
         table(options)
         return
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    done = {_key(line) for line in _read(options.out)}
+    done = {_key(line) for line in sb3.read(options.out)}
     for seed in seeds:
         for task in options.tasks:
             for name, settings in _cases(options, task):
@@ -67,7 +66,7 @@ def main() -> None:
                     continue
                 line = learn(task, settings, seed, options.steps)
                 line["settings_name"] = name
-                _append(options.out, line)
+                sb3.append(options.out, line)
                 met = line["steps_to_threshold"]["stochastic"]
                 print(
                     f"{task} {name} seed {seed}: {met}, {line['train_seconds']:.0f} s", flush=True
@@ -130,9 +129,9 @@ def table(options: argparse.Namespace) -> None:
     """Median steps to the threshold over seeds, a run that never met it counted as infinity, with
     a 95 % bootstrap interval; how many met it."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for line in _read(options.out):
+    for line in sb3.read(options.out):
         found.setdefault((line["task"], line["settings_name"]), []).append(line)
-    for line in _read(options.rivals):
+    for line in sb3.read(options.rivals):
         found.setdefault((line["task"], line["algorithm"]), []).append(line)
     for task in dict.fromkeys(task for task, _ in found):
         for threshold in (f"{t:g}" for t in sb3.TASKS[task].thresholds):
@@ -169,16 +168,6 @@ def _median(steps: np.ndarray) -> str:
 
 def _key(line: dict[str, Any]) -> tuple[str, str, int]:
     return line["task"], line["settings_name"], line["seed"]
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _append(path: Path, line: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ def learn_all(options: argparse.Namespace) -> None:
     if "Swimmer-v5" in tasks and absent:
         print(f"Swimmer-v5 skipped, not installed: {', '.join(absent)}", flush=True)
         tasks.remove("Swimmer-v5")
-    done = {_key(line) for line in _read(options.out)}
+    done = {_key(line) for line in read(options.out)}
     requests = [
         {
             "do": "learn",
@@ -280,7 +280,7 @@ def learn_all(options: argparse.Namespace) -> None:
                 failed += 1
                 print(f"{name} failed: {error}", file=sys.stderr, flush=True)
                 continue
-            _append(options.out, line)
+            append(options.out, line)
             print(
                 f"{time.perf_counter() - begun:6.0f} s  {count}/{len(missing)}  {name}: "
                 f"threshold met at {line['steps_to_threshold']['deterministic']}, "
@@ -302,7 +302,7 @@ def throughput_all(options: argparse.Namespace) -> None:
             runs.sort(key=lambda run: run["steps_per_second"])
             rates = [run["steps_per_second"] for run in runs]
             line = runs[REPEATS // 2] | {"all_steps_per_second": rates}
-            _append(options.out, line)
+            append(options.out, line)
             print(
                 f"{task} {algorithm}, {threads} threads: median of {REPEATS} "
                 f"{line['steps_per_second']:.0f} steps/s ({rates[0]:.0f} to {rates[-1]:.0f})",
@@ -329,11 +329,11 @@ def _key(line: dict[str, Any]) -> tuple[str, str, int, int]:
     return line["task"], line["algorithm"], line["seed"], line["budget"]
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _append(path: Path, line: dict[str, Any]) -> None:
+def append(path: Path, line: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")

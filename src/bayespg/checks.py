@@ -3,6 +3,8 @@
 Every function here raises ValueError with the name of the argument and what was found in it.
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -167,3 +169,10 @@ def discount(value: Any) -> float:
     if not 0 <= found <= 1:
         raise ValueError(f"discount: expected a number from 0 to 1, found {found}")
     return found
+
+
+def suggestion(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
+    """For an unknown name: the closest of those there are, or all of them."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
+    return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"

@@ -1,6 +1,5 @@
 """What strings stand for: policies, estimators, updates and the paper's environments by name."""
 
-import difflib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import PRNGKeyArray
 
-from bayespg import environments, estimators, policies, updates
+from bayespg import checks, environments, estimators, policies, updates
 from bayespg import network_estimators as networks
 from bayespg.environments import Environment
 from bayespg.environments.host import Host
@@ -61,9 +60,7 @@ BUILT_IN: dict[str, Callable[[], BuiltIn]] = {
 
 def known(kind: str, name: str, names: Sequence[str]) -> ValueError:
     """The complaint that there is no such name, with the closest one."""
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
-    return ValueError(f"{kind}: nothing is called '{name}'; {hint}")
+    return ValueError(f"{kind}: nothing is called '{name}'; {checks.suggestion(name, names)}")
 
 
 def built_in(name: str) -> BuiltIn | None:

@@ -136,9 +136,11 @@ class Learner(eqx.Module):
         y = values.advantages(paths, state.values, discount, self.smoothing)
         V = jnp.where(paths.mask, state.values(paths.states, 2), 0.0)
         key = jax.random.fold_in(state.key, state.updates)
-        posterior = self._posterior(policy, paths, y, key)
-
-        flat = _flat(paths)
+        worth = returns_to_go(paths, discount) if self.targets == "returns" else y
+        columns = (paths.states, paths.actions, worth, paths.mask)
+        steps = Targets(*(jnp.swapaxes(x, 0, 1) for x in columns))
+        posterior = self._posterior(policy, paths, steps, key)
+        flat = steps.batch(policy)
 
         def log_probabilities(t):
             new = rebuild(t)
@@ -179,30 +181,14 @@ class Learner(eqx.Module):
         )  # fmt: skip
         return state, record
 
-    def _posterior(self, policy, paths, y, key):
+    def _posterior(self, policy, paths, steps, key):
         if isinstance(self.estimator, NetworkEstimator):
-            if self.targets == "returns":
-                y = returns_to_go(paths, self.environment.discount)
-            by_path = [jnp.swapaxes(x, 0, 1) for x in (paths.states, paths.actions, y, paths.mask)]
-            return self.estimator(policy, Targets(*by_path), key)
+            return self.estimator(policy, steps, key)
         U = None
         if not isinstance(self.estimator, StepEstimator):
             U = scores.of_paths(policy, paths)
         R = returns(paths, self.environment.discount)
         return self.estimator(Sample(self.environment, policy, paths, R, U))
-
-
-class _Flat(NamedTuple):
-    states: Array
-    actions: Array
-    taken: Array
-
-
-def _flat(paths: Trajectories) -> _Flat:
-    def flat(x):
-        return jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
-
-    return _Flat(flat(paths.states), flat(paths.actions), flat(paths.mask))
 
 
 def _seen(raw: Trajectories, normaliser: Normaliser | None, dtype: Any) -> Trajectories:

@@ -91,7 +91,7 @@ class MonteCarlo(NetworkEstimator):
         if self.baseline != "none":
             flat, scale = standardised(targets)
             if self.baseline == "states":
-                flat = fitted(self.features, batch, flat)[1](flat)
+                flat = without_states(self.features, batch)(flat)
             y = scale * flat.reshape(y.shape)
         each = of_episodes(policy, targets, y)
         M, N = each.shape[0], jnp.sum(batch.taken)
@@ -113,9 +113,8 @@ class Joint(NetworkEstimator):
         y, scale = standardised(targets)
         directions = G.subset.effective(G.damping)
         c = (self.advantage / jnp.maximum(directions, FEWEST)).astype(y.dtype)
-        Psi, smooth = fitted(self.features, batch, y)
-        factor = jnp.linalg.cholesky(jnp.eye(Psi.shape[1], dtype=y.dtype) + Psi.T @ Psi)
-        P = networks.Precision(G, c, Psi, factor)
+        smooth = without_states(self.features, batch)
+        P = networks.Precision(G, c, smooth)
         products = networks.linearise(batch)
         none = jnp.zeros(products.shape, y.dtype)
         inverse = P.solver(products)
@@ -149,11 +148,10 @@ def standardised(targets: Targets) -> tuple[Float[Array, " N"], Float[Array, ""]
     return y / jnp.where(scale > 0, scale, 1.0), scale
 
 
-def fitted(features: Features, batch: Batch, y: Float[Array, " N"]):
-    """Features of the states, and y to (I + Psi Psi')^-1 y, what they leave of it."""
-    Psi = jnp.where(batch.taken[:, None], values.basis(features, batch.states), 0.0)
-    L = jnp.linalg.cholesky(jnp.eye(Psi.shape[1], dtype=y.dtype) + Psi.T @ Psi)
-    return Psi, lambda a: a - Psi @ jax.scipy.linalg.cho_solve((L, True), Psi.T @ a)
+def without_states(features: Features, batch: Batch) -> networks.Smoother:
+    """From targets to what features of the states leave of them."""
+    Psi = values.basis(features, batch.states)
+    return networks.Smoother(jnp.where(batch.taken[:, None], Psi, 0.0))
 
 
 def of_episodes(

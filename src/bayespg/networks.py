@@ -202,19 +202,29 @@ class Curvature(Fisher):
         return jnp.diagonal(self.matrix())
 
 
-class Precision(eqx.Module):
-    """P = (G + delta I) / c + U' A^-1 U, the posterior precision of w; A = I + Psi Psi'."""
+class Smoother(eqx.Module):
+    """A^-1 with A = I + Psi Psi': what the features leave of a target whose noise has variance
+    1."""
 
-    curvature: Curvature
-    scale: Float[Array, ""]
     features: Float[Array, "N p"]
     factor: Float[Array, "p p"]
     """Cholesky factor of I + Psi'Psi."""
 
-    def smooth(self, a: Float[Array, " N"]) -> Float[Array, " N"]:
-        """A^-1 a."""
-        Psi = self.features
-        return a - Psi @ cho_solve((self.factor, True), Psi.T @ a)
+    def __init__(self, features: Float[Array, "N p"]):
+        identity = jnp.eye(features.shape[1], dtype=features.dtype)
+        self.features = features
+        self.factor = jnp.linalg.cholesky(identity + features.T @ features)
+
+    def __call__(self, a: Float[Array, " N"]) -> Float[Array, " N"]:
+        return a - self.features @ cho_solve((self.factor, True), self.features.T @ a)
+
+
+class Precision(eqx.Module):
+    """P = (G + delta I) / c + U' A^-1 U, the posterior precision of w; `smooth` is A^-1."""
+
+    curvature: Curvature
+    scale: Float[Array, ""]
+    smooth: Smoother
 
     def solver(self, products: Products, iterations: int | None = None) -> Callable[[Array], Array]:
         """b to P^-1 b. U'U is close to N G, which makes the preconditioner."""
@@ -256,14 +266,14 @@ class Spread(Covariance):
         P = self.precision
         products = linearise(P.curvature.batch)
         inverse = P.solver(products)
-        N, p = P.features.shape
+        N, p = P.smooth.features.shape
 
         def one(key):
             keys = jax.random.split(key, 3)
             prior = P.curvature.sample(keys[0], ()) / jnp.sqrt(P.scale)
             e, z = (jax.random.normal(k, (s,), prior.dtype) for k, s in zip(keys[1:], (p, N)))  # noqa: B905
             seen = products.backward(
-                P.smooth(P.features @ e + z), jnp.zeros(products.shape, prior.dtype)
+                P.smooth(P.smooth.features @ e + z), jnp.zeros(products.shape, prior.dtype)
             )
             return self.units * products.information(inverse(prior + seen))
 

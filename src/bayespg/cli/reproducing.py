@@ -1,6 +1,5 @@
 """bayespg reproduce: the paper's tables and figures."""
 
-import difflib
 import time
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import jax
 import typer
 
+from bayespg import checks
 from bayespg.cli.common import app, console, fitting, progress, table
 from bayespg.reproduce import EXPERIMENTS, Report
 from bayespg.reproduce import report as reports
@@ -65,8 +65,7 @@ def reproduce(
 def _known(name: str) -> str:
     if name in EXPERIMENTS:
         return name
-    close = difflib.get_close_matches(name, [*EXPERIMENTS, "all"], n=1, cutoff=0.4)
-    hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(EXPERIMENTS)}"
+    hint = checks.suggestion(name, [*EXPERIMENTS, "all"], 0.4)
     raise ValueError(f"no experiment is called '{name}'; {hint}")
 
 

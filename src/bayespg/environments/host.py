@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from bayespg import checks
 from bayespg.environments import spaces
 from bayespg.environments.workers import Worker
 
@@ -48,8 +49,7 @@ class Host:
         options: dict[str, Any] | None = None,
         processes: bool = False,
     ):
-        if not 0 <= discount <= 1:
-            raise ValueError(f"discount: expected a number from 0 to 1, found {discount}")
+        discount = checks.discount(discount)
         if horizon is not None and horizon < 1:
             raise ValueError(f"horizon: expected at least 1, found {horizon}")
         first = _make(environment, options or {})

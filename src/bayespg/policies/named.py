@@ -9,12 +9,12 @@
 Few parameters are where error bars on the gradient shine: its posterior is exact, sharp and cheap.
 """
 
-import difflib
 from typing import Literal, get_args
 
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from bayespg import checks
 from bayespg.environments import spaces
 from bayespg.policies import tiles
 from bayespg.policies.base import Policy
@@ -39,8 +39,7 @@ def make(
     means in the middle."""
     names = get_args(Name)
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
+        hint = checks.suggestion(name, names, 0.4)
         raise ValueError(f"policy: no policy is called '{name}'; {hint}")
     if inputs > MOST.get(name, inputs):
         raise ValueError(
