@@ -49,7 +49,7 @@ TASKS = {  # the cheapest first
     "Pendulum-v1": Task(200_000, 2000, (-200,)),
     "Acrobot-v1": Task(200_000, 2000, (-100,)),
     "MountainCarContinuous-v0": Task(100_000, 2000, (90,)),
-    "Swimmer-v5": Task(1_000_000, 20_000, (100, 300)),
+    "Swimmer-v5": Task(200_000, 10_000, (100, 300)),
 }
 ALGORITHMS = ("A2C", "PPO", "TRPO")
 EPISODES = 20
