@@ -1,15 +1,19 @@
 """Environment steps to a threshold, beside Stable-Baselines3.
 
     python benchmarks/learning.py learn [--tasks ...] [--settings defaults tuned] [--seeds 10]
-    python benchmarks/learning.py estimators [--task CartPole-v1] [--episodes 2 4 8 16]
+    python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
+    python benchmarks/learning.py compare
 
 `learn` trains every task with one set of defaults for all, and with settings tuned for each (chosen
 on other seeds, from 100 on), and appends a line of JSON per finished run to results/ours.jsonl;
-`estimators` does the same for every estimator at several batch sizes, all else equal; `table` reads
-these and results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and thresholds are the
-rivals': 20 episodes in environments of their own, with the most probable actions and as the policy
-explores, after the first update that passes each multiple of the task's interval.
+`table` reads these and results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and
+thresholds are the rivals': 20 episodes in environments of their own, with the most probable actions
+and as the policy explores, after the first update that passes each multiple of the task's interval.
+
+`estimators` trains the same linear policy with every estimator, at several batch sizes and at each
+of the same Kullback-Leibler limits, and keeps the returns of its batches in
+results/estimators.jsonl; `compare` shows each with the limit that suited it best.
 """
 
 import argparse
@@ -48,47 +52,59 @@ TUNED: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Chosen among a dozen settings a task on seeds from 100 on, two to six of them."""
-ESTIMATORS = ("bac", "rebase", "gae", "bac-returns", "fitted", "gpomdp", "mc-baseline", "model2")
+ESTIMATORS = ("bac", "bac-returns", "rebase", "gae", "fitted", "gpomdp", "mc-baseline", "enac",
+              "model1", "model2")  # fmt: skip
+LIMITS = (0.01, 0.03)
+COMPARED = 30_000
+"""Steps of a run that compares estimators."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("do", choices=("learn", "estimators", "table"))
-    parser.add_argument("--tasks", nargs="+", default=list(TUNED))
+    parser.add_argument("do", choices=("learn", "table", "estimators", "compare"))
+    parser.add_argument("--tasks", nargs="+", help="all; for estimators CartPole-v1")
     parser.add_argument("--settings", nargs="+", default=["defaults", "tuned"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--episodes", nargs="+", type=int, default=[2, 4, 8, 16])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--steps", type=int, help="train for fewer steps than the task's")
-    parser.add_argument("--out", type=Path, default=Path("results/ours.jsonl"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
+    parser.add_argument("--out", type=Path, help="results/ours.jsonl or results/estimators.jsonl")
     parser.add_argument("--rivals", type=Path, default=Path("results/rivals.jsonl"))
     options = parser.parse_args()
-    compilation.remember()
-    if options.do == "table":
-        table(options)
-        return
+    learns = options.do in ("learn", "table")
+    options.out = options.out or Path("results") / f"{'ours' if learns else 'estimators'}.jsonl"
+    options.tasks = options.tasks or (list(TUNED) if learns else ["CartPole-v1"])
+    match options.do:
+        case "table":
+            table(options)
+        case "compare":
+            compare(options)
+        case _:
+            work(options)
+
+
+def work(options: argparse.Namespace) -> None:
+    """All runs that are not in the file yet."""
+    run, cases = (learn, _settings) if options.do == "learn" else (train, _estimators)
     done = {_key(line) for line in sb3.read(options.out)}
     missing = [
         (task, name, settings, seed)
         for seed in range(options.first_seed, options.first_seed + options.seeds)
         for task in options.tasks
-        for name, settings in _cases(options, task)
+        for name, settings in cases(options, task)
         if (task, name, seed) not in done
     ]
     with alone(options.jobs) as pool:
         started = {
-            pool.submit(learn, task, settings, seed, options.steps): name
+            pool.submit(run, task, settings, seed, options.steps): (task, name, seed)
             for task, name, settings, seed in missing
         }
         for count, finished in enumerate(as_completed(started), 1):
-            line = finished.result() | {"settings_name": started[finished]}
+            task, name, seed = started[finished]
+            line = finished.result() | {"task": task, "settings_name": name, "seed": seed}
             sb3.append(options.out, line)
-            met = line["steps_to_threshold"]["stochastic"]
-            print(
-                f"{count}/{len(missing)}  {line['task']} {line['settings_name']} seed "
-                f"{line['seed']}: {met}, {line['train_seconds']:.0f} s", flush=True,
-            )  # fmt: skip
+            print(f"{count}/{len(missing)}  {task} {name} seed {seed}: {line['news']}", flush=True)
 
 
 def alone(jobs: int) -> ProcessPoolExecutor:
@@ -110,15 +126,34 @@ def _settle(cores: Any) -> None:
     compilation.remember()
 
 
-def _cases(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
-    if options.do == "learn":
-        sets = {"defaults": DEFAULTS, "tuned": TUNED.get(task, DEFAULTS)}
-        return [(name, sets[name]) for name in options.settings]
+def _settings(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
+    sets = {"defaults": DEFAULTS, "tuned": TUNED.get(task, DEFAULTS)}
+    return [(name, sets[name]) for name in options.settings]
+
+
+def _estimators(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
     return [
-        (f"{estimator}, M = {M}", DEFAULTS | {"estimator": estimator, "episodes": M})
+        (f"{estimator}, M = {M}, {limit}", {"estimator": estimator, "episodes": M, "limit": limit})
         for M in options.episodes
         for estimator in ESTIMATORS
+        for limit in LIMITS
     ]
+
+
+def train(task: str, settings: dict[str, Any], seed: int, budget: int | None) -> dict[str, Any]:
+    """One run of a linear policy: the mean return of every batch."""
+    agent, budget = Agent(task, seed=seed, **settings), budget or COMPARED
+    steps, returns, begun = [], [], time.perf_counter()
+    while not steps or steps[-1] < budget:
+        row = agent.update()
+        steps.append(int(row["steps"]))
+        returns.append(round(row["return"], 2))
+    grid = np.arange(0, budget, 100)
+    mean = float(np.interp(grid, steps, returns).mean())
+    return {
+        "settings": settings, "budget": budget, "mean": round(mean, 3), "steps": steps,
+        "returns": returns, "news": f"{mean:.1f}, {time.perf_counter() - begun:.0f} s",
+    }  # fmt: skip
 
 
 def learn(
@@ -156,7 +191,7 @@ def learn(
             if all(step is not None for each in met().values() for step in each.values()):
                 break
     return {
-        "task": task, "seed": seed, "budget": steps, "steps_to_threshold": met(),
+        "budget": steps, "steps_to_threshold": met(), "news": str(met()["stochastic"]),
         "steps": int(agent.state.steps), "updates": int(agent.state.updates),
         "parameters": agent.parameters, "train_seconds": round(seconds, 2), "evaluated_at": at,
         **found, "settings": settings, "versions": {"bayespg": bayespg.__version__},
@@ -191,6 +226,31 @@ def table(options: argparse.Namespace) -> None:
                     f"| {name} | {cells[0]} | {cells[1]} | {len(lines)} | {met} "
                     f"| {max(line['budget'] for line in lines):,} |"
                 )
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Mean return over the steps of a run, mean and standard error over seeds, for each estimator
+    with its better limit."""
+    found: dict[tuple[str, str, int], dict[float, list[float]]] = {}
+    for line in sb3.read(options.out):
+        s = line["settings"]
+        key = (line["task"], s["estimator"], s["episodes"])
+        found.setdefault(key, {}).setdefault(s["limit"], []).append(line["mean"])
+    for task in dict.fromkeys(key[0] for key in found):
+        sizes = sorted({M for of, _, M in found if of == task})
+        print(f"\n{task}\n\n| | " + " | ".join(f"M = {M}" for M in sizes) + " |")
+        print("|" + "---|" * (len(sizes) + 1))
+        for name in ESTIMATORS:
+            cells = []
+            for M in sizes:
+                by_limit = {k: np.array(v) for k, v in found.get((task, name, M), {}).items()}
+                if not by_limit:
+                    cells.append("")
+                    continue
+                limit, best = max(by_limit.items(), key=lambda item: item[1].mean())
+                error = best.std(ddof=1) / np.sqrt(best.size)
+                cells.append(f"{best.mean():.0f} ± {error:.0f} ({limit:g})")
+            print(f"| {name} | " + " | ".join(cells) + " |")
 
 
 def _median(steps: np.ndarray) -> str:
