@@ -40,10 +40,15 @@ def section(name):
     if configuration["runs"] != (EXPERIMENTS[name].paper_runs if flags else None):
         flags += f" --runs {configuration['runs']}"
     claims = [
-        [claim["says"], claim["measured"], "yes" if claim["holds"] else "**no**"]
+        [
+            "paper" if claim["place"] else "ours",
+            claim["says"],
+            claim["measured"],
+            claim["verdict"] if claim["verdict"] == "holds" else f"**{claim['verdict']}**",
+        ]
         for claim in content["claims"]
     ]
-    judged = table(["claim", "measured", "holds"], claims) if claims else ""
+    judged = table(["", "claim", "measured", "verdict"], claims) if claims else ""
     return f"""## {content["item"]}: {content["title"]}
 
 `bayespg reproduce {name}{flags} --seed {configuration["seed"]}`: {configuration["runs"]:,} runs,
@@ -62,7 +67,7 @@ def section(name):
 def main():
     head = (
         "# Results\n\nMade by `python docs/render.py` from `docs/results/*.json`. "
-        "Claims marked (ours) are not the paper's.\n"
+        "Claims marked ours are not the paper's.\n"
     )
     (HERE / "results.md").write_text("\n".join([head, *map(section, ORDER)]).rstrip() + "\n")
 

@@ -6,12 +6,18 @@ from typing import Annotated
 
 import jax
 import typer
+from rich.markup import escape
 
 from bayespg import checks
 from bayespg.cli.common import app, console, fitting, progress, table
 from bayespg.reproduce import EXPERIMENTS, Report
 from bayespg.reproduce import report as reports
 
+COLOURED = {
+    "holds": "[green]holds[/]",
+    "does not hold": "[red]does not hold[/]",
+    "not decided": "[yellow]not decided[/]",
+}
 Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON and PNG files.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 
@@ -76,9 +82,9 @@ def _show(report: Report) -> None:
         console.print(f"[dim]{len(shown)} of {len(report.columns)} columns; all are on disk.[/dim]")
     if report.claims:
         table(
-            ["what the paper claims", "measured here", "holds"],
+            ["", "claim", "measured here", "verdict"],
             [
-                [c.says, c.measured, "[green]yes[/green]" if c.holds else "[red]no[/red]"]
+                ["paper" if c.place else "ours", c.says, escape(c.measured), COLOURED[c.verdict]]
                 for c in report.claims
             ],
         )

@@ -3,6 +3,7 @@
 from bayespg.reproduce import (
     bandit,
     calibration,
+    lengths,
     lqr_fisher,
     lqr_gradient,
     lqr_noise,
@@ -13,6 +14,7 @@ from bayespg.reproduce import (
     random_walk_gradient,
     random_walk_learning,
     ship_steering,
+    sparsification,
 )
 from bayespg.reproduce.report import Experiment, Report, Settings
 
@@ -33,6 +35,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         ship_steering.EXPERIMENT,
         partial_observation.TUNING,
         partial_observation.EXPERIMENT,
+        sparsification.EXPERIMENT,
+        lengths.EXPERIMENT,
         calibration.EXPERIMENT,
     )
 }

@@ -1,7 +1,7 @@
 """Many repetitions of gradient estimation on the same samples: what Table 2 and Figures 1, 2 and 6
 share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -68,18 +68,46 @@ def angular_error(
 
 
 class Errors(NamedTuple):
-    """Mean and standard error over runs at each M, for each estimator."""
+    """Estimates of every run, by estimator and M, and what they estimate."""
 
-    square: dict[str, list[tuple[float, float]]]
-    angle: dict[str, list[tuple[float, float]]]
+    estimates: dict[tuple[str, int], Float[np.ndarray, "runs n"]]
+    truth: Float[np.ndarray, " n"]
 
-    def curves(self, looks: Mapping[str, str], Ms: Sequence[int]) -> list[Curve]:
+    def square(self, name: str, M: int) -> Float[np.ndarray, " runs"]:
+        return squared_error(self.estimates[name, M], self.truth)
+
+    def angle(self, name: str, M: int) -> Float[np.ndarray, " runs"]:
+        return angular_error(self.estimates[name, M], self.truth)
+
+    def scatter(self, name: str, M: int) -> Float[np.ndarray, " runs"]:
+        """Squared distances from the estimator's own mean."""
+        found = self.estimates[name, M]
+        return squared_error(found, found.mean(0))
+
+    def curves(self, looks: Mapping[str, str], Ms: Sequence[int], task: str = "") -> list[Curve]:
+        """A panel for squared errors and one for angles, called after the task."""
         panels = (("mean squared error", self.square), ("angular error (degrees)", self.angle))
         return [
-            Curve(panel, name, looks[name], list(Ms), *(list(c) for c in zip(*found, strict=True)))
+            Curve(
+                f"{task}: {panel}" if task else panel,
+                name,
+                look,
+                list(Ms),
+                *_columns([summarise(of(name, M)) for M in Ms]),
+            )
             for panel, of in panels
-            for name, found in of.items()
+            for name, look in looks.items()
         ]
+
+    def rows(self, names: Iterable[str], Ms: Sequence[int], form: str) -> list[list[str]]:
+        """Mean squared errors; `form` words a mean and its standard error."""
+        return [
+            [name, *(form.format(*summarise(self.square(name, M))) for M in Ms)] for name in names
+        ]
+
+
+def _columns(pairs: Sequence[tuple[float, float]]) -> list[list[float]]:
+    return [list(column) for column in zip(*pairs, strict=True)]
 
 
 def errors(
@@ -91,24 +119,22 @@ def errors(
     progress: Progress,
     batch: int = BATCH,
 ) -> Errors:
-    """Squared and angular errors of all estimators on the same paths, for each M."""
-    truth = np.asarray(exact_gradient(environment, policy))
-    found = Errors({name: [] for name in estimators}, {name: [] for name in estimators})
+    """All estimators on the same paths, for each M."""
+    found = Errors({}, np.asarray(exact_gradient(environment, policy)))
     for M in Ms:
         progress(sum(m for m in Ms if m < M) / sum(Ms), f"M = {M}")
         key = jax.random.fold_in(fast_key(settings.seed), M)
         means = estimates(environment, policy, estimators, M, settings.runs, key, batch)
-        for name, values in means.items():
-            found.square[name].append(summarise(squared_error(values, truth)))
-            found.angle[name].append(summarise(angular_error(values, truth)))
+        found.estimates.update({(name, M): values for name, values in means.items()})
     return found
 
 
-def two_panels(curves: list[Curve], variable: str):
-    """Squared error left, angle right, both logarithmic."""
+def two_panels(curves: list[Curve], variable: str, ticks: bool = True):
+    """Squared error left, angle right (then with plain `ticks`), both logarithmic."""
     figure, axes = plots.sheet(1, 2, width=9, height=4.4)
     draw_panels(axes[0], curves, yscale="log", xlabel=f"paths {variable}")
-    plots.plain_ticks(axes[0, 1], (1, 2, 5, 10, 20, 50, 90))
+    if ticks:
+        plots.plain_ticks(axes[0, 1], (1, 2, 5, 10, 20, 50, 90))
     plots.legend_below(figure, axes[0, 0], 3)
     return figure
 

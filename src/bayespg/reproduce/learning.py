@@ -157,42 +157,6 @@ def curves(
     return result
 
 
-def ahead(
-    of: Callable[[str, int], np.ndarray],
-    first: str,
-    second: str,
-    sizes: Sequence[int],
-    says: str = "{a:.1f} against {b:.1f} (z = {z:.1f})",
-    *,
-    higher: bool = False,
-) -> tuple[str, bool]:
-    """Is `first` below `second`, or above it, at every M: what was measured, and whether it holds.
-
-    `of(name, M)` has a number a run. Runs are paired (same starts, same keys), and it holds where
-    the mean difference is above two standard errors, z > 2, at every M. `says` words one M; it may
-    also use {share}, the per cent of runs in which `first` is ahead.
-    """
-    measured, holds = [], True
-    for M in sizes:
-        a, b = of(first, M), of(second, M)
-        lead = a - b if higher else b - a
-        gap, error = summarise(lead)
-        z = float(gap / error) if error else 0.0
-        holds = holds and z > 2
-        share = 100 * np.mean(lead > 0)
-        measured.append(f"M = {M}: {says.format(a=a.mean(), b=b.mean(), z=z, share=share)}")
-    return "; ".join(measured), holds
-
-
-def varies_less(
-    of: Callable[[str, int], np.ndarray], first: str, second: str, sizes: Sequence[int]
-) -> tuple[str, bool]:
-    """The same for the standard deviation between runs, by its sign alone."""
-    spreads = [(M, of(first, M).std(ddof=1), of(second, M).std(ddof=1)) for M in sizes]
-    measured = "; ".join(f"M = {M}: s.d. {a:.1f} against {b:.1f}" for M, a, b in spreads)
-    return measured, all(a < b for _, a, b in spreads)
-
-
 def panels(
     curves: list[Curve],
     ylabel: str,

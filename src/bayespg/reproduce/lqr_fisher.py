@@ -7,8 +7,10 @@ from bayespg.estimators import (
     maximum_likelihood,
     monte_carlo_fisher,
 )
+from bayespg.reproduce.claims import Claim, at, ratios
 from bayespg.reproduce.optimisation import (
     METHODS,
+    OPTIMUM,
     SIZES,
     Method,
     diverged,
@@ -18,6 +20,7 @@ from bayespg.reproduce.optimisation import (
 )
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
+FIGURE = "Section 6.1.2, Figure 4"
 SHOWN = {
     "MCPG": METHODS["MCPG"],
     "BPG-MC": Method(Model1(fisher=monte_carlo_fisher), "BPG", "GPOMDP"),
@@ -35,12 +38,30 @@ def run(settings: Settings, progress: Progress) -> Report:
     costs = learn(SHOWN, settings, progress)
     larger = SIZES[1:]
     claims = [
-        ordering(costs, "BPG-ML", "MCPG", larger, "BPG-ML is better than MCPG at M = 10, 20, 40"),
-        ordering(costs, "BPG-MC", "MCPG", larger, "BPG-MC is better than MCPG at M = 10, 20, 40"),
-        ordering(costs, "BPNG-ML", "MCPG", larger, "BPNG-ML is better than MCPG at M = 10, 20, 40"),
-        ordering(costs, "BPNG-MC", "MCPG", larger, "BPNG-MC is better than MCPG at M = 10, 20, 40"),
-        ordering(costs, "BPG-ML", "BPG-MC", (5, 10), "ML is better than MC for few paths"),
+        ordering(
+            costs, f"fisher-{name.lower()}", FIGURE,
+            f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
+            name, "MCPG", larger,
+        )
+        for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
     ]  # fmt: skip
+    claims.append(
+        ordering(
+            costs, "fisher-ml-mc", FIGURE,
+            "maximum likelihood is ahead of Monte Carlo's G for few paths",
+            "BPG-ML", "BPG-MC", (5, 10),
+        )
+    )  # fmt: skip
+    claims.append(
+        Claim(
+            "fisher-vanishes", FIGURE, "the difference between the two vanishes for many paths",
+            "ratio of final costs above the optimum, BPG-MC to BPG-ML",
+            ratios(
+                at((40,), lambda name, M: costs[name, M][:, -1] - OPTIMUM, "BPG-ML", "BPG-MC")
+            ),
+            above=0.9, below=1.1,
+        )
+    )  # fmt: skip
     return report(SHOWN, costs, claims, diverged(costs))
 
 

@@ -7,23 +7,15 @@ here) gives what the paper reports. Choosing scale and noise by evidence needs n
 """
 
 import dataclasses
+from collections.abc import Sequence
 
-import jax
-import numpy as np
-
-from bayespg.environments import exact_gradient
 from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
-from bayespg.random import fast_key
-from bayespg.reproduce.gradients import (
-    angular_error,
-    estimates,
-    lqr_setting,
-    squared_error,
-    two_panels,
-)
+from bayespg.reproduce.claims import Claim, Effect, ratios
+from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import SPARSE, sizes
-from bayespg.reproduce.report import Claim, Curve, Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
 
+NOISES = (0.0, 1.0)
 FLAT = float("inf")
 
 
@@ -54,88 +46,75 @@ SCALED = ("Model 1, scale 10⁴", "Model 2, scale 10⁴")
 
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
-    square, angle = {}, {}
-    for k, noise in enumerate((0.0, 1.0)):
-        environment, policy = lqr_setting(noise)
-        truth = np.asarray(exact_gradient(environment, policy))
-        for M in Ms:
-            progress((k + sum(m for m in Ms if m < M) / sum(Ms)) / 2, f"noise {noise:g}, M = {M}")
-            key = jax.random.fold_in(fast_key(settings.seed), M)
-            found = estimates(environment, policy, estimators(noise), M, settings.runs, key)
-            for name, values in found.items():
-                square[name, noise, M] = summarise(squared_error(values, truth))
-                angle[name, noise, M] = summarise(angular_error(values, truth))
-
-    def curve(panel: str, of: dict, name: str, noise: float) -> Curve:
-        mean, error = zip(*(of[name, noise, M] for M in Ms), strict=True)
-        label = name if noise == 0 else f"{name}, noisy rewards"
-        return Curve(panel, label, LOOKS[name], list(Ms), list(mean), list(error))
-
-    panels = (("mean squared error", square), ("angular error (degrees)", angle))
-    curves = [
-        curve(panel, of, name, noise)
-        for panel, of in panels
-        for noise in (0.0, 1.0)
-        for name in LOOKS
+    quiet, noisy = (
+        errors(
+            *lqr_setting(noise), estimators(noise), Ms, settings,
+            lambda f, what, k=k, noise=noise: progress((k + f) / 2, f"noise {noise:g}, {what}"),
+        )
+        for k, noise in enumerate(NOISES)
+    )  # fmt: skip
+    curves = quiet.curves(LOOKS, Ms) + [
+        dataclasses.replace(c, label=f"{c.label}, noisy rewards") for c in noisy.curves(LOOKS, Ms)
     ]
-    rises = {
-        name: [float(square[name, 1.0, M][0] / square[name, 0.0, M][0]) for M in Ms]
+    rows = [
+        [name, f"{noise:g}", *cells]
         for name in LOOKS
-    }
+        for noise, found in zip(NOISES, (quiet, noisy), strict=True)
+        for _, *cells in found.rows([name], Ms, "{:,.0f} ± {:,.0f}")
+    ]
     return Report(
         columns=["mean squared error", "σ_r", *(f"M = {M}" for M in Ms)],
-        rows=[
-            [name, f"{noise:g}", *("{:,.0f} ± {:,.0f}".format(*square[name, noise, M]) for M in Ms)]
-            for name in LOOKS
-            for noise in (0.0, 1.0)
-        ],
+        rows=rows,
         curves=curves,
-        claims=_claims(Ms, square, rises),
+        claims=_claims([M for M in Ms if M >= 20], quiet, noisy),
         figure=lambda: _figure(curves),
-        notes=[
-            "± is one standard error over runs.",
-        ],
+        notes=["± is one standard error over runs."],
     )
 
 
-def _claims(Ms, square, rises) -> list[Claim]:
-    enough = [i for i, M in enumerate(Ms) if M >= 20]
+def _claims(Ms: list[int], quiet: Errors, noisy: Errors) -> list[Claim]:
+    figure = "Section 6.1.2, Figure 2"
 
-    def rise(name: str) -> tuple[float, float]:
-        found = [rises[name][i] for i in enough]
-        return min(found), max(found)
+    def rises(names: Sequence[str]) -> tuple[Effect, ...]:
+        return ratios(
+            {
+                f"{name}, M = {M}": (quiet.square(name, M), noisy.square(name, M))
+                for name in names
+                for M in Ms
+            }
+        )
 
-    def sentence(names) -> str:
-        return "; ".join("{}: {:.2f} to {:.2f} times".format(n, *rise(n)) for n in names)
-
-    literal = ("Model 1, scale 1", "Model 2, scale 1")
-    ordered = min(
-        float(square["MC", 1.0, Ms[i]][0] / square[name, 1.0, Ms[i]][0])
-        for name in SCALED
-        for i in enough
-    )
+    rise = "ratio of mean squared errors, noisy rewards to exact ones"
     return [
         Claim(
-            "noise raises the error slightly (kernel of scale 1, as printed; M from 20)",
-            sentence(literal),
-            all(rise(name)[1] < 1.5 for name in literal),
+            "noise-as-printed", figure,
+            "reward noise raises the error only slightly, with the kernel of scale 1 as printed",
+            rise, rises(("Model 1, scale 1", "Model 2, scale 1")), below=1.5,
         ),
         Claim(
-            "noise raises the error slightly (kernel scaled to the returns; M from 20)",
-            sentence(SCALED),
-            all(rise(name)[1] < 1.5 for name in SCALED),
+            "noise-scaled", figure,
+            "reward noise raises the error only slightly, with a kernel scaled to the returns",
+            rise, rises(SCALED), below=1.5,
         ),
         Claim(
-            "with noise both models still estimate better than MC (scaled kernel; M from 20)",
-            f"MC errs at least {ordered:.2f} times as much",
-            ordered > 1,
+            "noise-order", figure,
+            "with noise both models (scaled kernel) still have smaller errors than Monte Carlo",
+            "ratio of mean squared errors, MC to the model",
+            ratios(
+                {
+                    f"{name}, M = {M}": (noisy.square(name, M), noisy.square("MC", M))
+                    for name in SCALED
+                    for M in Ms
+                }
+            ),
+            above=1,
         ),
         Claim(
-            "(ours) by evidence, without knowing the noise, the error rises slightly (M from 20)",
-            sentence(["Model 2 + baseline, evidence"]),
-            rise("Model 2 + baseline, evidence")[1] < 1.5,
+            "noise-evidence", "",
+            "with scale and noise chosen by evidence the error rises only slightly, nothing known",
+            rise, rises(["Model 2 + baseline, evidence"]), below=1.5,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _figure(curves: list[Curve]):

@@ -8,6 +8,7 @@ lets values be as large as they are.
 """
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,9 @@ from bayespg.estimators import BAC, GPOMDP, CompatibleLeastSquares, FittedValues
 from bayespg.policies import as_dtype, mountain_car_softmax
 from bayespg.random import fast_key
 from bayespg.reproduce import learning
+from bayespg.reproduce.claims import Claim, at, differences, means, ratios, spreads
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import (
-    Claim,
     Experiment,
     Progress,
     Report,
@@ -104,31 +105,56 @@ def run(settings: Settings, progress: Progress) -> Report:
 
 
 def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
-    def at(name: str, M: int, updates: int) -> np.ndarray:
-        learned = found[name, M]
-        return learned.values[:, int(np.argmax(learned.updates >= updates))]
+    figure, gap = "Section 8.2, Figure 8", "difference of steps to the goal"
+    last, paper = int(found["MCPG", sizes[0]].updates[-1]), "BAC, G-EST"
 
-    def better(first: str, second: str, updates: int) -> Claim:
-        outcome = learning.ahead(lambda name, M: at(name, M, updates), first, second, sizes)
-        return Claim(f"{first} is ahead of {second} after {updates} updates", *outcome)
+    def after(updates: int) -> Callable[[str, int], np.ndarray]:
+        def steps(name: str, M: int) -> np.ndarray:
+            learned = found[name, M]
+            return learned.values[:, int(np.argmax(learned.updates >= updates))]
 
-    last = int(found["MCPG", sizes[0]].updates[-1])
-    hundred = at(OURS, 5, 100)
-    return [
-        better("BAC, G-EST", "MCPG", last),
+        return steps
+
+    claims = [
         Claim(
-            "BAC varies less between runs than MCPG",
-            *learning.varies_less(lambda name, M: at(name, M, last), "BAC, G-EST", "MCPG", sizes),
+            "car-bac", figure, "BAC ends with fewer steps than MCPG at every M", gap,
+            differences(at(sizes, after(last), paper, "MCPG")),
         ),
-        better("BAC, actions integrated out", "BAC, G-EST", 100),
-        better(OURS, "MC, fitted values", 100),
         Claim(
-            "(ours) below 70 steps by update 100 with M = 5",
-            f"{hundred.mean():.1f} ± {summarise(hundred)[1]:.1f}; "
-            f"MCPG {at('MCPG', 5, 100).mean():.1f}",
-            bool(hundred.mean() < 70),
+            "car-spread", figure, "BAC varies less between runs than MCPG",
+            "ratio of standard deviations, MCPG to BAC",
+            spreads(at(sizes, after(last), paper, "MCPG")), above=1,
         ),
-    ]
+        Claim(
+            "car-five", figure, "BAC learns a good policy with M = 5 already",
+            "steps to the goal at the end", means({"M = 5": after(last)(paper, 5)}), below=70,
+        ),
+        Claim(
+            "car-integrated", "",
+            "with the actions integrated out of G, BAC is ahead after 100 updates", gap,
+            differences(at(sizes, after(100), "BAC, actions integrated out", paper)),
+        ),
+        Claim(
+            "car-fitted", "",
+            "with noise on the rewards, BAC is ahead of Monte Carlo with fitted values after 100 "
+            "updates",
+            gap, differences(at(sizes, after(100), OURS, "MC, fitted values")),
+        ),
+        Claim(
+            "car-hundred", "", "with noise on the rewards, BAC is below 70 steps after 100 updates "
+            "of 5 episodes",
+            "steps to the goal", means({"M = 5": after(100)(OURS, 5)}), below=70,
+        ),
+    ]  # fmt: skip
+    if 40 in sizes:
+        claims.append(
+            Claim(
+                "car-forty", figure, "MCPG is close to BAC at M = 40",
+                "ratio of steps to the goal, MCPG to BAC",
+                ratios(at((40,), after(last), paper, "MCPG")), below=1.25,
+            )
+        )  # fmt: skip
+    return claims
 
 
 def _figure(curves, learned: Learned):

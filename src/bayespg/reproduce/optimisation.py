@@ -5,7 +5,7 @@ Sigma = 1e-3 I, Model 1. Costs are shown as the paper does: lower is better, 0.3
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -16,9 +16,8 @@ from bayespg.environments import LQR
 from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.random import fast_key
-from bayespg.reproduce.learning import ahead
+from bayespg.reproduce.claims import Claim, at, differences
 from bayespg.reproduce.report import (
-    Claim,
     Curve,
     Progress,
     Report,
@@ -142,13 +141,22 @@ def report(
     )
 
 
-def ordering(costs: dict, better: str, worse: str, sizes, says: str) -> Claim:
+def ordering(
+    costs: dict,
+    id: str,
+    place: str,
+    says: str,
+    better: str,
+    worse: str,
+    sizes: Sequence[int] = SIZES,
+) -> Claim:
     """Does `better` end at the lower expected cost at every one of `sizes`?
 
     The share of runs says whether a few wild ones decide.
     """
-    words = "{a:.3f} against {b:.3f} (z = {z:.1f}, lower in {share:.0f} % of runs)"
-    return Claim(says, *ahead(lambda name, M: costs[name, M][:, -1], better, worse, sizes, words))
+    pairs = at(sizes, lambda name, M: costs[name, M][:, -1], better, worse)
+    words = "{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs"
+    return Claim(id, place, says, "difference of final costs", differences(pairs, words))
 
 
 def diverged(costs: dict, factor: float = 2.0) -> list[str]:

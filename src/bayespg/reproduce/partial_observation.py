@@ -26,9 +26,9 @@ from bayespg.estimators import GPOMDP, Estimator, Model2, Reinforce, actions_int
 from bayespg.policies import FiniteStateController, Recurrent, VectorGaussian
 from bayespg.random import fast_key
 from bayespg.reproduce import learning
+from bayespg.reproduce.claims import Claim, differences, exactly, means
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import (
-    Claim,
     Curve,
     Experiment,
     Progress,
@@ -215,52 +215,51 @@ def best_cost(window: int, environment: LQR = PLAIN, noise: float = NOISE) -> fl
 
 
 def _claims(found: Mapping[tuple[str, str], Learned], best: Mapping[str, float]) -> list[Claim]:
-    def end(name: str, method: str = BPG) -> np.ndarray:
-        return found[name, method].values[:, -1]
+    section = "Section 5"
 
-    most = most_without_memory()
-    held = [np.mean(end(name)) for name in (CONTROLLER, RECURRENT)]
-    gap, error = summarise(end(LAST) - end(SEVERAL))
-    z = float(gap / error)
+    def end(name: str) -> np.ndarray:
+        return found[name, BPG].values[:, -1]
+
+    earned = "return at the end, 1 at most"
     claims = [
         Claim(
-            "(ours) no memoryless policy earns more than half in the T-maze; BPG learns one that "
-            "earns that",
-            f"at most {most:.3f} of all, exactly; {end(MEMORYLESS).mean():.3f} learned",
-            most == 0.5 and bool(abs(end(MEMORYLESS).mean() - 0.5) < 0.03),
+            "maze-half", "", "no memoryless policy earns more than half in the T-maze",
+            "the largest return of all of them", exactly("", most_without_memory()), below=0.5001,
         ),
         Claim(
-            "BPG extends to policies with internal state: with a controller or a GRU it learns the "
-            "T-maze",
-            f"{held[0]:.3f} and {held[1]:.3f} at the end",
-            bool(min(held) > 0.9),
+            "maze-memoryless", section,
+            "BPG learns unchanged from observations: without memory, half",
+            earned, means({MEMORYLESS: end(MEMORYLESS)}), above=0.47, below=0.53,
         ),
         Claim(
-            "BPG works for any finite history of observations: a window over the cue learns the "
-            "T-maze too",
-            f"{end(WINDOWED).mean():.3f} at the end",
-            bool(end(WINDOWED).mean() > 0.9),
+            "maze-memory", section,
+            "BPG extends to policies with internal state: a controller and a GRU learn the T-maze",
+            earned, means({name: end(name) for name in (CONTROLLER, RECURRENT)}), above=0.9,
         ),
         Claim(
-            f"(ours) on LQR seen through noise, {WINDOW} observations end at a lower cost than one",
-            f"{end(SEVERAL).mean():.3f} against {end(LAST).mean():.3f} (z = {z:.1f}); the best are "
-            f"{best[SEVERAL]:.3f} and {best[LAST]:.3f}",
-            z > 2,
+            "maze-window", section,
+            "BPG works for any finite history of observations: a window over the cue learns it too",
+            earned, means({WINDOWED: end(WINDOWED)}), above=0.9,
         ),
-    ]
-    for name in (CONTROLLER, RECURRENT):
-        ours = _average(found[name, BPG])
-        measured, holds = [], True
-        for rival in (method for method in (MC, TO_GO) if (name, method) in found):
-            theirs = _average(found[name, rival])
-            gap, error = summarise(ours - theirs)
-            z = float(gap / error)
-            holds = holds and z > 2
-            measured.append(
-                f"{ours.mean():.3f} against {theirs.mean():.3f} of {rival} (z = {z:.1f})"
+        Claim(
+            "lqr-window", "",
+            f"on LQR seen through noise, {WINDOW} observations end at a lower cost than one",
+            f"difference of expected costs (the best are {best[SEVERAL]:.3f} and {best[LAST]:.3f})",
+            differences({"": (end(SEVERAL), end(LAST))}),
+        ),
+    ]  # fmt: skip
+    for id, name in (("controller", CONTROLLER), ("recurrent", RECURRENT)):
+        rivals = [method for method in (MC, TO_GO) if (name, method) in found]
+        claims.append(
+            Claim(
+                f"maze-{id}", "", f"{name}: BPG is above Monte Carlo on the way",
+                "difference of returns, mean over the updates",
+                differences(
+                    {r: (_average(found[name, r]), _average(found[name, BPG])) for r in rivals},
+                    "{b:.3f} against {a:.3f}",
+                ),
             )
-        says = f"(ours) {name}: BPG is above Monte Carlo, on average over the updates"
-        claims.append(Claim(says, "; ".join(measured), holds))
+        )  # fmt: skip
     return claims
 
 

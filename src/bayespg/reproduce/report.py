@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayespg import plots
+from bayespg.reproduce.claims import Claim
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done and a word on what is being done."""
@@ -30,15 +31,6 @@ class Settings:
     """A smaller version of everything, to see that it works."""
     paper: bool = False
     """The paper's own sizes and number of runs."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, restated, and what was measured."""
-
-    says: str
-    measured: str
-    holds: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +128,7 @@ def write(experiment: Experiment, settings: Settings, report: Report, out: Path,
         "device": jax.devices()[0].device_kind,
         "seconds": round(seconds, 1),
         "table": {"columns": report.columns, "rows": report.rows},
-        "claims": [dataclasses.asdict(claim) for claim in report.claims],
+        "claims": [claim.content() for claim in report.claims],
         "curves": [dataclasses.asdict(curve) for curve in report.curves],
         "notes": report.notes,
         **report.extra,

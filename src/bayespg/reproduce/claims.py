@@ -1,0 +1,194 @@
+"""Claims, and what decides them: effects with intervals over runs.
+
+Runs are the unit of replication. All effects of a claim together are right with 95 % confidence
+(each has 1 - 0.05 / their number); those of two methods are paired, as their runs share starts and
+paths.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import scipy.stats
+
+LEVEL = 0.95
+Verdict = Literal["holds", "does not hold", "not decided"]
+Samples = np.ndarray
+"""A number a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """What was measured at one place, with its interval."""
+
+    where: str
+    value: float
+    low: float
+    high: float
+    words: str = ""
+    """What was compared, in numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A sentence, and effects that must all lie between two bounds for it to hold."""
+
+    id: str
+    place: str
+    """In the paper; empty where the claim is ours."""
+    says: str
+    effect: str
+    """What the numbers are."""
+    effects: tuple[Effect, ...]
+    above: float = 0.0
+    below: float = math.inf
+
+    @property
+    def verdict(self) -> Verdict:
+        """Holds where every interval is within the bounds, does not where one is outside; at this
+        size it is not decided where one straddles a bound."""
+        if any(e.high <= self.above or e.low >= self.below for e in self.effects):
+            return "does not hold"
+        if all(e.low > self.above and e.high < self.below for e in self.effects):
+            return "holds"
+        return "not decided"
+
+    @property
+    def bounds(self) -> str:
+        low = "" if self.above == -math.inf else f"above {self.above:g}"
+        high = "" if self.below == math.inf else f"below {self.below:g}"
+        return " and ".join(part for part in (low, high) if part)
+
+    @property
+    def measured(self) -> str:
+        """In a sentence: all effects, or of many the least and the largest."""
+        shown = self.effects
+        if len(shown) > 4:
+            ordered = sorted(shown, key=lambda e: e.value)
+            shown = (ordered[0], ordered[-1])
+        return f"{self.effect}: " + "; ".join(_sentence(e) for e in shown)
+
+    def content(self) -> dict[str, Any]:
+        """For JSON, infinite bounds as None."""
+        bounds = {"above": self.above, "below": self.below}
+        return (
+            dataclasses.asdict(self)
+            | {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
+            | {"verdict": self.verdict, "measured": self.measured}
+        )
+
+
+def _sentence(effect: Effect) -> str:
+    where = f"{effect.where}: " if effect.where else ""
+    words = f" ({effect.words})" if effect.words else ""
+    return f"{where}{effect.value:.3g} [{effect.low:.3g}, {effect.high:.3g}]{words}"
+
+
+Pairs = Mapping[str, tuple[Samples, Samples]]
+"""Two methods' samples at each place."""
+
+
+def differences(pairs: Pairs, words: str = "{a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
+    """mean(b - a): how far a is below b. `words` may also use {share}, the per cent of runs in
+    which it is."""
+
+    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
+        said = words.format(a=np.mean(a), b=np.mean(b), share=100 * np.mean(b > a))
+        return Effect(where, *_student(b - a, level), said)
+
+    return _each(pairs, one)
+
+
+def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
+    """mean(b) / mean(a) of positive numbers, by the delta method for its logarithm."""
+
+    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
+        influence = b / np.mean(b) - a / np.mean(a)
+        said = words.format(a=np.mean(a), b=np.mean(b))
+        return _of_log(where, math.log(np.mean(b) / np.mean(a)), influence, level, said)
+
+    return _each(pairs, one)
+
+
+def ratios_of_ratios(
+    pairs: Mapping[str, tuple[tuple[Samples, Samples], tuple[Samples, Samples]]],
+) -> tuple[Effect, ...]:
+    """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
+    found = []
+    for where, both in pairs.items():
+        logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
+        shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
+        error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
+        freedom = min(x.size for x in shifts) - 1
+        reach = scipy.stats.t.ppf(0.5 + _shared(len(pairs)) / 2, freedom) * error
+        value = logs[0] - logs[1]
+        words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
+        low, high = math.exp(value - reach), math.exp(value + reach)
+        found.append(Effect(where, math.exp(value), low, high, words))
+    return tuple(found)
+
+
+def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
+    """Standard deviation of b over that of a, between runs, by the delta method."""
+
+    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
+        sa, sb = (np.std(x, ddof=1) for x in (a, b))
+        squares = [((x - np.mean(x)) / s) ** 2 for x, s in ((a, sa), (b, sb))]
+        influence = (squares[1] - squares[0]) / 2
+        return _of_log(where, math.log(sb / sa), influence, level, words.format(a=sa, b=sb))
+
+    return _each(pairs, one)
+
+
+def means(samples: Mapping[str, Samples], words: str = "") -> tuple[Effect, ...]:
+    """The mean over runs."""
+    level = _shared(len(samples))
+    return tuple(
+        Effect(where, *_student(np.asarray(x, float), level), words) for where, x in samples.items()
+    )
+
+
+def shares(counts: Mapping[str, tuple[int, int]]) -> tuple[Effect, ...]:
+    """k of n runs, as a fraction, with the interval of Clopper and Pearson."""
+    found = []
+    for where, (k, n) in counts.items():
+        interval = scipy.stats.binomtest(k, n).proportion_ci(_shared(len(counts)), "exact")
+        found.append(Effect(where, k / n, interval.low, interval.high, f"{k} of {n:,} runs"))
+    return tuple(found)
+
+
+def exactly(where: str, value: float, words: str = "") -> tuple[Effect, ...]:
+    """A number that no run decides."""
+    return (Effect(where, value, value, value, words),)
+
+
+def at(sizes: Sequence[int], of: Any, first: str, second: str) -> Pairs:
+    """``of(name, M)`` of two methods at every M."""
+    return {f"M = {M}": (of(first, M), of(second, M)) for M in sizes}
+
+
+def _each(pairs: Pairs, one: Any) -> tuple[Effect, ...]:
+    level = _shared(len(pairs))
+    return tuple(
+        one(where, np.asarray(a, float), np.asarray(b, float), level)
+        for where, (a, b) in pairs.items()
+    )
+
+
+def _shared(count: int) -> float:
+    """Bonferroni's."""
+    return 1 - (1 - LEVEL) / count
+
+
+def _student(samples: Samples, level: float) -> tuple[float, float, float]:
+    mean, n = float(samples.mean()), samples.size
+    error = float(samples.std(ddof=1)) / math.sqrt(n)
+    reach = float(scipy.stats.t.ppf(0.5 + level / 2, n - 1)) * error
+    return mean, mean - reach, mean + reach
+
+
+def _of_log(where: str, value: float, influence: Samples, level: float, words: str) -> Effect:
+    _, low, high = _student(influence - influence.mean(), level)
+    return Effect(where, math.exp(value), math.exp(value + low), math.exp(value + high), words)

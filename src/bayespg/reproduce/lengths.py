@@ -1,0 +1,120 @@
+"""The remark of Section 8.1: quadrature loses its lead where paths differ in length.
+
+LQR twice at the policy of Figure 1: with 20 steps always, and with a chance of 1 in 20 to end after
+any step, 20 on average. An ending that hears nothing of states and actions discounts the return, so
+the exact gradient is known for both.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, PRNGKeyArray
+
+from bayespg.environments import LQR
+from bayespg.estimators import Model1, Model2, Reinforce
+from bayespg.reproduce.claims import Claim, ratios_of_ratios
+from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
+from bayespg.reproduce.lqr_gradient import sizes
+from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.types import Array
+
+STAY, LONGEST = 0.95, 100
+BASELINE = "Model 2 + baseline"
+ESTIMATORS = {
+    "MC": Reinforce(),
+    "MC, best baseline": Reinforce("best"),
+    "Model 1": Model1(),
+    BASELINE: Model2(baseline=float("inf")),
+}
+LOOKS = {"MC": "MC", "MC, best baseline": "MC, best baseline", "Model 1": "BQ", BASELINE: "ours"}
+
+
+class Ending(LQR):
+    """LQR whose paths go on with probability `stay` after each step."""
+
+    stay: float = STAY
+
+    def step(
+        self, key: PRNGKeyArray, states: Float[Array, " M"], actions: Float[Array, " M"]
+    ) -> tuple[Float[Array, " M"], Float[Array, " M"], Bool[Array, " M"]]:
+        key_end, key_step = jax.random.split(key)
+        following, rewards, _ = super().step(key_step, states, actions)
+        return following, rewards, jax.random.uniform(key_end, states.shape) > self.stay
+
+    def expected_return(self, policy) -> Float[Array, ""]:
+        """sum_t stay^t E[r_t]."""
+        s = self.second_moments(policy)
+        costs = s + self.action_cost * (policy.gain**2 * s + policy.scale**2)
+        return -jnp.sum(costs * self.stay ** jnp.arange(self.horizon))
+
+    def fisher(self, policy) -> Float[Array, "n n"]:
+        raise NotImplementedError("estimate it: estimators.actions_integrated_out")
+
+
+def run(settings: Settings, progress: Progress) -> Report:
+    Ms = sizes(settings)
+    fixed, policy = lqr_setting()
+    tasks = {"20 steps": fixed, "20 steps on average": Ending(horizon=LONGEST)}
+    found = {
+        name: errors(
+            task, policy, ESTIMATORS, Ms, settings,
+            lambda f, what, k=k, name=name: progress((k + f) / 2, f"{name}, {what}"),
+        )
+        for k, (name, task) in enumerate(tasks.items())
+    }  # fmt: skip
+    same, random = found.values()
+    curves = [
+        curve
+        for name, of in found.items()
+        for curve in of.curves(LOOKS, Ms, name)
+        if curve.panel.endswith("squared error")
+    ]
+    rows = [
+        [f"{name}, {cells[0]}", *cells[1:]]
+        for name, of in found.items()
+        for cells in of.rows(ESTIMATORS, Ms, "{:,.0f} ± {:,.0f}")
+    ]
+    return Report(
+        columns=["mean squared error", *(f"M = {M}" for M in Ms)],
+        rows=rows,
+        curves=curves,
+        claims=_claims(Ms[1:], same, random),
+        figure=lambda: two_panels(curves, "M", ticks=False),
+        notes=["± is one standard error over runs. Actions integrated out of G everywhere."],
+    )
+
+
+def _claims(Ms: tuple[int, ...], same: Errors, random: Errors) -> list[Claim]:
+    def lost(model: str, rival: str):
+        return ratios_of_ratios(
+            {
+                f"M = {M}": tuple(
+                    (of.square(model, M), of.square(rival, M)) for of in (same, random)
+                )
+                for M in Ms
+            }
+        )
+
+    effect = "how many times larger {} lead over {} is with paths of one length"
+    return [
+        Claim(
+            "lengths-shrink", "Section 8.1, remark",
+            "quadrature's lead over Monte Carlo shrinks when paths differ in length",
+            effect.format("Model 1's", "MC"), lost("Model 1", "MC"), above=1,
+        ),
+        Claim(
+            "lengths-baseline", "",
+            "so does that of Model 2 with a baseline, over Monte Carlo with the best baseline",
+            effect.format("its", "it"), lost(BASELINE, "MC, best baseline"), above=1,
+        ),
+    ]  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    name="lengths",
+    item="Section 8.1",
+    title="Quadrature where paths differ in length",
+    runs=2_000,
+    quick_runs=200,
+    paper_runs=10_000,
+    run=run,
+)
