@@ -87,8 +87,9 @@ def _claims(Ms: tuple[int, ...], same: Errors, random: Errors) -> list[Claim]:
     def lost(model: str, rival: str):
         return ratios_of_ratios(
             {
-                f"M = {M}": tuple(
-                    (of.square(model, M), of.square(rival, M)) for of in (same, random)
+                f"M = {M}": (
+                    (same.square(model, M), same.square(rival, M)),
+                    (random.square(model, M), random.square(rival, M)),
                 )
                 for M in Ms
             }
