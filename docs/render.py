@@ -1,62 +1,46 @@
-"""Write docs/results.md from the JSON files that `bayespg reproduce --out docs/results` leaves.
+"""Write docs/results.md and docs/reproduction.md from what `bayespg reproduce all --out
+docs/results` leaves.
 
 python docs/render.py
 """
 
-import json
 from pathlib import Path
 
-from bayespg.reproduce import EXPERIMENTS
+from bayespg.reproduce import EXPERIMENTS, page
 
 HERE = Path(__file__).parent
-ORDER = (
-    "bandit",
-    "lqr-gradient",
-    "lqr-noise",
-    "lqr-optimisation",
-    "lqr-fisher",
-    "lqr-variance",
-    "random-walk-gradient",
-    "random-walk-rates",
-    "random-walk-learning",
-    "mountain-car",
-    "ship-steering-rates",
-    "ship-steering",
-    "partial-observation",
-    "calibration",
-)
+RESULTS = HERE / "results"
+MADE = "Made by `python docs/render.py` from `docs/results/*.json`; do not edit."
 
 
 def table(columns, rows):
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell.replace("\n", "<br>") for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def section(name):
-    content = json.loads((HERE / "results" / f"{name}.json").read_text())
-    configuration = content["configuration"]
-    flags = " --paper" if configuration["paper"] else ""
-    if configuration["runs"] != (EXPERIMENTS[name].paper_runs if flags else None):
-        flags += f" --runs {configuration['runs']}"
-    claims = [
+def _cell(text):
+    return text.replace("\n", "<br>").replace("|", "\\|")
+
+
+def section(content):
+    name, c = content["experiment"], content["configuration"]
+    judged = table(
+        ["", "claim", "measured", "verdict"],
         [
-            "paper" if claim["place"] else "ours",
-            claim["says"],
-            claim["measured"],
-            claim["verdict"] if claim["verdict"] == "holds" else f"**{claim['verdict']}**",
-        ]
-        for claim in content["claims"]
-    ]
-    judged = table(["", "claim", "measured", "verdict"], claims) if claims else ""
-    return f"""## {content["item"]}: {content["title"]}
+            ["paper" if k["place"] else "ours", k["says"], k["measured"], verdict(k)]
+            for k in content["claims"]
+        ],
+    )
+    return f"""<a id="{name}"></a>
+## {content["item"]}: {content["title"]}
 
-`bayespg reproduce {name}{flags} --seed {configuration["seed"]}`: {configuration["runs"]:,} runs,
-{content["seconds"]:.0f} s on {content["device"]}, JAX {content["versions"]["jax"]}.
+`{page.command(content)}`: {c["runs"]:,} runs, {content["seconds"]:.0f} s on {content["device"]},
+JAX {content["versions"]["jax"]}.
 
-![{content["title"]}](results/{name}.png)
+![{content["title"]}](results/{name}.svg)
 
-{judged}
+{judged if content["claims"] else ""}
 
 {table(content["table"]["columns"], content["table"]["rows"])}
 
@@ -64,12 +48,53 @@ def section(name):
 """
 
 
+def verdict(claim):
+    return claim["verdict"] if claim["verdict"] == "holds" else f"**{claim['verdict']}**"
+
+
+def ledger(found):
+    judged = [(content, claim) for content in found for claim in content["claims"]]
+    parts = ["# The paper, claim by claim\n", MADE, _how(), _counts(judged)]
+    for title, ours in (("Claims of the paper", False), ("Claims of ours, in the same form", True)):
+        rows = [
+            [
+                claim["says"], claim["place"] or "ours", claim["measured"], verdict(claim),
+                f"[{content['experiment']}](results.md#{content['experiment']})",
+            ]
+            for content, claim in judged
+            if bool(claim["place"]) != ours
+        ]  # fmt: skip
+        where = "" if ours else "in the paper"
+        parts += [f"\n## {title}\n", table(["claim", where, "measured", "verdict", "by"], rows)]
+    commands = "\n".join(f"    {page.command(content)}" for content in found)
+    parts += ["\n## The commands\n", commands, ""]
+    return "\n".join(parts)
+
+
+def _how():
+    return """
+An effect is followed by its interval over independent runs; all intervals of a claim together are
+right with 95 % confidence. The claim holds where all of them lie beyond its bound, does not where
+one lies on the other side, and is not decided at this size otherwise. Bounds, all effects and
+figures: [report.html](results/report.html), which `bayespg report docs/results` writes. What lies
+behind the verdicts: [findings.md](findings.md).
+"""
+
+
+def _counts(judged):
+    def count(verdict, ours):
+        return str(sum(c["verdict"] == verdict and bool(c["place"]) != ours for _, c in judged))
+
+    rows = [[v, count(v, False), count(v, True)] for v in page.CLASSES]
+    return table(["", "the paper's", "ours"], rows)
+
+
 def main():
-    head = (
-        "# Results\n\nMade by `python docs/render.py` from `docs/results/*.json`. "
-        "Claims marked ours are not the paper's.\n"
-    )
-    (HERE / "results.md").write_text("\n".join([head, *map(section, ORDER)]).rstrip() + "\n")
+    found = page.read(RESULTS, list(EXPERIMENTS))
+    head = f"# Results\n\n{MADE} Claims marked ours are not the paper's.\n"
+    (HERE / "results.md").write_text("\n".join([head, *map(section, found)]).rstrip() + "\n")
+    (HERE / "reproduction.md").write_text(ledger(found))
+    page.write(RESULTS, list(EXPERIMENTS))
 
 
 if __name__ == "__main__":

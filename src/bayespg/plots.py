@@ -1,5 +1,6 @@
 """Figures: one look for all of them. No global Matplotlib state is touched."""
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,8 +121,19 @@ def plain_ticks(axes: Axes, values: Sequence[float]) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG whole or not at all."""
+    """Write a picture, in the format of its suffix, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, format="png")
+    if path.suffix == ".svg":
+        partial.write_text(svg(figure), "utf-8")
+    else:
+        figure.savefig(partial, format=path.suffix[1:])
     os.replace(partial, path)
+
+
+def svg(figure: Figure) -> str:
+    """A picture as text, the same for the same picture."""
+    found = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "bayespg"}):
+        figure.savefig(found, format="svg", metadata={"Date": None, "Creator": None})
+    return found.getvalue()

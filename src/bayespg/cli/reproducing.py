@@ -8,9 +8,9 @@ import jax
 import typer
 from rich.markup import escape
 
-from bayespg import checks
+from bayespg import checks, overview
 from bayespg.cli.common import app, console, fitting, progress, table
-from bayespg.reproduce import EXPERIMENTS, Report
+from bayespg.reproduce import EXPERIMENTS, Experiment, Report, Settings, page
 from bayespg.reproduce import report as reports
 
 COLOURED = {
@@ -36,9 +36,17 @@ def reproduce(
     out: Out = Path("results"),
     quick: Annotated[bool, typer.Option("--quick", help="A few runs, to see it work.")] = False,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes and runs.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="With 'all': these, given one by one.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="With 'all': also what is in the folder already.")
+    ] = False,
 ) -> None:
-    """Reproduce a table or figure of the paper: a table here, JSON and PNG on disk."""
-    if name is None:
+    """Reproduce a table or figure of the paper: a table here, JSON, SVG and PNG on disk. 'all' runs
+    every one, skips what the folder holds already, and writes report.html, claim by claim."""
+    if name is None or listed:
         table(
             ["name", "in the paper", "what it shows", "runs", "paper's runs"],
             [
@@ -49,23 +57,54 @@ def reproduce(
         return
     if quick and paper:
         raise ValueError("--quick and --paper contradict each other; give one")
-    names = list(EXPERIMENTS) if name == "all" else [_known(name)]
+    if only and name != "all":
+        raise ValueError("--only: say what to choose from, as in: bayespg reproduce all --only lqr")
+    names = [_known(one) for one in only or EXPERIMENTS] if name == "all" else [_known(name)]
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     for one in names:
         experiment = EXPERIMENTS[one]
         settings = experiment.settings(runs, seed, quick, paper)
-        console.rule(
-            f"[bold]{experiment.item}[/bold]  {experiment.title}  ({settings.runs:,} runs)"
-        )
-        started = time.perf_counter()
-        with progress(one) as advance, jax.enable_x64(True):
-            report = experiment.run(settings, advance)
-        seconds = time.perf_counter() - started
-        json_path, png_path = reports.write(experiment, settings, report, out, seconds)
-        _show(report)
-        console.print(
-            f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold], picture: [bold]{png_path}[/]\n"
-        )
+        if name == "all" and not again and reports.done(experiment, settings, out):
+            console.print(f"{one}: done before (--again runs it anew)")
+            continue
+        _run(experiment, settings, out)
+        page.write(out, list(EXPERIMENTS))
+    path = page.write(out, list(EXPERIMENTS))
+    console.print(f"All claims with their verdicts: [bold]{path}[/bold]")
+
+
+def _run(experiment: Experiment, settings: Settings, out: Path) -> None:
+    console.rule(f"[bold]{experiment.item}[/bold]  {experiment.title}  ({settings.runs:,} runs)")
+    started = time.perf_counter()
+    with progress(experiment.name) as advance, jax.enable_x64(True):
+        report = experiment.run(settings, advance)
+    seconds = time.perf_counter() - started
+    json_path, png_path = reports.write(experiment, settings, report, out, seconds)
+    _show(report)
+    console.print(
+        f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold], picture: [bold]{png_path}[/]\n"
+    )
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="A folder of 'bayespg reproduce', or folders of 'bayespg train'."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The page.", show_default="report.html in the first folder")
+    ] = None,
+) -> None:
+    """One self-contained page: the paper claim by claim, or training runs."""
+    first = folders[0]
+    if any((first / f"{name}.json").exists() for name in EXPERIMENTS):
+        if len(folders) > 1 or out:
+            raise ValueError("a folder of 'bayespg reproduce' is reported alone, and in itself")
+        path = page.write(first, list(EXPERIMENTS))
+    else:
+        path = overview.write(folders, out or first / "report.html")
+    console.print(f"Page: [bold]{path}[/bold]")
 
 
 def _known(name: str) -> str:

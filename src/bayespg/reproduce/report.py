@@ -109,8 +109,21 @@ def draw_panels(axes: Iterable[Axes], curves: Sequence[Curve], **settings: Any) 
         axis.set(title=name, **settings)
 
 
+def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
+    """Whether a folder holds all that this version would write, computed with these settings."""
+    from bayespg import __version__
+
+    paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".svg", ".png")]
+    if not all(path.exists() for path in paths):
+        return False
+    content = json.loads(paths[0].read_text())
+    return (content["configuration"], content["versions"]["bayespg"]) == (
+        dataclasses.asdict(settings), __version__
+    )  # fmt: skip
+
+
 def write(experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float):
-    """<out>/<name>.json and <out>/<name>.png, each written whole or not at all."""
+    """<out>/<name>.json, .svg and .png, each written whole or not at all."""
     from bayespg import __version__
 
     out.mkdir(parents=True, exist_ok=True)
@@ -134,9 +147,11 @@ def write(experiment: Experiment, settings: Settings, report: Report, out: Path,
         **report.extra,
     }
     path = out / f"{experiment.name}.json"
+    with plots.styled():
+        figure = report.figure()
+        for suffix in (".svg", ".png"):
+            plots.save(figure, path.with_suffix(suffix))
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(content, indent=1, default=float) + "\n")
-    os.replace(partial, path)
-    with plots.styled():
-        plots.save(report.figure(), path.with_suffix(".png"))
+    os.replace(partial, path)  # the last: where it is, all is
     return path, path.with_suffix(".png")

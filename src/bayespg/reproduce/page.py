@@ -1,0 +1,205 @@
+"""The paper as a page: every claim with its verdict, what decides it, and the command that would
+decide it again. Made from what experiments leave on disk, never from memory."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bayespg import page
+from bayespg.page import Markup, element, link
+
+CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
+WORDS = {"holds": "hold", "does not hold": "do not", "not decided": "not decided at this size"}
+PAPER = (
+    "Bayesian Policy Gradient and Actor-Critic Algorithms (Ghavamzadeh, Engel, Valko, JMLR 2016)"
+)
+Content = dict[str, Any]
+
+
+def read(folder: Path, names: Sequence[str]) -> list[Content]:
+    """What is in a folder, in the order of `names`."""
+    paths = [folder / f"{name}.json" for name in names]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def command(content: Content) -> str:
+    """What makes these numbers again."""
+    c = content["configuration"]
+    size = " --paper" if c["paper"] else " --quick" if c["quick"] else ""
+    return f"bayespg reproduce {content['experiment']}{size} --runs {c['runs']} --seed {c['seed']}"
+
+
+def write(folder: Path, names: Sequence[str]) -> Path:
+    """<folder>/report.html from all that is in the folder."""
+    found = read(folder, names)
+    sections = [_experiment(content, folder) for content in found]
+    path = folder / "report.html"
+    partial = path.with_name(".report.html.partial")
+    partial.write_text(
+        page.document("bayespg: the paper, claim by claim", *_head(found), *sections), "utf-8"
+    )
+    partial.replace(path)
+    return path
+
+
+def _head(found: Sequence[Content]) -> list[Markup]:
+    claims = [(content, claim) for content in found for claim in content["claims"]]
+    counts = []
+    for verdict, css in CLASSES.items():
+        ours = [bool(c["place"]) for _, c in claims if c["verdict"] == verdict]
+        words = f"{WORDS[verdict]} ({sum(ours)} of the paper, {len(ours) - sum(ours)} of ours)"
+        counts.append(element("li", element("b", str(len(ours)), class_=css), words))
+    rows = [
+        [
+            _badge(claim["verdict"]),
+            link(f"#{claim['id']}", claim["says"]),
+            claim["place"] or "ours",
+            _shortest(claim),
+            page.join(
+                [
+                    link(f"#figure-{content['experiment']}", "figure"),
+                    link(f"#data-{content['experiment']}", "data"),
+                ],
+                " ",
+            ),
+        ]
+        for content, claim in claims
+    ]
+    return [
+        element("h1", "The paper, claim by claim"),
+        element(
+            "p",
+            f"{PAPER}, computed again. A claim holds where the intervals of all its effects lie "
+            "beyond its bound, together with 95 % confidence over independent runs; it does not "
+            "where one lies on the other side; else it is not decided at this size.",
+        ),
+        element("ul", *counts, class_="counts"),
+        page.table(["verdict", "claim", "where", "measured", ""], rows, "ledger"),
+    ]
+
+
+def _shortest(claim: Content) -> str:
+    """The effect nearest to a bound."""
+
+    def room(effect: Content) -> float:
+        above, below = claim["above"], claim["below"]
+        low = math.inf if above is None else effect["low"] - above
+        high = math.inf if below is None else below - effect["high"]
+        return min(low, high)
+
+    e = min(claim["effects"], key=room)
+    where = f"{e['where']}: " if e["where"] else ""
+    return f"{where}{_number(e['value'])} [{_number(e['low'])}, {_number(e['high'])}]"
+
+
+def _badge(verdict: str) -> Markup:
+    return element("span", verdict, class_=f"verdict {CLASSES[verdict]}")
+
+
+def _experiment(content: Content, folder: Path) -> Markup:
+    name, c, v = content["experiment"], content["configuration"], content["versions"]
+    svg = folder / f"{name}.svg"
+    shown = [
+        element("h2", f"{content['item']}: {content['title']}", id=name),
+        page.command(command(content)),
+        element(
+            "p",
+            f"{c['runs']:,} runs, seed {c['seed']}; {content['seconds']:,.0f} s on "
+            f"{content['device']}, bayespg {v['bayespg']}, JAX {v['jax']}. ",
+            element("span", _data(content, folder), id=f"data-{name}"),
+            class_="soft",
+        ),
+    ]
+    if svg.exists():
+        shown.append(page.figure(svg.read_text(), content["title"], f"figure-{name}"))
+    shown += [_claim(claim, name) for claim in content["claims"]]
+    notes = [element("p", note, class_="soft") for note in content["notes"]]
+    numbers = page.table(content["table"]["columns"], content["table"]["rows"])
+    shown.append(page.details("All numbers", numbers, *notes))
+    return element("section", *shown)
+
+
+def _data(content: Content, folder: Path) -> Markup:
+    name = f"{content['experiment']}.json"
+    return page.download(name, (folder / name).read_text(), name)
+
+
+def _claim(claim: Content, experiment: str) -> Markup:
+    bounds = [
+        f"{word} {_number(claim[word])}" for word in ("above", "below") if claim[word] is not None
+    ]
+    where = claim["place"] or "ours, beyond the paper"
+    said = claim["effect"][:1].upper() + claim["effect"][1:]
+    return element(
+        "article",
+        element("header", element("h3", claim["says"]), _badge(claim["verdict"])),
+        element("p", f"{where}. ", link(f"#figure-{experiment}", "Figure"), class_="soft"),
+        element("p", f"{said}; the claim says {' and '.join(bounds)}.", class_="words"),
+        _effects(claim),
+        id=claim["id"],
+    )  # fmt: skip
+
+
+def _effects(claim: Content) -> Markup:
+    scale = _scale(claim)
+    rows = []
+    for e in claim["effects"]:
+        rows.append(
+            element(
+                "tr",
+                element("td", e["where"], class_="where"),
+                element("td", _interval(e, claim, scale)),
+                element("td", f"{_number(e['value'])} [{_number(e['low'])}, {_number(e['high'])}]",
+                        class_="number"),
+                element("td", e["words"], class_="words"),
+            )
+        )  # fmt: skip
+    return element(
+        "div", element("table", element("tbody", *rows), class_="effects"), class_="scroll"
+    )
+
+
+def _bounds(claim: Content) -> list[float]:
+    return [claim[name] for name in ("above", "below") if claim[name] is not None]
+
+
+def _scale(claim: Content):
+    """From a number to a place from 4 to 196: logarithmic where all is positive and far apart."""
+    numbers = [e[k] for e in claim["effects"] for k in ("low", "value", "high")] + _bounds(claim)
+    low, high = min(numbers), max(numbers)
+    wide = low > 0 and high > 5 * low
+    near, far = (math.log(low), math.log(high)) if wide else (low, high)
+    span = (far - near) or 1.0
+
+    def place(x: float) -> float:
+        return 4 + 192 * ((math.log(x) if wide else x) - near) / span
+
+    return place
+
+
+def _interval(effect: Content, claim: Content, place) -> Markup:
+    low, value, high = (place(effect[k]) for k in ("low", "value", "high"))
+    inside = (claim["above"] is None or effect["low"] > claim["above"]) and (
+        claim["below"] is None or effect["high"] < claim["below"]
+    )
+    outside = (claim["above"] is not None and effect["high"] <= claim["above"]) or (
+        claim["below"] is not None and effect["low"] >= claim["below"]
+    )
+    css = "holds" if inside else "fails" if outside else "undecided"
+    bounds = "".join(
+        f'<line class="bound" x1="{place(b):.1f}" x2="{place(b):.1f}" y1="0" y2="16"/>'
+        for b in _bounds(claim)
+    )
+    return Markup(
+        f'<svg viewBox="0 0 200 16" class="{css}" aria-hidden="true">{bounds}'
+        f'<line x1="{low:.1f}" x2="{high:.1f}" y1="8" y2="8" stroke-width="2"/>'
+        f'<circle cx="{value:.1f}" cy="8" r="3"/></svg>'
+    )
+
+
+def _number(x: float) -> str:
+    if x == 0 or 1e-3 <= abs(x) < 1e5:
+        return f"{x:,.3g}" if abs(x) < 1000 else f"{x:,.0f}"
+    return f"{x:.2e}"
