@@ -7,6 +7,9 @@ from pathlib import Path
 
 os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._threads
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores
+# XLA would spend more time on optimising the programs here than they take. The processes that tests
+# start inherit this; JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS="" tests what users run.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import hypothesis
 import jax
@@ -32,24 +35,13 @@ def known(flag: str) -> bool:
 
 
 if "XLA_FLAGS" not in os.environ and known(FLAG):
-    # XLA's older emitters compile in half the time; XLA_FLAGS="" tests with the newer ones.
+    # XLA's older emitters compile in half the time.
     os.environ["XLA_FLAGS"] = f"--{FLAG}=false"
 
 hypothesis.settings.register_profile(
     "bayespg", deadline=None, derandomize=True, max_examples=15, database=None
 )
 hypothesis.settings.load_profile("bayespg")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def optimised(request):
-    """A module that says ``COMPILE_QUICKLY = True`` has many small programs: XLA spends more time
-    on optimising them than they take."""
-    jax.config.update(
-        "jax_disable_most_optimizations", getattr(request.module, "COMPILE_QUICKLY", False)
-    )
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
