@@ -24,8 +24,6 @@ from bayespg.environments.host import EnvironmentFailure
 from bayespg.policies import mountain_car_softmax
 from bayespg.runs import Run
 
-COMPILE_QUICKLY = True
-
 ACTIONS = {
     "discrete": spaces.Discrete(3, start=-1),
     "box": spaces.Box(-2.0, 2.0, (1,), np.float32),

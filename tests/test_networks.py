@@ -17,8 +17,6 @@ from bayespg.policies import as_dtype, flatten, information_root, score
 from bayespg.policies.features import MLP, Fourier
 from bayespg.policies.heads import Choice, Composed, Normals
 
-COMPILE_QUICKLY = True
-
 D, M, T = 2, 8, 12
 LENGTHS = np.array([12, 12, 9, 7, 5, 12, 1, 3])
 TAKEN = np.arange(T) < LENGTHS[:, None]
