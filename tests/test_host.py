@@ -22,7 +22,7 @@ class Counting(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.absorbs = seed % 3 == 0
+        self.absorbs = (seed or 0) % 3 == 0
         self.end = self.length or int(self.np_random.integers(1, 9))
         self.time = 0
         return self.observe(), {}

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +24,6 @@ import optax
 import scipy.stats
 
 from bayespg import choices, interruption, values
-from bayespg.environments import Environment
 from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
 from bayespg.learner import Learner, Recorded, State, no_statistics
@@ -34,13 +32,12 @@ from bayespg.policies import Policy, as_dtype, flatten
 from bayespg.policies.features import Fourier
 from bayespg.runs import Run
 from bayespg.trajectories import Trajectories
-from bayespg.worlds import OnHost, World, acting, world
+from bayespg.worlds import AnyEnvironment, OnHost, World, acting, world
 
 Row = dict[str, float]
 """What an update reports: a row of metrics.csv."""
 Callback = Callable[["Agent", Row], Any]
 """Called after each update; an answer of False ends training."""
-Make = Callable[[], gymnasium.Env]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,14 +118,15 @@ def student_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, f
 class Agent:
     """A policy that learns in an environment.
 
-    `environment` is a Gymnasium id, an environment, a function that makes one, or an `Environment`
-    in JAX; `policy`, `estimator` and `update` are names (see `bayespg.choices`) or objects.
-    `options` go to `gymnasium.make`; everything else is in `Settings`.
+    `environment` is a Gymnasium id, an environment, a function that makes one, a vector
+    environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
+    `bayespg.choices`) or objects. `options` go to `gymnasium.make`; everything else is in
+    `Settings`.
     """
 
     def __init__(
         self,
-        environment: str | gymnasium.Env | Make | Environment,
+        environment: AnyEnvironment,
         policy: str | Policy = "linear",
         estimator: str | Estimator | NetworkEstimator = "bac",
         update: str | optax.GradientTransformationExtraArgs = "natural",

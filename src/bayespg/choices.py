@@ -10,7 +10,7 @@ from jaxtyping import PRNGKeyArray
 from bayespg import checks, environments, estimators, policies, updates
 from bayespg import network_estimators as networks
 from bayespg.environments import Environment
-from bayespg.environments.host import Host
+from bayespg.environments.host import Lanes
 from bayespg.estimators import Estimator
 from bayespg.learner import TargetKind
 from bayespg.network_estimators import NetworkEstimator
@@ -68,7 +68,7 @@ def built_in(name: str) -> BuiltIn | None:
     return found() if found else None
 
 
-def policy(name: str, host: Host, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
+def policy(name: str, host: Lanes, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
     return named.make(name, host.observations.size, host.actions, key, hidden)
 
 

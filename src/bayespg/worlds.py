@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg.environments import Environment, observe
-from bayespg.environments.host import Host
+from bayespg.environments.host import Host, Lanes
+from bayespg.environments.vector import Vector
 from bayespg.policies import Policy
 from bayespg.rollout import play, rollout
 from bayespg.trajectories import Trajectories
@@ -45,7 +46,7 @@ class World(abc.ABC):
 class OnHost(World):
     """Gymnasium."""
 
-    def __init__(self, host: Host):
+    def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
         self.shape = (host.observations.size,)
 
@@ -85,12 +86,21 @@ class OnDevice(World):
         return actions[0]
 
 
-def world(
-    environment: str | gymnasium.Env | Callable[[], gymnasium.Env] | Environment, **options: Any
-) -> World:
+AnyEnvironment = (
+    str | gymnasium.Env | Callable[[], gymnasium.Env] | gymnasium.vector.VectorEnv | Environment
+)
+"""A Gymnasium id, an environment, a function that makes one, several in one, or one in JAX."""
+
+
+def world(environment: AnyEnvironment, **options: Any) -> World:
     """The world of an environment; `options` are those of `Host`."""
     if isinstance(environment, Environment):
         return OnDevice(environment)
+    if isinstance(environment, gymnasium.vector.VectorEnv):
+        if options.get("processes"):
+            raise ValueError("processes: a vector environment has its own, or none")
+        own = ("discount", "horizon", "bounds")
+        return OnHost(Vector(environment, **{k: options[k] for k in own if k in options}))
     return OnHost(Host(environment, **options))
 
 
