@@ -26,7 +26,7 @@ import scipy.stats
 from bayespg import choices, interruption, values
 from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
-from bayespg.learner import Learner, Recorded, State, no_statistics
+from bayespg.learner import Learner, Normaliser, Recorded, State, no_statistics
 from bayespg.network_estimators import NetworkEstimator
 from bayespg.policies import Policy, as_dtype, flatten
 from bayespg.policies.features import Fourier
@@ -62,8 +62,8 @@ class Settings:
     """Environments side by side."""
     processes: bool = False
     """Each of them in a process of its own."""
-    normalise: bool = True
-    """Observations."""
+    normalise: bool | None = None
+    """Observations; None means on Gymnasium, not in JAX."""
     bounds: Bounds = "clip"
     """How draws of a Gaussian policy get into the bounds of the actions."""
     seed: int = 0
@@ -155,10 +155,9 @@ class Agent:
             task = Recorded(self.world.horizon, self.world.discount)
             self._learner = Learner(found, changes, task, self.settings.smoothing, targets)
             zero = jnp.zeros((), jnp.int32)
-            normalised = self.settings.normalise and isinstance(self.world, OnHost)
             self.state = State(
                 start, changes.init(flatten(start)[0]), values.start(Fourier(inputs)),
-                no_statistics(inputs) if normalised else None, key_run, zero, zero, zero,
+                self._statistics(), key_run, zero, zero, zero,
             )  # fmt: skip
         self._seconds = 0.0
         self.interrupted = False
@@ -185,6 +184,13 @@ class Agent:
         if known is None:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
         return found, known.policy()
+
+    def _statistics(self) -> Normaliser | None:
+        wanted = self.settings.normalise
+        if wanted and not self.world.real:
+            raise ValueError("normalise: the observations are whole numbers; leave it out")
+        wanted = isinstance(self.world, OnHost) if wanted is None else wanted
+        return no_statistics(self.world.shape) if wanted else None
 
     def _precision(self):
         return jax.enable_x64(self._double)

@@ -30,17 +30,17 @@ CLIP = 10.0
 class Normaliser(eqx.Module):
     """Running mean and variance of observations."""
 
-    mean: Float[Array, " d"]
-    variance: Float[Array, " d"]
+    mean: Float[Array, " *d"]
+    variance: Float[Array, " *d"]
     count: Float[Array, ""]
 
-    def __call__(self, x: Shaped[Array, "*N d"]) -> Float[Array, "*N d"]:
+    def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "..."]:
         scale = jnp.sqrt(self.variance + 1e-8)
         return jnp.clip((x - self.mean) / scale, -CLIP, CLIP).astype(self.mean.dtype)
 
-    def seen(self, x: Shaped[Array, "N d"], taken: Shaped[Array, " N"]) -> "Normaliser":
+    def seen(self, x: Shaped[Array, "N *d"], taken: Shaped[Array, " N"]) -> "Normaliser":
         """After a batch, merged as by Chan et al."""
-        kept = taken.astype(self.mean.dtype)[:, None]
+        kept = taken.astype(self.mean.dtype).reshape(-1, *(1 for _ in self.mean.shape))
         count = kept.sum()
         mean = jnp.sum(kept * x, 0) / jnp.maximum(count, 1)
         variance = jnp.sum(kept * (x - mean) ** 2, 0) / jnp.maximum(count, 1)
@@ -51,8 +51,8 @@ class Normaliser(eqx.Module):
         return Normaliser(self.mean + away * count / total, (within + between) / total, total)
 
 
-def no_statistics(size: int) -> Normaliser:
-    zeros = jnp.zeros(size, jnp.float32)
+def no_statistics(shape: tuple[int, ...]) -> Normaliser:
+    zeros = jnp.zeros(shape, jnp.float32)
     return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
 
 
@@ -168,11 +168,12 @@ class Learner(eqx.Module):
         )  # fmt: skip
         normaliser = state.normaliser
         if normaliser is not None:
-            everything = raw.states.reshape(-1, raw.states.shape[-1])
+            everything = raw.states.reshape(-1, *raw.states.shape[2:])
             normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
         state = State(
             rebuild(theta + change), optimiser, fresh, normaliser, state.key, state.updates + 1,
-            state.episodes + paths.mask.shape[1], state.steps + jnp.sum(paths.mask),
+            state.episodes + paths.mask.shape[1],
+            state.steps + jnp.sum(paths.mask, dtype=state.steps.dtype),
         )  # fmt: skip
         left = _variance(togo, paths.mask) / jnp.maximum(_variance(togo + V, paths.mask), 1e-12)
         record = Record(

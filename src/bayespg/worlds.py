@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
@@ -27,6 +28,8 @@ class World(abc.ABC):
     discount: float
     shape: tuple[int, ...]
     """Of an observation."""
+    real: bool = True
+    """Whether observations are real numbers."""
 
     @abc.abstractmethod
     def play(
@@ -71,7 +74,7 @@ class OnDevice(World):
         seen = jax.eval_shape(
             lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
         )
-        self.shape = seen.shape[1:]
+        self.shape, self.real = seen.shape[1:], jnp.issubdtype(seen.dtype, jnp.floating)
 
     def play(
         self, policy: Policy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
