@@ -16,7 +16,7 @@ from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
 from bayespg.environments.vector import Vector
 from bayespg.policies import named
 from bayespg.rollout import play
-from bayespg.worlds import acting
+from bayespg.worlds import Acting
 
 COMPILE_QUICKLY = True
 MODES = list(AutoresetMode)
@@ -47,11 +47,11 @@ def test_paths_are_those_of_single_environments(name, mode, copy):
     host, vector = Host(name, lanes=5), Vector(sync(name, 5, mode, copy=copy))
     policy, key = policy_for(host), jax.random.key(3)
     assert vector.horizon == host.horizon
-    drawn = [play(lanes, acting(policy, key), SEEDS[:5]) for lanes in (host, vector)]
+    drawn = [play(lanes, Acting(policy, key), SEEDS[:5]) for lanes in (host, vector)]
     assert_same(*drawn)
     if name == "CartPole-v1":
         assert len(set(drawn[0].lengths.tolist())) > 2
-    sure = [play(lanes, acting(policy, key, True), SEEDS) for lanes in (host, vector)]
+    sure = [play(lanes, Acting(policy, key, True), SEEDS) for lanes in (host, vector)]
     assert_same(*sure)
 
 
@@ -102,8 +102,8 @@ class Nested(Counting):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_spaces_of_every_kind_go_through(mode):
-    def act(observations, tick):
-        return np.stack([observations[:, 1] > 0, observations[:, 0] > 2], 1).astype(int)
+    def act(observations, tick, first):
+        return (np.stack([observations[:, 1] > 0, observations[:, 0] > 2], 1).astype(int),) * 2
 
     expected = play(Host(Nested, lanes=3), act, SEEDS)
     assert_same(play(Vector(sync(Nested, 3, mode)), act, SEEDS), expected)
@@ -112,8 +112,8 @@ def test_spaces_of_every_kind_go_through(mode):
 def test_one_that_takes_a_single_seed_repeats_itself_all_the_same():
     vector = Vector(gymnasium.make_vec("CartPole-v1", 3, "vector_entry_point"))
     policy, key = policy_for(vector), jax.random.key(3)
-    first = play(vector, acting(policy, key), SEEDS)
-    assert_same(first, play(vector, acting(policy, key), SEEDS))
+    first = play(vector, Acting(policy, key), SEEDS)
+    assert_same(first, play(vector, Acting(policy, key), SEEDS))
     assert len(np.unique(first.states[0, :, 0])) == len(SEEDS)
     assert vector.horizon == 500
     assert vector.name == "CartPole-v1"

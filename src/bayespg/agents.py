@@ -28,11 +28,11 @@ from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
 from bayespg.learner import Learner, Normaliser, Recorded, State, no_statistics
 from bayespg.network_estimators import NetworkEstimator
-from bayespg.policies import Policy, as_dtype, flatten
+from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten
 from bayespg.policies.features import Fourier
 from bayespg.runs import Run
 from bayespg.trajectories import Trajectories
-from bayespg.worlds import AnyEnvironment, OnHost, World, acting, world
+from bayespg.worlds import Acting, AnyEnvironment, OnHost, World, world
 
 Row = dict[str, float]
 """What an update reports: a row of metrics.csv."""
@@ -120,14 +120,14 @@ class Agent:
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.choices`) or objects. `options` go to `gymnasium.make`; everything else is in
-    `Settings`.
+    `bayespg.choices`) or objects; a policy may have a memory. `options` go to `gymnasium.make`;
+    everything else is in `Settings`.
     """
 
     def __init__(
         self,
         environment: AnyEnvironment,
-        policy: str | Policy = "linear",
+        policy: str | AnyPolicy = "linear",
         estimator: str | Estimator | NetworkEstimator = "bac",
         update: str | optax.GradientTransformationExtraArgs = "natural",
         *,
@@ -148,6 +148,8 @@ class Agent:
         self.world, start = self._begin(environment, policy, key_policy)
         inputs = math.prod(self.world.shape)
         found, targets = choices.estimator(estimator, Fourier(inputs))
+        if isinstance(start, MemoryPolicy):
+            choices.refuse_steps(estimator, found, start)
         self._double = isinstance(found, Estimator)
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
@@ -162,8 +164,9 @@ class Agent:
         self._seconds = 0.0
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
+        self.reset()
 
-    def _begin(self, environment: Any, policy: Any, key: Any) -> tuple[World, Policy]:
+    def _begin(self, environment: Any, policy: Any, key: Any) -> tuple[World, AnyPolicy]:
         """Where to learn, and the policy to start from."""
         s = self.settings
         known = choices.built_in(environment) if isinstance(environment, str) else None
@@ -172,12 +175,12 @@ class Agent:
             lanes=min(s.lanes, s.episodes), bounds=s.bounds, options=self.options,
             processes=s.processes,
         )  # fmt: skip
-        if isinstance(policy, Policy):
+        if isinstance(policy, AnyPolicy):
             return found, policy
         if not isinstance(policy, str):
             raise ValueError(
-                f"policy: expected a name or a Policy, found {type(policy).__name__} (one with "
-                "memory learns with bayespg.training.train)"
+                "policy: expected a name, a Policy or a MemoryPolicy, found "
+                f"{type(policy).__name__}"
             )
         if isinstance(found, OnHost):
             return found, choices.policy(policy, found.host, key, s.hidden)
@@ -196,7 +199,7 @@ class Agent:
         return jax.enable_x64(self._double)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> AnyPolicy:
         return self.state.policy
 
     @property
@@ -213,10 +216,20 @@ class Agent:
         return self.world.play(self.state.acting, key, seeds)
 
     def predict(self, observation: Any, deterministic: bool = True) -> Any:
-        """The environment's action for one observation, as the environment gives it."""
+        """The environment's action for one observation, as the environment gives it.
+
+        A policy with memory remembers the observations since the last `reset`.
+        """
         key = jax.random.key(np.random.default_rng().integers(2**31))
-        act = acting(self.state.acting, key, deterministic)
-        return self.world.decode(act(self.world.encode(observation)[None], 0))
+        act = Acting(self.state.acting, key, deterministic, self._memory)
+        first = np.array([self._memory is None])
+        _, actions = act(self.world.encode(observation)[None], 0, first)
+        self._memory = act.memories
+        return self.world.decode(actions)
+
+    def reset(self) -> None:
+        """Before the first `predict` of an episode: a policy with memory forgets the last one."""
+        self._memory = None
 
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None
@@ -324,6 +337,7 @@ class Agent:
                 lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
             )
         self._seconds = float(meta.get("seconds", 0.0))
+        self.reset()
         return True
 
 
@@ -361,18 +375,18 @@ def resume(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tu
     return agent, run
 
 
-def BAC(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+def BAC(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
     """Bayesian actor-critic: advantages explained by states and scores together, followed along
     the natural gradient."""
     return Agent(environment, policy, settings.pop("estimator", "bac"), **settings)
 
 
-def BPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+def BPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
     return Agent(environment, policy, settings.pop("estimator", "model2"), **settings)
 
 
-def MCPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+def MCPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
     return Agent(environment, policy, settings.pop("estimator", "gpomdp"), **settings)
 

@@ -17,7 +17,7 @@ from bayespg import scores, values
 from bayespg.environments import Environment
 from bayespg.estimators import Estimator, Sample, StepEstimator
 from bayespg.network_estimators import NetworkEstimator, Targets
-from bayespg.policies import Policy, as_dtype, flatten
+from bayespg.policies import AnyPolicy, MemoryPolicy, Policy, as_dtype, flatten, memory
 from bayespg.posterior import direction_statistics
 from bayespg.trajectories import Trajectories, returns, returns_to_go
 from bayespg.types import Array
@@ -66,10 +66,27 @@ class Normalised(Policy):
         return self.policy(state if self.normaliser is None else self.normaliser(state))
 
 
+class NormalisedMemory(MemoryPolicy):
+    """The same of one with memory."""
+
+    policy: MemoryPolicy
+    normaliser: Normaliser | None
+
+    def start(self) -> Any:
+        return self.policy.start()
+
+    def __call__(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
+        seen = observation if self.normaliser is None else self.normaliser(observation)
+        return self.policy(memory, seen)
+
+    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
+        return self.policy.settle(memory, choice)
+
+
 class State(eqx.Module):
     """All that a run needs to go on."""
 
-    policy: Policy
+    policy: AnyPolicy
     optimiser: Any
     values: Values
     normaliser: Normaliser | None
@@ -79,8 +96,11 @@ class State(eqx.Module):
     steps: Int[Array, ""]
 
     @property
-    def acting(self) -> Normalised:
-        return Normalised(as_dtype(self.policy, jnp.float32), self.normaliser)
+    def acting(self) -> Normalised | NormalisedMemory:
+        policy = as_dtype(self.policy, jnp.float32)
+        if isinstance(policy, MemoryPolicy):
+            return NormalisedMemory(policy, self.normaliser)
+        return Normalised(policy, self.normaliser)
 
 
 class Record(NamedTuple):
@@ -140,17 +160,17 @@ class Learner(eqx.Module):
         columns = (paths.states, paths.actions, worth, paths.mask)
         steps = Targets(*(jnp.swapaxes(x, 0, 1) for x in columns))
         posterior = self._posterior(policy, paths, steps, key)
-        flat = steps.batch(policy)
+        states = steps.states.reshape(-1, *steps.states.shape[2:])
+        taken = steps.taken.reshape(-1)
 
         def log_probabilities(t):
-            new = rebuild(t)
-            return jax.vmap(lambda x, a: new(x).log_prob(a))(flat.states, flat.actions)
+            return _log_probabilities(rebuild(t), steps)
 
-        before, kept = log_probabilities(theta), flat.taken.astype(theta.dtype)
+        before, kept = log_probabilities(theta), taken.astype(theta.dtype)
 
         def divergence(t):
             """Schulman's estimate from the actions taken, r - 1 - log r: never negative."""
-            log_ratio = jnp.where(flat.taken, log_probabilities(t) - before, 0.0)
+            log_ratio = jnp.where(taken, log_probabilities(t) - before, 0.0)
             return jnp.sum(kept * (jnp.expm1(log_ratio) - log_ratio)) / kept.sum()
 
         change, optimiser = self.update.update(
@@ -164,7 +184,7 @@ class Learner(eqx.Module):
         )
         slope, error, freedom = direction_statistics(posterior, change)
         fresh = values.fit(
-            state.values, flat.states, jnp.where(flat.taken, (V + y).T.reshape(-1), 0.0), flat.taken
+            state.values, states, jnp.where(taken, (V + y).T.reshape(-1), 0.0), taken
         )  # fmt: skip
         normaliser = state.normaliser
         if normaliser is not None:
@@ -190,6 +210,15 @@ class Learner(eqx.Module):
             U = scores.of_paths(policy, paths)
         R = returns(paths, self.environment.discount)
         return self.estimator(Sample(self.environment, policy, paths, R, U))
+
+
+def _log_probabilities(policy: AnyPolicy, steps: Targets) -> Float[Array, " N"]:
+    """Of the choices made at all steps, one path after another."""
+    if isinstance(policy, MemoryPolicy):
+        along = jax.vmap(lambda o, c: memory.log_probs(policy, o, c))
+        return along(steps.states, steps.actions).reshape(-1)
+    flat = steps.batch(policy)
+    return jax.vmap(lambda x, a: policy(x).log_prob(a))(flat.states, flat.actions)
 
 
 def _seen(raw: Trajectories, normaliser: Normaliser | None, dtype: Any) -> Trajectories:

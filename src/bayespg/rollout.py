@@ -81,13 +81,16 @@ SHORTEST, GROWTH = 128, 4
 programs are compiled for a handful of lengths only."""
 
 
-def play(
-    host: Lanes, act: Callable[[np.ndarray, int], np.ndarray], seeds: Sequence[int]
-) -> Trajectories:
+Act = Callable[[np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""From observations, the tick, and whether each lane is at the first step of its episode, to the
+policy's choices and the actions that follow from them: the same without memory."""
+
+
+def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
     """One episode for each seed, as many at a time as there are lanes.
 
-    `act(observations, tick)` answers for all lanes at once, idle ones included. Arrays are NumPy's,
-    observations as the environment gave them.
+    `act` answers for all lanes at once, idle ones included. Arrays are NumPy's, observations as the
+    environment gave them, and choices stand for actions.
     """
     M, T = len(seeds), host.horizon
     states = np.zeros((T, M, host.observations.size), np.float32)
@@ -112,8 +115,8 @@ def play(
     begin()
     tick = 0
     while any(j >= 0 for j in episode):
-        chosen = act(seen, tick)
-        told = host.actions.decode(chosen)
+        chosen, meant = act(seen, tick, np.equal(time, 0))
+        told = host.actions.decode(meant)
         if actions is None:
             actions = np.zeros((T, M, *chosen.shape[1:]), chosen.dtype)
         running = [(lane, j, time[lane]) for lane, j in enumerate(episode) if j >= 0]
