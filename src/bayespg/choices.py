@@ -10,11 +10,11 @@ from jaxtyping import PRNGKeyArray
 from bayespg import checks, environments, estimators, policies, updates
 from bayespg import network_estimators as networks
 from bayespg.environments import Environment
-from bayespg.environments.host import Host
+from bayespg.environments.host import Lanes
 from bayespg.estimators import Estimator
 from bayespg.learner import TargetKind
 from bayespg.network_estimators import NetworkEstimator
-from bayespg.policies import Policy, named
+from bayespg.policies import MemoryPolicy, Policy, named
 from bayespg.policies.features import Features
 
 Chosen = tuple[Estimator | NetworkEstimator, TargetKind]
@@ -38,6 +38,9 @@ ESTIMATORS: dict[str, Callable[[Features], Chosen]] = {
 rebase: advantages less a fit by states; gae: advantages alone; fitted: returns less a fit by
 states; gpomdp: returns alone; mc, mc-baseline: whole paths (REINFORCE); enac: episodic natural
 actor-critic; model1, model2: Bayesian quadrature of whole paths."""
+
+OF_PATHS = ("mc", "mc-baseline", "enac", "model1", "model2")
+"""Those that look at whole paths alone, and so take policies with memory too."""
 
 UPDATES = ("natural", "plain", "adam", "sgd", "variance-scaled")
 """natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows; adam, sgd, and
@@ -68,7 +71,7 @@ def built_in(name: str) -> BuiltIn | None:
     return found() if found else None
 
 
-def policy(name: str, host: Host, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
+def policy(name: str, host: Lanes, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
     return named.make(name, host.observations.size, host.actions, key, hidden)
 
 
@@ -83,6 +86,16 @@ def estimator(choice: Any, features: Features) -> Chosen:
     if choice not in ESTIMATORS:
         raise known("estimator", choice, list(ESTIMATORS))
     return ESTIMATORS[choice](features)
+
+
+def refuse_steps(choice: Any, found: Estimator | NetworkEstimator, policy: MemoryPolicy) -> None:
+    """ValueError for an estimator that takes what a policy with memory sees for its state."""
+    if isinstance(found, NetworkEstimator | estimators.BAC | estimators.FittedValues):
+        name = choice if isinstance(choice, str) else type(choice).__name__
+        raise ValueError(
+            f"estimator: {name} looks at single steps, and {type(policy).__name__} has a memory, "
+            f"so what it sees is no state; those of whole paths can: {', '.join(OF_PATHS)}"
+        )
 
 
 @functools.lru_cache(64)
