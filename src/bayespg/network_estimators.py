@@ -33,7 +33,7 @@ FEWEST = 0.1
 class Targets(eqx.Module):
     """Steps of M paths, T each with padding, and what each is worth."""
 
-    states: Shaped[Array, "M T d"]
+    states: Shaped[Array, "M T ..."]
     actions: Shaped[Array, "M T *action"]
     y: Float[Array, "M T"]
     taken: Bool[Array, "M T"]
