@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     BEGUN = time.perf_counter()
@@ -46,24 +47,42 @@ def _throughput(steps: int | None) -> Table:
             agent = Agent(task, policy, episodes=8, hidden=(64, 64), seed=0)
             agent.learn(steps or most, progress=False)  # compiles every length that occurs
             kept: list[dict[str, float]] = []
+            inside = _timed(agent.world.host)
             begun, before = time.perf_counter(), int(agent.state.steps)
             agent.learn(
                 steps or most, callbacks=lambda _, row, kept=kept: kept.append(row), progress=False
             )
             seconds, done = time.perf_counter() - begun, int(agent.state.steps) - before
-            drawing = sum(row["seconds_drawing"] for row in kept)
-            rows.append(
-                [task, policy, agent.parameters, done, done / seconds, 100 * drawing / seconds,
-                 100 * sum(row["seconds_learning"] for row in kept) / seconds]
-            )  # fmt: skip
+            environment = sum(inside)
+            drawing, learning = (
+                sum(row[name] for row in kept) for name in ("seconds_drawing", "seconds_learning")
+            )
+            shares = [100 * x / seconds for x in (environment, drawing - environment, learning)]
+            rows.append([task, policy, agent.parameters, done, done / seconds, *shares])
     return Table(
         "Steps a second of whole training",
-        ["task", "policy", "parameters", "steps", "steps/s", "drawing %", "learning %"],
+        ["task", "policy", "parameters", "steps", "steps/s", "environment %", "policy %",
+         "learning %"],
         rows,
-        ["8 environments side by side, 8 episodes an update, after all is compiled. Drawing: the "
-         "environment and the policy's choices; learning: estimator, update, values. The rivals': "
+        ["8 environments side by side, 8 episodes an update, after all is compiled. Policy: its "
+         "choices, and keeping the paths; learning: estimator, update, values. The rivals': "
          "benchmarks/rivals/sb3.py throughput."],
     )  # fmt: skip
+
+
+def _timed(host: Any) -> list[float]:
+    """Seconds of every call into the environments, from now on."""
+    found: list[float] = []
+    for name in ("begin", "advance"):
+
+        def call(*arguments: Any, inner: Any = getattr(host, name)) -> Any:
+            begun = time.perf_counter()
+            answer = inner(*arguments)
+            found.append(time.perf_counter() - begun)
+            return answer
+
+        setattr(host, name, call)
+    return found
 
 
 def _estimators(batches: tuple[int, ...]) -> Table:

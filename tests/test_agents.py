@@ -106,7 +106,7 @@ def test_every_estimator_by_name_takes_sound_steps(name):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
-@pytest.mark.parametrize("name", ["plain", "adam", "sgd", "variance-scaled"])
+@pytest.mark.parametrize("name", ["plain", "conjugate-gradients", "adam", "sgd", "variance-scaled"])
 def test_every_update_by_name_changes_the_policy(name):
     agent = Agent("Walk-v0", update=name, estimator="model1" if "var" in name else "bac", rate=0.01)
     assert agent.update()["step_norm"] > 0

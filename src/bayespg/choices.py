@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import PRNGKeyArray
 
-from bayespg import checks, environments, estimators, policies, updates
+from bayespg import checks, environments, estimators, line_search, policies, updates
 from bayespg import network_estimators as networks
 from bayespg.environments import Environment
 from bayespg.environments.host import Lanes
@@ -42,9 +42,11 @@ actor-critic; model1, model2: Bayesian quadrature of whole paths."""
 OF_PATHS = ("mc", "mc-baseline", "enac", "model1", "model2")
 """Those that look at whole paths alone, and so take policies with memory too."""
 
-UPDATES = ("natural", "plain", "adam", "sgd", "variance-scaled")
-"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows; adam, sgd, and
-any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for model1."""
+UPDATES = ("natural", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
+"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows;
+conjugate-gradients: line searches along conjugate natural gradients, led by their error bars; adam,
+sgd, and any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for
+model1."""
 
 
 class BuiltIn(NamedTuple):
@@ -110,6 +112,8 @@ def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformati
             return updates.trust_region(limit)
         case "plain":
             return updates.trust_region(limit, natural=False)
+        case "conjugate-gradients":
+            return line_search.searching(limit)
         case "variance-scaled":
             return updates.variance_scaled(rate)
     optimiser: Any = getattr(optax, choice, None)
