@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     BEGUN = time.perf_counter()
@@ -27,6 +28,7 @@ from bayespg.agents import Agent
 from bayespg.network_estimators import Joint, MonteCarlo, Targets
 from bayespg.policies.features import MLP, Fourier
 from bayespg.policies.heads import Choice, Composed
+from bayespg.posterior import direction_statistics
 
 TASKS = (("CartPole-v1", 20_000), ("Pendulum-v1", 20_000))
 POLICIES = ("linear", "mlp")
@@ -45,24 +47,42 @@ def _throughput(steps: int | None) -> Table:
             agent = Agent(task, policy, episodes=8, hidden=(64, 64), seed=0)
             agent.learn(steps or most, progress=False)  # compiles every length that occurs
             kept: list[dict[str, float]] = []
+            inside = _timed(agent.world.host)
             begun, before = time.perf_counter(), int(agent.state.steps)
             agent.learn(
                 steps or most, callbacks=lambda _, row, kept=kept: kept.append(row), progress=False
             )
             seconds, done = time.perf_counter() - begun, int(agent.state.steps) - before
-            drawing = sum(row["seconds_drawing"] for row in kept)
-            rows.append(
-                [task, policy, agent.parameters, done, done / seconds, 100 * drawing / seconds,
-                 100 * sum(row["seconds_learning"] for row in kept) / seconds]
-            )  # fmt: skip
+            environment = sum(inside)
+            drawing, learning = (
+                sum(row[name] for row in kept) for name in ("seconds_drawing", "seconds_learning")
+            )
+            shares = [100 * x / seconds for x in (environment, drawing - environment, learning)]
+            rows.append([task, policy, agent.parameters, done, done / seconds, *shares])
     return Table(
         "Steps a second of whole training",
-        ["task", "policy", "parameters", "steps", "steps/s", "drawing %", "learning %"],
+        ["task", "policy", "parameters", "steps", "steps/s", "environment %", "policy %",
+         "learning %"],
         rows,
-        ["8 environments side by side, 8 episodes an update, after all is compiled. Drawing: the "
-         "environment and the policy's choices; learning: estimator, update, values. The rivals': "
+        ["8 environments side by side, 8 episodes an update, after all is compiled. Policy: its "
+         "choices, and keeping the paths; learning: estimator, update, values. The rivals': "
          "benchmarks/rivals/sb3.py throughput."],
     )  # fmt: skip
+
+
+def _timed(host: Any) -> list[float]:
+    """Seconds of every call into the environments, from now on."""
+    found: list[float] = []
+    for name in ("begin", "advance"):
+
+        def call(*arguments: Any, inner: Any = getattr(host, name)) -> Any:
+            begun = time.perf_counter()
+            answer = inner(*arguments)
+            found.append(time.perf_counter() - begun)
+            return answer
+
+        setattr(host, name, call)
+    return found
 
 
 def _estimators(batches: tuple[int, ...]) -> Table:
@@ -75,8 +95,13 @@ def _estimators(batches: tuple[int, ...]) -> Table:
         "rebased": MonteCarlo(features, baseline="states"),
         "actor-critic": Joint(features),
     }
-    call = eqx.filter_jit(lambda e, p, t, k: jax.tree.leaves(e(p, t, k)))
     gradient = eqx.filter_jit(lambda e, p, t, k: e(p, t, k).mean)
+
+    @eqx.filter_jit
+    def call(estimator, policy, targets, key):
+        found = estimator(policy, targets, key)
+        return found.mean, direction_statistics(found, found.mean)
+
     rows = []
     for N in batches:
         keys = jax.random.split(jax.random.key(2), 3)
@@ -101,8 +126,8 @@ def _estimators(batches: tuple[int, ...]) -> Table:
         ["", "N", "gradient s", "compile s", "with error bars s", "compile s", "times plain"],
         rows,
         [f"Episodes of {LENGTH} steps, {INPUTS} numbers an observation, 4 actions. Gradient: the "
-         "mean alone, XLA leaves out the rest; with error bars: the influence of each episode and "
-         "the Fisher matrix's preconditioner too. Times plain: of the gradient."],
+         "mean alone, XLA leaves out the rest; with error bars: the slope along it too, with its "
+         "standard error from leaving episodes out. Times plain: of the gradient."],
     )  # fmt: skip
 
 

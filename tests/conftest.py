@@ -1,9 +1,15 @@
 """Before bayespg is imported: shapes are checked at run time, and hypothesis repeats itself."""
 
+import importlib.util
+import mmap
 import os
+from pathlib import Path
 
 os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._threads
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores
+# XLA would spend more time on optimising the programs here than they take. The processes that tests
+# start inherit this; JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS="" tests what users run.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import hypothesis
 import jax
@@ -13,21 +19,29 @@ from oracle import Problem, problem
 
 jaxtyping.install_import_hook("bayespg", "typecheck.check")
 
+FLAG = "xla_cpu_use_fusion_emitters"
+
+
+def known(flag: str) -> bool:
+    """Whether this jaxlib has the flag: it aborts on one it does not know."""
+    libraries = Path(importlib.util.find_spec("jaxlib").origin).parent.glob("libjax_common*")
+    for library in libraries:
+        with (
+            library.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole,
+        ):
+            return whole.find(flag.encode()) >= 0
+    return False
+
+
+if "XLA_FLAGS" not in os.environ and known(FLAG):
+    # XLA's older emitters compile in half the time.
+    os.environ["XLA_FLAGS"] = f"--{FLAG}=false"
+
 hypothesis.settings.register_profile(
     "bayespg", deadline=None, derandomize=True, max_examples=15, database=None
 )
 hypothesis.settings.load_profile("bayespg")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def optimised(request):
-    """A module that says ``COMPILE_QUICKLY = True`` has many small programs: XLA spends more time
-    on optimising them than they take."""
-    jax.config.update(
-        "jax_disable_most_optimizations", getattr(request.module, "COMPILE_QUICKLY", False)
-    )
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
@@ -47,3 +61,12 @@ def x64():
     """JAX in float64 for one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def optimised():
+    """For a test whose programs run longer than they compile."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

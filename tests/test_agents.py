@@ -19,12 +19,10 @@ from gymnasium import spaces
 import bayespg
 from bayespg import agents, callbacks, choices
 from bayespg.agents import Agent
-from bayespg.environments import MountainCar
+from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
-from bayespg.policies import mountain_car_softmax
+from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax
 from bayespg.runs import Run
-
-COMPILE_QUICKLY = True
 
 ACTIONS = {
     "discrete": spaces.Discrete(3, start=-1),
@@ -108,7 +106,7 @@ def test_every_estimator_by_name_takes_sound_steps(name):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
-@pytest.mark.parametrize("name", ["plain", "adam", "sgd", "variance-scaled"])
+@pytest.mark.parametrize("name", ["plain", "conjugate-gradients", "adam", "sgd", "variance-scaled"])
 def test_every_update_by_name_changes_the_policy(name):
     agent = Agent("Walk-v0", update=name, estimator="model1" if "var" in name else "bac", rate=0.01)
     assert agent.update()["step_norm"] > 0
@@ -172,6 +170,50 @@ def test_what_was_an_object_must_be_given_again(tmp_path):
     with pytest.raises(ValueError, match=r"environment was an object.*environment="):
         bayespg.load(tmp_path / "walk")
     assert bayespg.load(tmp_path / "walk", environment=Walk).evaluate(2).returns.size == 2
+
+
+class Shifted(LQR):
+    """Far from zero and from variance 1."""
+
+    def reset(self, key, paths):
+        return 50 + 10 * super().reset(key, paths)
+
+    def step(self, key, states, actions):
+        following, rewards, ends = super().step(key, (states - 50) / 10, actions)
+        return 50 + 10 * following, rewards, ends
+
+
+def test_observations_in_jax_are_normalised_where_asked(tmp_path):
+    task = History(Shifted(), 2), VectorGaussian(np.zeros(2), 1.0)
+
+    def made(**options):
+        return Agent(*task, estimator="model2", seed=5, **options)
+
+    assert made().state.normaliser is None
+    whole = made(normalise=True)
+    rows_of(whole, 400)
+    statistics = whole.state.normaliser
+    assert np.all((statistics.mean > 20) & (statistics.mean < 60) & (statistics.variance > 60))
+    whole.evaluate(3)
+    assert whole.state.normaliser is statistics
+    rows_of(made(normalise=True), 200, run=tmp_path / "run")
+    objects = dict(zip(("environment", "policy"), task, strict=True))
+    agent, run = agents.resume(tmp_path / "run", **objects)
+    agent.learn(400 - int(agent.state.steps), run=run, progress=False)
+    assert same(agent, whole)
+    assert np.ndim(agent.predict(np.full((2, *whole.world.shape[1:]), 50.0))) == 0
+
+
+def test_whole_numbers_are_not_normalised():
+    policy = Tabular(np.zeros(4))
+    assert Agent(RandomWalk(4), policy).state.normaliser is None
+    with pytest.raises(ValueError, match="normalise: the observations are whole numbers"):
+        Agent(RandomWalk(4), policy, normalise=True)
+
+
+def test_on_gymnasium_observations_are_normalised_unless_told_otherwise():
+    assert Agent("Walk-v0").state.normaliser is not None
+    assert Agent("Walk-v0", normalise=False).state.normaliser is None
 
 
 def test_evaluation_leaves_the_agent_alone():

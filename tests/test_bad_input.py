@@ -18,8 +18,6 @@ from bayespg.monte_carlo import gpomdp, reinforce
 from bayespg.quadrature import model1, model2
 from bayespg.sparsification import Sparsify
 
-COMPILE_QUICKLY = True
-
 INF, NAN = float("inf"), float("nan")
 M, n = 8, 2
 U, R, G = problem(M, n)

@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 from bayespg.cli import app, main
 from bayespg.runs import Run
 
-COMPILE_QUICKLY = True
-
 
 def bayespg(*arguments):
     done = CliRunner().invoke(app, [str(word) for word in arguments])

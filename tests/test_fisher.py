@@ -17,8 +17,6 @@ from bayespg.scores import of_paths, of_steps
 from bayespg.sparse import Rows
 from bayespg.trajectories import Trajectories
 
-COMPILE_QUICKLY = True
-
 pytestmark = pytest.mark.usefixtures("x64")
 
 n = 4

@@ -46,8 +46,6 @@ structures = st.tuples(
     st.text("..T|", min_size=N, max_size=N).map(ends), st.sampled_from((0.0, 0.5, 1.0))
 )
 
-COMPILE_QUICKLY = True
-
 
 def critic(last, terminated, discount, **kwargs) -> gptd.Critic:
     given = {"noise": NOISE, "last": last, "terminated": terminated, "discount": discount}

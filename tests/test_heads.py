@@ -19,8 +19,6 @@ from bayespg.policies.features import MLP, Fourier, Linear
 from bayespg.policies.features import Gaussians as Bumps
 from bayespg.policies.heads import Choice, Composed, Normals
 
-COMPILE_QUICKLY = True
-
 SIZES = (2, 3, 1)
 KEY = jax.random.key(0)
 LOGITS = np.array([0.3, -1.2, 0.9, 0.0, 2.0, 0.7])

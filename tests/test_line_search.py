@@ -8,10 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from bayespg.environments import LQR, MountainCar
 from bayespg.estimators import GPOMDP, Model2, Reinforce, exact
-from bayespg.line_search import Slope, conjugate_gradients, line_search, train
+from bayespg.line_search import (
+    Slope,
+    conjugate_gradients,
+    line_search,
+    searching,
+    student_cdf,
+    train,
+)
 from bayespg.monte_carlo import average
 from bayespg.policies import BoundedLinearGaussian, mountain_car_softmax
 from bayespg.random import fast_key
@@ -271,3 +279,61 @@ def test_no_paths_are_refused():
 def test_a_natural_gradient_needs_a_fisher_matrix():
     with pytest.raises(ValueError, match="fisher"):
         learn(Reinforce(), natural=True)
+
+
+# As an update among others.
+
+
+def follow(update, updates, gradient=quadratic, key=fast_key(0), theta=START):
+    """The points at which gradients were asked for, with the same keys as `conjugate_gradients`."""
+    points = [np.asarray(theta, float)]
+    with jax.enable_x64(True):
+        state = update.init(jnp.asarray(points[0]))
+        step = jax.jit(lambda s, t, p: update.update(p.mean, s, t, posterior=p, divergence=None))
+        for i in range(updates):
+            posterior = gradient(jnp.asarray(points[-1]), jax.random.fold_in(key, i))
+            change, state = step(state, jnp.asarray(points[-1]), posterior)
+            points.append(points[-1] + np.asarray(change))
+    return np.array(points), state
+
+
+@pytest.mark.parametrize("natural", [False, True])
+@pytest.mark.parametrize(("level", "noise"), [(None, 0.0), (None, 3.0), (0.9, 3.0)])
+def test_step_by_step_it_visits_the_points_of_the_whole_procedure(natural, level, noise):
+    fisher = np.diag([1.0, 2.0, 4.0])
+    gradient = functools.partial(quadratic, noise=noise, fisher=fisher)
+    whole = climb(
+        gradient, natural=natural, level=level, iterations=4, first_step=0.05, doublings=6
+    )
+    update = searching(first_step=0.05, natural=natural, level=level, doublings=6)
+    points, state = follow(update, int(whole.history.evaluations.sum()), gradient)
+    ends = np.cumsum(whole.history.evaluations)
+    np.testing.assert_allclose(points[ends[:-1]], whole.history.parameters[1:], atol=1e-7)
+    np.testing.assert_allclose(points[-1], whole.parameters, atol=1e-7)
+    assert state.trials == 0
+
+
+def test_the_first_trial_point_is_as_far_as_the_limit_allows():
+    fisher = np.diag([1.0, 2.0, 4.0])
+    points, _ = follow(searching(0.02), 1, functools.partial(quadratic, fisher=fisher))
+    step = points[1] - points[0]
+    assert step @ fisher @ step / 2 == pytest.approx(0.02)
+
+
+def test_a_gradient_that_is_not_finite_ends_the_search_where_it_began():
+    calls = []
+
+    def gradient(theta, key):
+        calls.append(theta)
+        bad = len(calls) == 3
+        return quadratic(theta, key, fisher=np.eye(3), noise=jnp.nan if bad else 0.0)
+
+    points, state = follow(searching(0.5, level=None), 3, gradient)
+    assert not np.array_equal(points[2], points[0])
+    np.testing.assert_allclose(points[3], points[0], atol=1e-12)
+    assert state.trials == 0
+
+
+def test_student_s_distribution_function():
+    t, nu = np.meshgrid([-5.0, -0.3, 0.0, 1.0, 40.0], [1.0, 3.5, 30.0])
+    np.testing.assert_allclose(student_cdf(t, nu), scipy.stats.t.cdf(t, nu), atol=2e-6)

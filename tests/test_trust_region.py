@@ -13,8 +13,6 @@ from oracle import problem
 
 from bayespg import monte_carlo, updates
 
-COMPILE_QUICKLY = True
-
 n = 3
 LIMIT, SLACK = 0.01, 1.5
 G = problem(8, n).fisher.astype(np.float32)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,22 +24,20 @@ import optax
 import scipy.stats
 
 from bayespg import choices, interruption, values
-from bayespg.environments import Environment
 from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
-from bayespg.learner import Learner, Recorded, State, no_statistics
+from bayespg.learner import Learner, Normaliser, Recorded, State, no_statistics
 from bayespg.network_estimators import NetworkEstimator
-from bayespg.policies import Policy, as_dtype, flatten
+from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten
 from bayespg.policies.features import Fourier
 from bayespg.runs import Run
 from bayespg.trajectories import Trajectories
-from bayespg.worlds import OnHost, World, acting, world
+from bayespg.worlds import Acting, AnyEnvironment, OnHost, World, world
 
 Row = dict[str, float]
 """What an update reports: a row of metrics.csv."""
 Callback = Callable[["Agent", Row], Any]
 """Called after each update; an answer of False ends training."""
-Make = Callable[[], gymnasium.Env]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +62,8 @@ class Settings:
     """Environments side by side."""
     processes: bool = False
     """Each of them in a process of its own."""
-    normalise: bool = True
-    """Observations."""
+    normalise: bool | None = None
+    """Observations; None means on Gymnasium, not in JAX."""
     bounds: Bounds = "clip"
     """How draws of a Gaussian policy get into the bounds of the actions."""
     seed: int = 0
@@ -121,15 +118,16 @@ def student_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, f
 class Agent:
     """A policy that learns in an environment.
 
-    `environment` is a Gymnasium id, an environment, a function that makes one, or an `Environment`
-    in JAX; `policy`, `estimator` and `update` are names (see `bayespg.choices`) or objects.
-    `options` go to `gymnasium.make`; everything else is in `Settings`.
+    `environment` is a Gymnasium id, an environment, a function that makes one, a vector
+    environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
+    `bayespg.choices`) or objects; a policy may have a memory. `options` go to `gymnasium.make`;
+    everything else is in `Settings`.
     """
 
     def __init__(
         self,
-        environment: str | gymnasium.Env | Make | Environment,
-        policy: str | Policy = "linear",
+        environment: AnyEnvironment,
+        policy: str | AnyPolicy = "linear",
         estimator: str | Estimator | NetworkEstimator = "bac",
         update: str | optax.GradientTransformationExtraArgs = "natural",
         *,
@@ -150,6 +148,8 @@ class Agent:
         self.world, start = self._begin(environment, policy, key_policy)
         inputs = math.prod(self.world.shape)
         found, targets = choices.estimator(estimator, Fourier(inputs))
+        if isinstance(start, MemoryPolicy):
+            choices.refuse_steps(estimator, found, start)
         self._double = isinstance(found, Estimator)
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
@@ -157,16 +157,16 @@ class Agent:
             task = Recorded(self.world.horizon, self.world.discount)
             self._learner = Learner(found, changes, task, self.settings.smoothing, targets)
             zero = jnp.zeros((), jnp.int32)
-            normalised = self.settings.normalise and isinstance(self.world, OnHost)
             self.state = State(
                 start, changes.init(flatten(start)[0]), values.start(Fourier(inputs)),
-                no_statistics(inputs) if normalised else None, key_run, zero, zero, zero,
+                self._statistics(), key_run, zero, zero, zero,
             )  # fmt: skip
         self._seconds = 0.0
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
+        self.reset()
 
-    def _begin(self, environment: Any, policy: Any, key: Any) -> tuple[World, Policy]:
+    def _begin(self, environment: Any, policy: Any, key: Any) -> tuple[World, AnyPolicy]:
         """Where to learn, and the policy to start from."""
         s = self.settings
         known = choices.built_in(environment) if isinstance(environment, str) else None
@@ -175,12 +175,12 @@ class Agent:
             lanes=min(s.lanes, s.episodes), bounds=s.bounds, options=self.options,
             processes=s.processes,
         )  # fmt: skip
-        if isinstance(policy, Policy):
+        if isinstance(policy, AnyPolicy):
             return found, policy
         if not isinstance(policy, str):
             raise ValueError(
-                f"policy: expected a name or a Policy, found {type(policy).__name__} (one with "
-                "memory learns with bayespg.training.train)"
+                "policy: expected a name, a Policy or a MemoryPolicy, found "
+                f"{type(policy).__name__}"
             )
         if isinstance(found, OnHost):
             return found, choices.policy(policy, found.host, key, s.hidden)
@@ -188,11 +188,18 @@ class Agent:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
         return found, known.policy()
 
+    def _statistics(self) -> Normaliser | None:
+        wanted = self.settings.normalise
+        if wanted and not self.world.real:
+            raise ValueError("normalise: the observations are whole numbers; leave it out")
+        wanted = isinstance(self.world, OnHost) if wanted is None else wanted
+        return no_statistics(self.world.shape) if wanted else None
+
     def _precision(self):
         return jax.enable_x64(self._double)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> AnyPolicy:
         return self.state.policy
 
     @property
@@ -209,10 +216,20 @@ class Agent:
         return self.world.play(self.state.acting, key, seeds)
 
     def predict(self, observation: Any, deterministic: bool = True) -> Any:
-        """The environment's action for one observation, as the environment gives it."""
+        """The environment's action for one observation, as the environment gives it.
+
+        A policy with memory remembers the observations since the last `reset`.
+        """
         key = jax.random.key(np.random.default_rng().integers(2**31))
-        act = acting(self.state.acting, key, deterministic)
-        return self.world.decode(act(self.world.encode(observation)[None], 0))
+        act = Acting(self.state.acting, key, deterministic, self._memory)
+        first = np.array([self._memory is None])
+        _, actions = act(self.world.encode(observation)[None], 0, first)
+        self._memory = act.memories
+        return self.world.decode(actions)
+
+    def reset(self) -> None:
+        """Before the first `predict` of an episode: a policy with memory forgets the last one."""
+        self._memory = None
 
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None
@@ -320,6 +337,7 @@ class Agent:
                 lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
             )
         self._seconds = float(meta.get("seconds", 0.0))
+        self.reset()
         return True
 
 
@@ -357,18 +375,18 @@ def resume(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tu
     return agent, run
 
 
-def BAC(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+def BAC(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
     """Bayesian actor-critic: advantages explained by states and scores together, followed along
     the natural gradient."""
     return Agent(environment, policy, settings.pop("estimator", "bac"), **settings)
 
 
-def BPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+def BPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
     return Agent(environment, policy, settings.pop("estimator", "model2"), **settings)
 
 
-def MCPG(environment: Any, policy: str | Policy = "linear", **settings: Any) -> Agent:
+def MCPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
     return Agent(environment, policy, settings.pop("estimator", "gpomdp"), **settings)
 

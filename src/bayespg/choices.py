@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import PRNGKeyArray
 
-from bayespg import checks, environments, estimators, policies, updates
+from bayespg import checks, environments, estimators, line_search, policies, updates
 from bayespg import network_estimators as networks
 from bayespg.environments import Environment
-from bayespg.environments.host import Host
+from bayespg.environments.host import Lanes
 from bayespg.estimators import Estimator
 from bayespg.learner import TargetKind
 from bayespg.network_estimators import NetworkEstimator
-from bayespg.policies import Policy, named
+from bayespg.policies import MemoryPolicy, Policy, named
 from bayespg.policies.features import Features
 
 Chosen = tuple[Estimator | NetworkEstimator, TargetKind]
@@ -39,9 +39,14 @@ rebase: advantages less a fit by states; gae: advantages alone; fitted: returns 
 states; gpomdp: returns alone; mc, mc-baseline: whole paths (REINFORCE); enac: episodic natural
 actor-critic; model1, model2: Bayesian quadrature of whole paths."""
 
-UPDATES = ("natural", "plain", "adam", "sgd", "variance-scaled")
-"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows; adam, sgd, and
-any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for model1."""
+OF_PATHS = ("mc", "mc-baseline", "enac", "model1", "model2")
+"""Those that look at whole paths alone, and so take policies with memory too."""
+
+UPDATES = ("natural", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
+"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows;
+conjugate-gradients: line searches along conjugate natural gradients, led by their error bars; adam,
+sgd, and any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for
+model1."""
 
 
 class BuiltIn(NamedTuple):
@@ -68,7 +73,7 @@ def built_in(name: str) -> BuiltIn | None:
     return found() if found else None
 
 
-def policy(name: str, host: Host, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
+def policy(name: str, host: Lanes, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
     return named.make(name, host.observations.size, host.actions, key, hidden)
 
 
@@ -85,6 +90,16 @@ def estimator(choice: Any, features: Features) -> Chosen:
     return ESTIMATORS[choice](features)
 
 
+def refuse_steps(choice: Any, found: Estimator | NetworkEstimator, policy: MemoryPolicy) -> None:
+    """ValueError for an estimator that takes what a policy with memory sees for its state."""
+    if isinstance(found, NetworkEstimator | estimators.BAC | estimators.FittedValues):
+        name = choice if isinstance(choice, str) else type(choice).__name__
+        raise ValueError(
+            f"estimator: {name} looks at single steps, and {type(policy).__name__} has a memory, "
+            f"so what it sees is no state; those of whole paths can: {', '.join(OF_PATHS)}"
+        )
+
+
 @functools.lru_cache(64)
 def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
     """The same object for the same choice, so that agents of a kind share compiled programs."""
@@ -97,6 +112,8 @@ def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformati
             return updates.trust_region(limit)
         case "plain":
             return updates.trust_region(limit, natural=False)
+        case "conjugate-gradients":
+            return line_search.searching(limit)
         case "variance-scaled":
             return updates.variance_scaled(rate)
     optimiser: Any = getattr(optax, choice, None)

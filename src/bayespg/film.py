@@ -41,6 +41,7 @@ def record(
 def _play(agent, environment, episodes, seed, deterministic):
     frames, returns = [], []
     for k in range(episodes):
+        agent.reset()
         observation, _ = environment.reset(seed=seed + k)
         total, ended, time = 0.0, False, 0
         while not ended:

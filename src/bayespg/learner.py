@@ -17,7 +17,7 @@ from bayespg import scores, values
 from bayespg.environments import Environment
 from bayespg.estimators import Estimator, Sample, StepEstimator
 from bayespg.network_estimators import NetworkEstimator, Targets
-from bayespg.policies import Policy, as_dtype, flatten
+from bayespg.policies import AnyPolicy, MemoryPolicy, Policy, as_dtype, flatten, memory
 from bayespg.posterior import direction_statistics
 from bayespg.trajectories import Trajectories, returns, returns_to_go
 from bayespg.types import Array
@@ -30,17 +30,17 @@ CLIP = 10.0
 class Normaliser(eqx.Module):
     """Running mean and variance of observations."""
 
-    mean: Float[Array, " d"]
-    variance: Float[Array, " d"]
+    mean: Float[Array, " *d"]
+    variance: Float[Array, " *d"]
     count: Float[Array, ""]
 
-    def __call__(self, x: Shaped[Array, "*N d"]) -> Float[Array, "*N d"]:
+    def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "..."]:
         scale = jnp.sqrt(self.variance + 1e-8)
         return jnp.clip((x - self.mean) / scale, -CLIP, CLIP).astype(self.mean.dtype)
 
-    def seen(self, x: Shaped[Array, "N d"], taken: Shaped[Array, " N"]) -> "Normaliser":
+    def seen(self, x: Shaped[Array, "N *d"], taken: Shaped[Array, " N"]) -> "Normaliser":
         """After a batch, merged as by Chan et al."""
-        kept = taken.astype(self.mean.dtype)[:, None]
+        kept = taken.astype(self.mean.dtype).reshape(-1, *(1 for _ in self.mean.shape))
         count = kept.sum()
         mean = jnp.sum(kept * x, 0) / jnp.maximum(count, 1)
         variance = jnp.sum(kept * (x - mean) ** 2, 0) / jnp.maximum(count, 1)
@@ -51,8 +51,8 @@ class Normaliser(eqx.Module):
         return Normaliser(self.mean + away * count / total, (within + between) / total, total)
 
 
-def no_statistics(size: int) -> Normaliser:
-    zeros = jnp.zeros(size, jnp.float32)
+def no_statistics(shape: tuple[int, ...]) -> Normaliser:
+    zeros = jnp.zeros(shape, jnp.float32)
     return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
 
 
@@ -66,10 +66,27 @@ class Normalised(Policy):
         return self.policy(state if self.normaliser is None else self.normaliser(state))
 
 
+class NormalisedMemory(MemoryPolicy):
+    """The same of one with memory."""
+
+    policy: MemoryPolicy
+    normaliser: Normaliser | None
+
+    def start(self) -> Any:
+        return self.policy.start()
+
+    def __call__(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
+        seen = observation if self.normaliser is None else self.normaliser(observation)
+        return self.policy(memory, seen)
+
+    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
+        return self.policy.settle(memory, choice)
+
+
 class State(eqx.Module):
     """All that a run needs to go on."""
 
-    policy: Policy
+    policy: AnyPolicy
     optimiser: Any
     values: Values
     normaliser: Normaliser | None
@@ -79,8 +96,11 @@ class State(eqx.Module):
     steps: Int[Array, ""]
 
     @property
-    def acting(self) -> Normalised:
-        return Normalised(as_dtype(self.policy, jnp.float32), self.normaliser)
+    def acting(self) -> Normalised | NormalisedMemory:
+        policy = as_dtype(self.policy, jnp.float32)
+        if isinstance(policy, MemoryPolicy):
+            return NormalisedMemory(policy, self.normaliser)
+        return Normalised(policy, self.normaliser)
 
 
 class Record(NamedTuple):
@@ -140,17 +160,17 @@ class Learner(eqx.Module):
         columns = (paths.states, paths.actions, worth, paths.mask)
         steps = Targets(*(jnp.swapaxes(x, 0, 1) for x in columns))
         posterior = self._posterior(policy, paths, steps, key)
-        flat = steps.batch(policy)
+        states = steps.states.reshape(-1, *steps.states.shape[2:])
+        taken = steps.taken.reshape(-1)
 
         def log_probabilities(t):
-            new = rebuild(t)
-            return jax.vmap(lambda x, a: new(x).log_prob(a))(flat.states, flat.actions)
+            return _log_probabilities(rebuild(t), steps)
 
-        before, kept = log_probabilities(theta), flat.taken.astype(theta.dtype)
+        before, kept = log_probabilities(theta), taken.astype(theta.dtype)
 
         def divergence(t):
             """Schulman's estimate from the actions taken, r - 1 - log r: never negative."""
-            log_ratio = jnp.where(flat.taken, log_probabilities(t) - before, 0.0)
+            log_ratio = jnp.where(taken, log_probabilities(t) - before, 0.0)
             return jnp.sum(kept * (jnp.expm1(log_ratio) - log_ratio)) / kept.sum()
 
         change, optimiser = self.update.update(
@@ -164,15 +184,16 @@ class Learner(eqx.Module):
         )
         slope, error, freedom = direction_statistics(posterior, change)
         fresh = values.fit(
-            state.values, flat.states, jnp.where(flat.taken, (V + y).T.reshape(-1), 0.0), flat.taken
+            state.values, states, jnp.where(taken, (V + y).T.reshape(-1), 0.0), taken
         )  # fmt: skip
         normaliser = state.normaliser
         if normaliser is not None:
-            everything = raw.states.reshape(-1, raw.states.shape[-1])
+            everything = raw.states.reshape(-1, *raw.states.shape[2:])
             normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
         state = State(
             rebuild(theta + change), optimiser, fresh, normaliser, state.key, state.updates + 1,
-            state.episodes + paths.mask.shape[1], state.steps + jnp.sum(paths.mask),
+            state.episodes + paths.mask.shape[1],
+            state.steps + jnp.sum(paths.mask, dtype=state.steps.dtype),
         )  # fmt: skip
         left = _variance(togo, paths.mask) / jnp.maximum(_variance(togo + V, paths.mask), 1e-12)
         record = Record(
@@ -189,6 +210,15 @@ class Learner(eqx.Module):
             U = scores.of_paths(policy, paths)
         R = returns(paths, self.environment.discount)
         return self.estimator(Sample(self.environment, policy, paths, R, U))
+
+
+def _log_probabilities(policy: AnyPolicy, steps: Targets) -> Float[Array, " N"]:
+    """Of the choices made at all steps, one path after another."""
+    if isinstance(policy, MemoryPolicy):
+        along = jax.vmap(lambda o, c: memory.log_probs(policy, o, c))
+        return along(steps.states, steps.actions).reshape(-1)
+    flat = steps.batch(policy)
+    return jax.vmap(lambda x, a: policy(x).log_prob(a))(flat.states, flat.actions)
 
 
 def _seen(raw: Trajectories, normaliser: Normaliser | None, dtype: Any) -> Trajectories:

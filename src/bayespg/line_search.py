@@ -16,13 +16,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg import checks
 from bayespg.environments import Environment, Solved
 from bayespg.estimators import Estimator, StepEstimator, draw
 from bayespg.policies import Policy, flatten
-from bayespg.posterior import GradientPosterior
+from bayespg.posterior import GradientPosterior, direction_statistics
 from bayespg.precision import to_float64, to_numpy
 from bayespg.types import Array
 
@@ -274,3 +275,116 @@ def _expected_return(environment, policy, theta):
     if not isinstance(environment, Solved):
         return jnp.asarray(jnp.nan)
     return environment.expected_return(flatten(policy)[1](theta))
+
+
+class Searching(NamedTuple):
+    """Where `searching` is: at `base`, or at a trial point base + step h."""
+
+    base: Float[Array, " n"]
+    g: Float[Array, " n"]
+    h: Float[Array, " n"]
+    size: Float[Array, ""]
+    """|g|^2, or g'G^-1 g."""
+    trials: Int[Array, ""]
+    """Trial points of the search so far, this one included; 0 at `base`."""
+    step: Float[Array, ""]
+    back: Bool[Array, ""]
+    """Whether the step is being halved."""
+    before: Float[Array, ""]
+    """The step before, and the slope there."""
+    slope: Float[Array, ""]
+
+
+def searching(
+    limit: float = 0.03,
+    *,
+    first_step: float | None = None,
+    level: float | None = 0.97,
+    natural: bool = True,
+    doublings: int = 4,
+) -> optax.GradientTransformationExtraArgs:
+    """`conjugate_gradients` as an update among others: one gradient in, the next point to ask at
+    out, whether that is a trial point of a search or the end of one.
+
+    Without `first_step` a search begins where the policy has changed by `limit`, in
+    Kullback-Leibler divergence to second order. A gradient that is not finite ends the search where
+    it began.
+    """
+
+    def init(theta):
+        zero = jnp.zeros((), theta.dtype)
+        none = jnp.zeros_like(theta)
+        count, no = jnp.zeros((), jnp.int32), jnp.asarray(False)
+        return Searching(theta, none, none, zero + 1, count, zero, no, zero, zero)
+
+    def judged(posterior, h):
+        """The slope along h, whether it is surely up, and whether surely down."""
+        p = posterior.mean @ h
+        if level is None:
+            return p, p > 0, p < 0
+        centre, error, freedom = direction_statistics(posterior, h)
+        up = student_cdf(centre / jnp.where(error > 0, error, 1.0), freedom)
+        up = jnp.where(error > 0, up, jnp.where(p > 0, 1.0, 0.0))
+        return p, up > level, up < 1 - level
+
+    def begin(theta, state, posterior):
+        """A new direction from the gradient at theta, and its first trial point."""
+        mean = posterior.mean
+        z = posterior.fisher.solve(mean) if natural else mean
+        gamma = (mean - state.g) @ z / state.size
+        h = z + gamma * state.h
+        _, rises, _ = judged(posterior, h)
+        h = jnp.where(rises, h, z)
+        if first_step is None:
+            curved = jnp.maximum(h @ posterior.fisher.multiply(h), jnp.finfo(h.dtype).tiny)
+            step = jnp.sqrt(2 * limit / curved)
+        else:
+            step = jnp.asarray(first_step, h.dtype)
+        zero = jnp.zeros_like(step)
+        return Searching(
+            theta, mean, h, jnp.maximum(mean @ z, jnp.finfo(h.dtype).tiny),
+            jnp.ones((), jnp.int32), step, jnp.asarray(False), zero, zero,
+        )  # fmt: skip
+
+    def go_on(theta, state, posterior):
+        """The next trial point, or the top of the parabola between the last two."""
+        p, rises, falls = judged(posterior, state.h)
+        first = state.trials == 1
+        back = jnp.where(first, p < 0, state.back)
+        more = (first | jnp.where(back, falls, rises)) & (state.trials <= doublings)
+        s, q, t = state.step, state.slope, state.before
+        near, far = jnp.where(back, s, t), jnp.where(back, t, s)
+        up, down = jnp.where(back, p, q), jnp.where(back, q, p)
+        apart = jnp.where(up - down > 0, up - down, 1.0)
+        top = jnp.where((up > 0) & (down < 0), near + up * (far - near) / apart, (near + far) / 2)
+        going = state._replace(
+            trials=state.trials + 1, step=jnp.where(back, s / 2, 2 * s), back=back, before=s,
+            slope=p,
+        )  # fmt: skip
+        ended = state._replace(
+            base=state.base + top * state.h, trials=jnp.zeros_like(state.trials), step=0.0 * s
+        )
+        return jax.tree.map(lambda a, b: jnp.where(more, a, b), going, ended)
+
+    def update(updates, state, params, *, posterior, **_):
+        theta = params
+        found = jax.lax.cond(
+            state.trials == 0,
+            lambda: begin(theta, state, posterior),
+            lambda: go_on(theta, state, posterior),
+        )
+        sound = jnp.all(jnp.isfinite(updates)) & jnp.isfinite(found.step + found.slope)
+        stopped = state._replace(
+            base=jnp.where(state.trials == 0, theta, state.base),
+            trials=jnp.zeros_like(state.trials), step=jnp.zeros_like(state.step),
+        )  # fmt: skip
+        found = jax.tree.map(lambda a, b: jnp.where(sound, a, b), found, stopped)
+        return found.base + found.step * found.h - theta, found
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
+
+
+def student_cdf(t: Float[Array, "*N"], freedom: Float[Array, "*N"]) -> Float[Array, "*N"]:
+    """P(T <= t) of Student's distribution, in JAX."""
+    tail = 0.5 * jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t**2))
+    return jnp.where(t > 0, 1 - tail, tail)

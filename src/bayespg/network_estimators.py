@@ -24,8 +24,6 @@ from bayespg.policies.features import Features
 from bayespg.posterior import GradientPosterior
 from bayespg.types import Array
 
-LEFT_OUT = 3
-"""Conjugate gradients with which the influence of an episode is found."""
 FEWEST = 0.1
 """Directions that a policy without information, one that no longer explores, is taken to have."""
 
@@ -33,7 +31,7 @@ FEWEST = 0.1
 class Targets(eqx.Module):
     """Steps of M paths, T each with padding, and what each is worth."""
 
-    states: Shaped[Array, "M T d"]
+    states: Shaped[Array, "M T ..."]
     actions: Shaped[Array, "M T *action"]
     y: Float[Array, "M T"]
     taken: Bool[Array, "M T"]
@@ -121,14 +119,12 @@ class Joint(NetworkEstimator):
         w = inverse(products.backward(smooth(y), none))
         alpha = smooth(y - products.forward(w)[0])
         pulls = of_episodes(policy, targets, alpha.reshape(targets.taken.shape))
-        without = jax.vmap(P.solver(products, LEFT_OUT))(pulls)
-        influence = jax.vmap(products.information)(without)
-        M = influence.shape[0]
+        M = pulls.shape[0]
         return GradientPosterior(
             mean=scale * products.information(w),
             covariance=networks.Spread(P, scale),
             fisher=G,
-            influence=scale * influence * (M / max(M - 1, 1)),
+            influence=networks.LeftOut(P, scale * (M / max(M - 1, 1)), pulls),
             explained=jnp.ones((), y.dtype),
             freedom=jnp.asarray(max(M - 1.0, 1.0), y.dtype),
             info={"damping": G.damping, "directions": directions},

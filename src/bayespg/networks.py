@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
 
 from bayespg.fisher import Fisher
 from bayespg.policies import Policy, flatten
-from bayespg.posterior import Covariance
+from bayespg.posterior import Covariance, Influence
 from bayespg.types import Array
 
 SUBSET = 64
@@ -226,7 +226,7 @@ class Precision(eqx.Module):
     scale: Float[Array, ""]
     smooth: Smoother
 
-    def solver(self, products: Products, iterations: int | None = None) -> Callable[[Array], Array]:
+    def solver(self, products: Products) -> Callable[[Array], Array]:
         """b to P^-1 b. U'U is close to N G, which makes the preconditioner."""
         d, c, C = self.curvature.damping, self.scale, self.curvature
         steps = jnp.sum(C.batch.taken)
@@ -238,7 +238,26 @@ class Precision(eqx.Module):
         def near(r):
             return C.subset.solve(r, 1 / c + steps.astype(r.dtype), d / c)
 
-        return lambda b: solve(multiply, near, b, iterations or C.iterations)
+        return lambda b: solve(multiply, near, b, C.iterations)
+
+
+class LeftOut(Influence):
+    """units G P^-1 b_e, to first order what leaving episode e out takes from the mean; b_e is its
+    pull on w. Along a direction one system answers for all episodes."""
+
+    precision: Precision
+    units: Float[Array, ""]
+    pulls: Float[Array, "M n"]
+
+    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
+        products = linearise(self.precision.curvature.batch)
+        inverse = self.precision.solver(products)
+        return self.pulls @ (self.units * inverse(products.information(direction)))
+
+    def matrix(self) -> Float[Array, "M n"]:
+        products = linearise(self.precision.curvature.batch)
+        inverse = self.precision.solver(products)
+        return jax.lax.map(lambda b: self.units * products.information(inverse(b)), self.pulls)
 
 
 class Spread(Covariance):

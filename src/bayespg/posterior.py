@@ -87,6 +87,16 @@ class Downdate(Covariance):
         return x - ((((x @ W.T) @ E) * shrink) @ E.T) @ self.Z
 
 
+class Influence(eqx.Module):
+    """Influences of paths that are cheaper to ask for along a direction than to write down."""
+
+    @abc.abstractmethod
+    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]: ...
+
+    @abc.abstractmethod
+    def matrix(self) -> Float[Array, "M n"]: ...
+
+
 def _solve(fisher: Fisher, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
     return fisher.solve(V)
 
@@ -105,8 +115,8 @@ class GradientPosterior(eqx.Module):
     covariance: Float[Array, "n n"] | Covariance
     """Of the model; an operator where n is large."""
     fisher: Fisher | None
-    influence: Float[Array, "M n"]
-    """Row i: the mean minus the mean without path i."""
+    influence: Float[Array, "M n"] | Influence
+    """Row i: the mean minus the mean without path i; an operator where n is large."""
     explained: Float[Array, ""] | Float[Array, " n"]
     """Fraction of the prior variance that the paths explain: how far the prior pulls the mean
     towards zero."""
@@ -177,7 +187,7 @@ def _run(function: Any, *args: Any) -> Any:
 
 def _robust_covariance(posterior: GradientPosterior) -> Float[Array, "n n"]:
     e, known = _explained(posterior)
-    D = posterior.influence / e
+    D = influences(posterior) / e
     if isinstance(posterior.covariance, Covariance):
         return D.T @ D
     return jnp.where(jnp.all(known), D.T @ D, posterior.covariance)
@@ -205,24 +215,43 @@ def _sample(posterior: GradientPosterior, key: PRNGKeyArray, k: int) -> Float[Ar
 def component_statistics(posterior: GradientPosterior, robust: bool = True):
     """Centre, spread and degrees of freedom of each component's t interval."""
     model = (posterior.mean, _standard_deviation(posterior.covariance), jnp.inf)
-    return _student(posterior.mean, posterior.influence, posterior, model, robust)
+    return _student(posterior.mean, influences(posterior), posterior, model, robust)
 
 
 def direction_statistics(
     posterior: GradientPosterior, direction: Float[Array, " n"], robust: bool = True
 ):
     """The same for the slope along a direction."""
-    S = posterior.covariance
-    Sd = S.multiply(direction) if isinstance(S, Covariance) else S @ direction
-    model = (posterior.mean @ direction, jnp.sqrt(jnp.maximum(direction @ Sd, 0.0)), jnp.inf)
+    S, I, slope = posterior.covariance, posterior.influence, posterior.mean @ direction
+
+    def spread():
+        Sd = S.multiply(direction) if isinstance(S, Covariance) else S @ direction
+        return jnp.sqrt(jnp.maximum(direction @ Sd, 0.0))
+
+    if not robust:
+        return slope, spread(), jnp.asarray(jnp.inf)
+    known = jnp.min(posterior.explained) > NOTHING
+    # The model speaks only where nothing is explained: what it says may cost as much as a gradient.
+    model = (
+        slope,
+        jax.lax.cond(known, lambda: jnp.zeros_like(slope), spread),
+        jnp.asarray(jnp.inf),
+    )
     # Where components are explained differently (Model 1), each is corrected before they are added.
     weights = direction / _explained(posterior)[0]
     whole = eqx.tree_at(
         lambda p: (p.explained, p.freedom),
         posterior,
-        (jnp.where(jnp.min(posterior.explained) > NOTHING, 1.0, 0.0), jnp.min(posterior.freedom)),
+        (jnp.where(known, 1.0, 0.0), jnp.min(posterior.freedom)),
     )
-    return _student(posterior.mean @ weights, posterior.influence @ weights, whole, model, robust)
+    along = I.along(weights) if isinstance(I, Influence) else I @ weights
+    return _student(posterior.mean @ weights, along, whole, model, robust)
+
+
+def influences(posterior: GradientPosterior) -> Float[Array, "M n"]:
+    """Written down."""
+    I = posterior.influence
+    return I.matrix() if isinstance(I, Influence) else I
 
 
 def _student(mean, influence, posterior, model, robust):
@@ -264,7 +293,7 @@ def region_statistics(
     if not robust:
         return _ellipsoid(posterior, gradient)
     e, known = _explained(posterior)
-    D, away = posterior.influence / e, gradient - posterior.mean / e
+    D, away = influences(posterior) / e, gradient - posterior.mean / e
     M, n = D.shape
 
     def metric(V):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from bayespg.environments import Environment, observe
-from bayespg.environments.host import Host
+from bayespg.environments.host import Lanes
 from bayespg.policies import AnyPolicy, MemoryPolicy, flatten
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
@@ -81,13 +81,16 @@ SHORTEST, GROWTH = 128, 4
 programs are compiled for a handful of lengths only."""
 
 
-def play(
-    host: Host, act: Callable[[np.ndarray, int], np.ndarray], seeds: Sequence[int]
-) -> Trajectories:
+Act = Callable[[np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""From observations, the tick, and whether each lane is at the first step of its episode, to the
+policy's choices and the actions that follow from them: the same without memory."""
+
+
+def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
     """One episode for each seed, as many at a time as there are lanes.
 
-    `act(observations, tick)` answers for all lanes at once, idle ones included. Arrays are NumPy's,
-    observations as the environment gave them.
+    `act` answers for all lanes at once, idle ones included. Arrays are NumPy's, observations as the
+    environment gave them, and choices stand for actions.
     """
     M, T = len(seeds), host.horizon
     states = np.zeros((T, M, host.observations.size), np.float32)
@@ -98,17 +101,22 @@ def play(
     seen = np.zeros((host.lanes, host.observations.size), np.float32)
     episode, time = [-1] * host.lanes, [0] * host.lanes
 
-    def begin(lane: int) -> None:
-        episode[lane], time[lane] = next(waiting, -1), 0
-        if episode[lane] >= 0:
-            seen[lane] = host.begin(lane, seeds[episode[lane]])
+    def begin() -> None:
+        free = [lane for lane in range(host.lanes) if episode[lane] < 0]
+        if host.together and len(free) < host.lanes:
+            return
+        starts = list(zip(free, waiting, strict=False))
+        for lane, j in starts:
+            episode[lane], time[lane] = j, 0
+        if starts:
+            at = [lane for lane, _ in starts]
+            seen[at] = host.begin([(lane, seeds[j]) for lane, j in starts])
 
-    for lane in range(host.lanes):
-        begin(lane)
+    begin()
     tick = 0
     while any(j >= 0 for j in episode):
-        chosen = act(seen, tick)
-        told = host.actions.decode(chosen)
+        chosen, meant = act(seen, tick, np.equal(time, 0))
+        told = host.actions.decode(meant)
         if actions is None:
             actions = np.zeros((T, M, *chosen.shape[1:]), chosen.dtype)
         running = [(lane, j, time[lane]) for lane, j in enumerate(episode) if j >= 0]
@@ -117,8 +125,8 @@ def play(
             states[t, j], actions[t, j], mask[t, j] = seen[lane], chosen[lane], True
             seen[lane], rewards[t, j], time[lane] = following, reward, t + 1
             if ended or cut:
-                terminated[j], final[j] = ended, following
-                begin(lane)
+                terminated[j], final[j], episode[lane] = ended, following, -1
+        begin()
         tick += 1
     assert actions is not None
     longest, kept = int(mask.sum(0).max()), SHORTEST

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from bayespg.environments import Environment, Solved
 from bayespg.estimators import Estimator, StepEstimator, draw
 from bayespg.policies import AnyPolicy, flatten
-from bayespg.posterior import LARGE, Covariance
+from bayespg.posterior import LARGE, Covariance, influences
 from bayespg.precision import to_float64, to_numpy, traced
 from bayespg.types import Array
 
@@ -199,7 +199,7 @@ def step(
         uncertainty=(
             jnp.asarray(jnp.nan)
             if isinstance(posterior.covariance, Covariance)
-            else jnp.sqrt(jnp.sum(posterior.influence**2))
+            else jnp.sqrt(jnp.sum(influences(posterior) ** 2))
         ),
         running=running,
     )

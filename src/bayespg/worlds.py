@@ -8,12 +8,14 @@ from typing import Any
 import equinox as eqx
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg.environments import Environment, observe
-from bayespg.environments.host import Host
-from bayespg.policies import Policy
+from bayespg.environments.host import Host, Lanes
+from bayespg.environments.vector import Vector
+from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
 from bayespg.rollout import play, rollout
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
@@ -26,10 +28,12 @@ class World(abc.ABC):
     discount: float
     shape: tuple[int, ...]
     """Of an observation."""
+    real: bool = True
+    """Whether observations are real numbers."""
 
     @abc.abstractmethod
     def play(
-        self, policy: Policy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
         """An episode for each seed; `greedy` takes the likeliest action always."""
 
@@ -45,14 +49,14 @@ class World(abc.ABC):
 class OnHost(World):
     """Gymnasium."""
 
-    def __init__(self, host: Host):
+    def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
         self.shape = (host.observations.size,)
 
     def play(
-        self, policy: Policy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
-        return play(self.host, acting(policy, key, greedy), seeds)
+        return play(self.host, Acting(policy, key, greedy), seeds)
 
     def encode(self, observation: Any) -> np.ndarray:
         return self.host.observations.encode(observation)
@@ -70,13 +74,15 @@ class OnDevice(World):
         seen = jax.eval_shape(
             lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
         )
-        self.shape = seen.shape[1:]
+        self.shape, self.real = seen.shape[1:], jnp.issubdtype(seen.dtype, jnp.floating)
 
     def play(
-        self, policy: Policy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
         """All episodes follow from the key; of the seeds only their number counts."""
-        return _draw(self.environment, Greedy(policy) if greedy else policy, key, len(seeds))
+        if greedy:
+            policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
+        return _draw(self.environment, policy, key, len(seeds))
 
     def encode(self, observation: Any) -> np.ndarray:
         return np.asarray(observation, np.float32)
@@ -85,34 +91,70 @@ class OnDevice(World):
         return actions[0]
 
 
-def world(
-    environment: str | gymnasium.Env | Callable[[], gymnasium.Env] | Environment, **options: Any
-) -> World:
+AnyEnvironment = (
+    str | gymnasium.Env | Callable[[], gymnasium.Env] | gymnasium.vector.VectorEnv | Environment
+)
+"""A Gymnasium id, an environment, a function that makes one, several in one, or one in JAX."""
+
+
+def world(environment: AnyEnvironment, **options: Any) -> World:
     """The world of an environment; `options` are those of `Host`."""
     if isinstance(environment, Environment):
         return OnDevice(environment)
+    if isinstance(environment, gymnasium.vector.VectorEnv):
+        if options.get("processes"):
+            raise ValueError("processes: a vector environment has its own, or none")
+        own = ("discount", "horizon", "bounds")
+        return OnHost(Vector(environment, **{k: options[k] for k in own if k in options}))
     return OnHost(Host(environment, **options))
 
 
-def acting(
-    policy: Policy, key: PRNGKeyArray, greedy: bool = False
-) -> Callable[[np.ndarray, int], np.ndarray]:
-    """From observations of all lanes to actions; the policy goes to the device once."""
-    arrays, fixed = eqx.partition(policy, eqx.is_array)
-    act, arrays = _actor(fixed, greedy), jax.device_put(arrays)
-    return lambda observations, tick: np.asarray(act(arrays, key, observations, tick))
+class Acting:
+    """From observations of all lanes to actions, as `play` asks; the policy goes to the device
+    once. `memories` are those of the lanes: None without memory, and before the first step."""
+
+    def __init__(
+        self, policy: AnyPolicy, key: PRNGKeyArray, greedy: bool = False, memories: Any = None
+    ):
+        arrays, fixed = eqx.partition(policy, eqx.is_array)
+        self._act, self._arrays, self._key = _actor(fixed, greedy), jax.device_put(arrays), key
+        self.memories = memories
+
+    def __call__(
+        self, observations: np.ndarray, tick: int, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        choices, actions, self.memories = self._act(
+            self._arrays, self._key, observations, tick, self.memories, first
+        )
+        choices = np.asarray(choices)
+        return choices, choices if actions is None else np.asarray(actions)
 
 
 @functools.lru_cache(64)
-def _actor(fixed: Any, greedy: bool) -> Callable[..., jax.Array]:
+def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
     """Compiled once for all policies of a kind."""
 
     @jax.jit
-    def act(arrays, key, observations, tick):
-        found = jax.vmap(eqx.combine(arrays, fixed))(observations)
-        return found.mode() if greedy else found.sample(jax.random.fold_in(key, tick))
+    def act(arrays, key, observations, tick, memories, first):
+        policy = eqx.combine(arrays, fixed)
+        if not isinstance(policy, MemoryPolicy):
+            at = jax.vmap(policy)(observations)
+            return _chosen(at, key, tick, greedy), None, None
+
+        def begun(start, memory):
+            return jnp.where(first.reshape(-1, *(1 for _ in start.shape)), start, memory)
+
+        start = policy.start()
+        memories = start if memories is None else memories
+        at, memories = jax.vmap(policy)(jax.tree.map(begun, start, memories), observations)
+        choices = _chosen(at, key, tick, greedy)
+        return choices, *jax.vmap(policy.settle)(memories, choices)
 
     return act
+
+
+def _chosen(at, key, tick, greedy):
+    return at.mode() if greedy else at.sample(jax.random.fold_in(key, tick))
 
 
 @eqx.filter_jit
@@ -127,6 +169,22 @@ class Greedy(Policy):
 
     def __call__(self, state: Shaped[Array, " *state"]) -> Any:
         return Certain(self.policy(state))
+
+
+class GreedyMemory(MemoryPolicy):
+    """The same of one with memory: the likeliest choice."""
+
+    policy: MemoryPolicy
+
+    def start(self) -> Any:
+        return self.policy.start()
+
+    def __call__(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
+        at, memory = self.policy(memory, observation)
+        return Certain(at), memory
+
+    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
+        return self.policy.settle(memory, choice)
 
 
 class Certain(eqx.Module):

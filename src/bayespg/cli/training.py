@@ -87,7 +87,12 @@ def train(
     ] = None,
     lanes: Annotated[int, typer.Option(help="Environments side by side.")] = 8,
     processes: Annotated[bool, typer.Option(help="Each of them in its own process.")] = False,
-    normalise: Annotated[bool, typer.Option(help="Observations.")] = True,
+    normalise: Annotated[
+        bool | None,
+        typer.Option(
+            "--normalise/--no-normalise", help="Observations.", show_default="on Gymnasium"
+        ),
+    ] = None,
     bounds: Annotated[
         str, typer.Option(help="clip or squash draws into an action's bounds.")
     ] = "clip",

@@ -6,6 +6,7 @@ begins, never by themselves: no step is lost or counted twice, and the last obse
 episode is always its own.
 """
 
+import abc
 import difflib
 import functools
 import math
@@ -25,11 +26,80 @@ FALLBACK = 1000
 LARGEST = float(np.finfo(np.float32).max)
 
 
+Step = tuple[np.ndarray, float, bool, bool]
+"""The next observation, the reward, terminated and truncated."""
+
+
 class EnvironmentFailure(RuntimeError):
     """An environment raised or answered nonsense; says where, so that it can be seen again."""
 
 
-class Host:
+class Lanes(abc.ABC):
+    """Environments side by side, each of which plays one episode at a time."""
+
+    together: bool
+    """Whether episodes begin in all lanes at once, or in each lane when it is free."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: Any,
+        observed: gymnasium.Space,
+        acted: gymnasium.Space,
+        *,
+        discount: float,
+        horizon: int | None,
+        bounds: spaces.Bounds,
+    ):
+        self.discount = checks.discount(discount)
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"horizon: expected at least 1, found {horizon}")
+        self.name = name
+        self.observations = spaces.Observations(observed)
+        self.actions = spaces.actions(acted, bounds)
+        own = spec.max_episode_steps if spec is not None else None
+        limits = [limit for limit in (own, horizon) if limit is not None]
+        self.horizon = min(limits) if limits else FALLBACK
+
+    @property
+    @abc.abstractmethod
+    def lanes(self) -> int: ...
+
+    @abc.abstractmethod
+    def begin(self, lanes: list[tuple[int, int]]) -> list[np.ndarray]:
+        """The first observations of episodes: lane and seed of each."""
+
+    @abc.abstractmethod
+    def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Step]:
+        """A step in several lanes: lane, action as the environment takes it, seed, and steps done
+        before."""
+
+    @abc.abstractmethod
+    def close(self) -> None: ...
+
+    def step_of(
+        self, observation: Any, reward: Any, terminated: Any, truncated: Any, time: int
+    ) -> Step:
+        """What an environment answered; ValueError where it is nonsense."""
+        reward = float(reward)
+        if not abs(reward) <= LARGEST:
+            raise ValueError(f"the reward is {reward}")
+        cut = bool(truncated) or time + 1 >= self.horizon
+        return self.seen(observation), reward, bool(terminated), cut
+
+    def seen(self, observation: Any) -> np.ndarray:
+        """An observation as a vector; ValueError where it is not finite."""
+        found = self.observations.encode(observation)
+        if not math.isfinite(found.sum()) and not np.isfinite(found).all():
+            raise ValueError(f"the observation holds {found[~np.isfinite(found)][0]}")
+        return found
+
+    def located(self, problem: Exception, whose: str, step: int) -> EnvironmentFailure:
+        what = f"{type(problem).__name__}: {problem}"
+        return EnvironmentFailure(f"{self.name}, {whose}, step {step}: {what}")
+
+
+class Host(Lanes):
     """`lanes` copies of a Gymnasium environment.
 
     `environment` is an id, a function that makes one, or an environment (then there is one lane).
@@ -37,6 +107,8 @@ class Host:
     lane has a process of its own, which pays where a step takes longer than a tenth of a
     millisecond.
     """
+
+    together = False
 
     def __init__(
         self,
@@ -49,13 +121,15 @@ class Host:
         options: dict[str, Any] | None = None,
         processes: bool = False,
     ):
-        discount = checks.discount(discount)
-        if horizon is not None and horizon < 1:
-            raise ValueError(f"horizon: expected at least 1, found {horizon}")
         first = _make(environment, options or {})
         alone = isinstance(environment, gymnasium.Env)
         if alone and processes:
             raise ValueError("processes: give an id, or a function that makes the environment")
+        super().__init__(
+            environment if isinstance(environment, str) else _name(first), first.spec,
+            first.observation_space, first.action_space,
+            discount=discount, horizon=horizon, bounds=bounds,
+        )  # fmt: skip
         rest = 0 if alone or processes else lanes - 1
         self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
         if len({id(e) for e in self.environments}) < len(self.environments):
@@ -63,14 +137,6 @@ class Host:
                 "environment: the function gave the same environment twice; give one that makes a "
                 "new one each time, or the environment itself"
             )
-        self.name = environment if isinstance(environment, str) else _name(first)
-        self.observations = spaces.Observations(first.observation_space)
-        self.actions = spaces.actions(first.action_space, bounds)
-        own = first.spec.max_episode_steps if first.spec is not None else None
-        limits = [limit for limit in (own, horizon) if limit is not None]
-        self.horizon = min(limits) if limits else FALLBACK
-        self.discount = discount
-        self.threshold = first.spec.reward_threshold if first.spec is not None else None
         self._workers: list[Worker] = []
         if processes:
             one = functools.partial(
@@ -82,52 +148,35 @@ class Host:
     def lanes(self) -> int:
         return len(self._workers or self.environments)
 
-    def begin(self, lane: int, seed: int) -> np.ndarray:
-        """The first observation of an episode."""
-        if not self._workers:
-            return self.reset(lane, seed)
-        self._workers[lane].ask(("reset", 0, seed))
-        return self._workers[lane].answer()
+    def begin(self, lanes: list[tuple[int, int]]) -> list[np.ndarray]:
+        return self._all("reset", lanes)
 
-    def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Any]:
-        """`step` for several lanes, at the same time where they have processes."""
+    def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Step]:
+        return self._all("step", lanes)
+
+    def _all(self, what: str, lanes: list[Any]) -> list[Any]:
+        """Several lanes at the same time where they have processes."""
         if not self._workers:
-            return [self.step(*lane) for lane in lanes]
+            return [getattr(self, what)(*lane) for lane in lanes]
         for lane, *rest in lanes:
-            self._workers[lane].ask(("step", 0, *rest))
+            self._workers[lane].ask((what, 0, *rest))
         return [self._workers[lane].answer() for lane, *_ in lanes]
 
     def reset(self, lane: int, seed: int) -> np.ndarray:
         """The first observation of an episode in this process."""
         try:
             observation, _ = self.environments[lane].reset(seed=seed)
-            return self._seen(observation)
+            return self.seen(observation)
         except Exception as problem:
-            raise self._located(problem, seed, 0) from problem
+            raise self.located(problem, f"episode of seed {seed}", 0) from problem
 
-    def step(
-        self, lane: int, action: Any, seed: int, time: int
-    ) -> tuple[np.ndarray, float, bool, bool]:
-        """The next observation, the reward, terminated and truncated. `action` is decoded."""
+    def step(self, lane: int, action: Any, seed: int, time: int) -> Step:
+        """A step in this process. `action` is decoded."""
         try:
-            observation, reward, terminated, truncated, _ = self.environments[lane].step(action)
-            reward = float(reward)
-            if not abs(reward) <= LARGEST:
-                raise ValueError(f"the reward is {reward}")
-            cut = bool(truncated) or time + 1 >= self.horizon
-            return self._seen(observation), reward, bool(terminated), cut
+            observation, reward, ended, cut, _ = self.environments[lane].step(action)
+            return self.step_of(observation, reward, ended, cut, time)
         except Exception as problem:
-            raise self._located(problem, seed, time + 1) from problem
-
-    def _located(self, problem: Exception, seed: int, step: int) -> EnvironmentFailure:
-        what = f"{type(problem).__name__}: {problem}"
-        return EnvironmentFailure(f"{self.name}, episode of seed {seed}, step {step}: {what}")
-
-    def _seen(self, observation: Any) -> np.ndarray:
-        found = self.observations.encode(observation)
-        if not math.isfinite(found.sum()) and not np.isfinite(found).all():
-            raise ValueError(f"the observation holds {found[~np.isfinite(found)][0]}")
-        return found
+            raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 
     def close(self) -> None:
         for worker in self._workers:

@@ -73,6 +73,7 @@ class Bounded:
 
     def decode(self, actions: np.ndarray) -> list[Any]:
         """The environment's actions, one for each row of the policy's."""
+        actions = actions.reshape(len(actions), -1)
         inside = np.tanh(actions) if self.bounds == "squash" else np.clip(actions, -1.0, 1.0)
         a = self._mid + self._half * np.where(self._bounded, inside, actions)
         a = np.clip(a, self._low, self._high)

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg.policies.base import Policy, flatten
-from bayespg.policies.distributions import Categorical, Distribution, Normal, Pair
+from bayespg.policies.distributions import Categorical, Distribution, Gaussians, Normal, Pair
 from bayespg.types import Array
 
 Memory = Any
@@ -94,6 +94,11 @@ class FiniteStateController(MemoryPolicy):
 def normal(outputs: Float[Array, "2"]) -> Normal:
     """N(y_0, e^(2 y_1)): what makes a recurrent policy one of real actions."""
     return Normal(outputs[0], jnp.exp(outputs[1]))
+
+
+def normals(outputs: Float[Array, " k"]) -> Gaussians:
+    """Independent N(y_i, e^(2 y_{d+i})), i < d: for actions that are vectors."""
+    return Gaussians(*jnp.split(outputs, 2))
 
 
 class Recurrent(MemoryPolicy):

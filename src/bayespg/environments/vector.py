@@ -1,0 +1,124 @@
+"""Gymnasium's vector environments, as their owner made them.
+
+Episodes are played in waves: all lanes are reset with a seed each, each plays one episode, and what
+it does between its end and the end of the wave, autoreset or not, nobody looks at.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import iterate
+
+from bayespg.environments import spaces
+from bayespg.environments.host import Lanes, Step
+
+
+class Vector(Lanes):
+    """A `VectorEnv`, in any of Gymnasium's three modes of autoreset.
+
+    One that takes no list of seeds gets for each wave that of its first episode: a batch then still
+    follows from its seeds, though no episode from its own alone. Where no limit of steps is known
+    `horizon` must be given, or that of `Host` without one holds.
+    """
+
+    together = True
+
+    def __init__(
+        self,
+        environment: VectorEnv,
+        *,
+        discount: float = 0.99,
+        horizon: int | None = None,
+        bounds: spaces.Bounds = "clip",
+    ):
+        spec = environment.spec or _spec(environment)
+        super().__init__(
+            spec.id if spec is not None else type(environment.unwrapped).__name__, spec,
+            environment.single_observation_space, environment.single_action_space,
+            discount=discount, horizon=horizon, bounds=bounds,
+        )  # fmt: skip
+        self.environment: Any = environment
+        self._mode = AutoresetMode(environment.metadata.get("autoreset_mode", "NextStep"))
+        own = isinstance(environment.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._apart = True if own else None
+        """Whether lanes take seeds of their own; None where that must be tried."""
+        self._ended = np.zeros(self.lanes, bool)
+        """Lanes that must be reset by hand before the next step."""
+
+    @property
+    def lanes(self) -> int:
+        return self.environment.num_envs
+
+    def begin(self, lanes: list[tuple[int, int]]) -> list[np.ndarray]:
+        seeds = [lanes[0][1]] * self.lanes
+        for lane, seed in lanes:
+            seeds[lane] = seed
+        self._ended[:] = False
+        try:
+            observations = self._each(self._reset(seeds))
+        except Exception as problem:
+            raise self.located(problem, _one_of(lanes), 0) from problem
+        return [self._ask(self.seen, (observations[lane],), lane, s, 0) for lane, s in lanes]
+
+    def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Step]:
+        actions = [lanes[0][1]] * self.lanes
+        for lane, action, *_ in lanes:
+            actions[lane] = action
+        time = lanes[0][-1]
+        try:
+            if self._ended.any():
+                self.environment.reset(options={"reset_mask": self._ended.copy()})
+            told = np.stack(actions).astype(self.environment.action_space.dtype)
+            observations, rewards, terminated, truncated, infos = self.environment.step(told)
+            observations = self._each(observations)
+        except Exception as problem:
+            running = [(lane, seed) for lane, _, seed, _ in lanes]
+            raise self.located(problem, _one_of(running), time + 1) from problem
+        ends = np.logical_or(terminated, truncated)
+        if self._mode is AutoresetMode.SAME_STEP:
+            for lane in np.flatnonzero(ends):
+                observations[lane] = infos["final_obs"][lane]
+        self._ended[:] = ends & (self._mode is AutoresetMode.DISABLED)
+        answers = zip(observations, rewards, terminated, truncated, strict=True)
+        found = [(*answer, time) for answer in answers]
+        return [self._ask(self.step_of, found[i], i, seed, time + 1) for i, _, seed, _ in lanes]
+
+    def _reset(self, seeds: list[int]) -> Any:
+        if self._apart is None:
+            try:
+                observations = self.environment.reset(seed=seeds)[0]
+                self._apart = True
+                return observations
+            except (TypeError, ValueError, gymnasium.error.Error):
+                self._apart = False
+        return self.environment.reset(seed=seeds if self._apart else seeds[0])[0]
+
+    def _each(self, observations: Any) -> list[Any]:
+        return list(iterate(self.environment.observation_space, observations))
+
+    def _ask(self, read: Any, answer: tuple[Any, ...], lane: int, seed: int, step: int) -> Any:
+        try:
+            return read(*answer)
+        except Exception as problem:
+            raise self.located(problem, f"lane {lane}, episode of seed {seed}", step) from problem
+
+    def close(self) -> None:
+        self.environment.close()
+
+
+def _spec(environment: Any) -> Any:
+    """Of the environments within, where they can be asked."""
+    try:
+        return environment.unwrapped.get_attr("spec")[0]
+    except (AttributeError, NotImplementedError):
+        return None
+
+
+def _one_of(lanes: list[tuple[int, int]]) -> str:
+    """Which lane raised, a vector environment does not say."""
+    if len(lanes) == 1:
+        return f"lane {lanes[0][0]}, episode of seed {lanes[0][1]}"
+    which, seeds = (", ".join(map(str, column)) for column in zip(*lanes, strict=True))
+    return f"one of lanes {which} with episodes of seeds {seeds}"
