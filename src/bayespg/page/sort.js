@@ -2,6 +2,7 @@
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
+    if (!head.textContent) return;
     const button = document.createElement("button");
     button.textContent = head.textContent;
     head.replaceChildren(button);
