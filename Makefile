@@ -1,5 +1,5 @@
 # Everything runs in a virtual environment inside the checkout, built on first use.
-#   make demo   learn the paper's linear-quadratic problem and draw a picture
+#   make demo   learn CartPole and draw a picture
 #   make test   run the tests
 PYTHON ?= python3
 VENV := .venv

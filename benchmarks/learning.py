@@ -41,10 +41,11 @@ POLICIES = sb3.POLICIES
 DEFAULTS: dict[str, Any] = {"policy": "mlp"}
 """One set for all tasks: the library's own defaults, with a policy that can do them all."""
 TUNED: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {"policy": "mlp", "limit": 0.02},
+    "CartPole-v1": {"policy": "linear", "limit": 0.02, "smoothing": 1.0},
     "Acrobot-v1": {"policy": "linear", "episodes": 2, "limit": 0.05},
     "Pendulum-v1": {
-        "policy": "mlp", "episodes": 8, "limit": 0.05, "smoothing": 0.9, "discount": 0.95
+        "policy": "mlp", "hidden": (64, 64), "episodes": 8, "limit": 0.05, "smoothing": 0.9,
+        "discount": 0.95,
     },
     "MountainCar-v0": {"policy": "linear", "limit": 0.05},
     "Swimmer-v5": {

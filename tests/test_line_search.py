@@ -303,8 +303,9 @@ def test_step_by_step_it_visits_the_points_of_the_whole_procedure(natural, level
     fisher = np.diag([1.0, 2.0, 4.0])
     gradient = functools.partial(quadratic, noise=noise, fisher=fisher)
     whole = climb(
-        gradient, natural=natural, level=level, iterations=4, first_step=0.05, doublings=6
-    )
+        gradient, natural=natural, level=level, first_step=0.05, doublings=6,
+        iterations=4 if noise else 2,  # the third would end where rounding decides
+    )  # fmt: skip
     update = searching(first_step=0.05, natural=natural, level=level, doublings=6)
     points, state = follow(update, int(whole.history.evaluations.sum()), gradient)
     ends = np.cumsum(whole.history.evaluations)

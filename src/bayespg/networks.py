@@ -226,10 +226,11 @@ class Precision(eqx.Module):
     scale: Float[Array, ""]
     smooth: Smoother
 
-    def solver(self, products: Products) -> Callable[[Array], Array]:
-        """b to P^-1 b. U'U is close to N G, which makes the preconditioner."""
+    def system(self) -> tuple[Products, Callable[[Array], Array]]:
+        """Products with the Jacobian at the batch, and b to P^-1 b. U'U is close to N G, which
+        makes the preconditioner."""
         d, c, C = self.curvature.damping, self.scale, self.curvature
-        steps = jnp.sum(C.batch.taken)
+        products, steps = linearise(C.batch), jnp.sum(C.batch.taken)
 
         def multiply(w):
             Uw, Rw = products.forward(w)
@@ -238,7 +239,7 @@ class Precision(eqx.Module):
         def near(r):
             return C.subset.solve(r, 1 / c + steps.astype(r.dtype), d / c)
 
-        return lambda b: solve(multiply, near, b, C.iterations)
+        return products, lambda b: solve(multiply, near, b, C.iterations)
 
 
 class LeftOut(Influence):
@@ -250,13 +251,11 @@ class LeftOut(Influence):
     pulls: Float[Array, "M n"]
 
     def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
-        products = linearise(self.precision.curvature.batch)
-        inverse = self.precision.solver(products)
+        products, inverse = self.precision.system()
         return self.pulls @ (self.units * inverse(products.information(direction)))
 
     def matrix(self) -> Float[Array, "M n"]:
-        products = linearise(self.precision.curvature.batch)
-        inverse = self.precision.solver(products)
+        products, inverse = self.precision.system()
         return jax.lax.map(lambda b: self.units * products.information(inverse(b)), self.pulls)
 
 
@@ -267,8 +266,7 @@ class Spread(Covariance):
     units: Float[Array, ""]
 
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        products = linearise(self.precision.curvature.batch)
-        inverse = self.precision.solver(products)
+        products, inverse = self.precision.system()
 
         def one(v):
             return self.units * products.information(inverse(products.information(self.units * v)))
@@ -283,8 +281,7 @@ class Spread(Covariance):
         """units G P^-1 b with b ~ N(0, P): a draw from N(0, (G + delta I) / c) plus U' A^-1 times
         one from N(0, A)."""
         P = self.precision
-        products = linearise(P.curvature.batch)
-        inverse = P.solver(products)
+        products, inverse = P.system()
         N, p = P.smooth.features.shape
 
         def one(key):

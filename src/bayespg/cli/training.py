@@ -11,8 +11,13 @@ from bayespg import agents, choices, curves, film, plots
 from bayespg.cli.common import app, console, progress, table
 from bayespg.runs import Run
 
-EPISODES = 8
-"""For each update of the demonstration."""
+DEMONSTRATED = {"episodes": 4, "limit": 0.02, "smoothing": 1.0}
+"""Settings of the demonstration."""
+SHOWN = {
+    "bac": "Bayesian actor-critic",
+    "gpomdp": "Monte Carlo",
+    "fitted": "Monte Carlo less fitted values",
+}
 ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "gpomdp"}
 RunPath = Annotated[Path, typer.Argument(help="A folder that 'bayespg train' has written.")]
 
@@ -25,34 +30,31 @@ def demo(
 ) -> None:
     """Balance a pole from a few dozen episodes, and see how far each gradient could be trusted."""
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
-    found: dict[str, list[dict[str, np.ndarray]]] = {"bac": [], "gpomdp": []}
+    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}
     rows = []
     with progress("CartPole-v1") as advance:
         for i, name in enumerate(found):
             for seed in range(seeds):
-                agent = agents.Agent("CartPole-v1", "linear", name, episodes=EPISODES, seed=seed)
-                done = (i * seeds + seed) / (2 * seeds)
+                agent = agents.Agent("CartPole-v1", "linear", name, seed=seed, **DEMONSTRATED)
+                done = (i * seeds + seed) / (len(SHOWN) * seeds)
                 kept: list[agents.Row] = []
 
                 def show(agent, row, done=done, name=name, kept=kept):
                     kept.append(row)
-                    part = min(row["steps"] / steps, 1.0) / (2 * seeds)
+                    part = min(row["steps"] / steps, 1.0) / (len(SHOWN) * seeds)
                     advance(done + part, f"{name}, return {row['return']:.0f}")
 
                 agent.learn(steps, callbacks=show, progress=False)
                 found[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
-    for name, label in (("bac", "Bayesian actor-critic"), ("gpomdp", "Monte Carlo (GPOMDP)")):
+    for name, label in SHOWN.items():
         last = np.array([m["return"][-3:].mean() for m in found[name]])
         low, high = agents.student_interval(last)
         rows.append([label, f"{last.mean():.0f}", f"{low:.0f} to {min(high, 500):.0f}"])
     table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
-    pictured = [
-        (label, curves.of_metrics(found[name]))
-        for name, label in (("bac", "Bayesian actor-critic"), ("gpomdp", "Monte Carlo"))
-    ]
+    pictured = [(label, curves.of_metrics(found[name])) for name, label in SHOWN.items()]
     path = out / "demo.png"
     plots.save(
-        curves.draw(pictured, f"CartPole-v1, ten parameters, {EPISODES} episodes an update", 475),
+        curves.draw(pictured, "CartPole-v1, ten parameters, four episodes an update", 475),
         path,
     )
     console.print(f"\nPicture: [bold]{path}[/bold]. Now one of yours: bayespg train Acrobot-v1")
