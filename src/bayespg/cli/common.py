@@ -1,11 +1,18 @@
 """The application, and how it shows tables and progress."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from bayespg.reproduce import report as reports
@@ -41,8 +48,8 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
 
 
 @contextlib.contextmanager
-def progress(task: str) -> Iterator[reports.Progress]:
-    """A bar on the terminal; `advance(fraction, what)` moves it."""
+def bars() -> Iterator[Callable[[str, float, str], None]]:
+    """Bars on the terminal; `advance(name, fraction, what)` adds one, or moves it."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -51,14 +58,22 @@ def progress(task: str) -> Iterator[reports.Progress]:
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[what]}"),
     )
-    with Progress(*columns, console=console, transient=False) as bar:
-        identity = bar.add_task(task, total=1.0, what="")
+    with Progress(*columns, console=console) as shown:
+        known: dict[str, TaskID] = {}
 
-        def advance(fraction: float, what: str) -> None:
-            if what:
-                bar.update(identity, completed=fraction, what=what)
-            else:
-                bar.update(identity, completed=fraction)
+        def advance(name: str, fraction: float, what: str) -> None:
+            if name not in known:
+                known[name] = shown.add_task(name, total=1.0, what="")
+            news = {"what": what} if what or fraction >= 1 else {}
+            shown.update(known[name], completed=fraction, **news)
 
         yield advance
-        bar.update(identity, completed=1.0, what="")
+
+
+@contextlib.contextmanager
+def progress(task: str) -> Iterator[reports.Progress]:
+    """One bar; `advance(fraction, what)` moves it."""
+    with bars() as advance:
+        advance(task, 0.0, "")
+        yield lambda fraction, what: advance(task, fraction, what)
+        advance(task, 1.0, "")

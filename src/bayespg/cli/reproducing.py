@@ -1,16 +1,15 @@
 """bayespg reproduce: the paper's tables and figures."""
 
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import jax
 import typer
 from rich.markup import escape
 
-from bayespg import checks, overview
-from bayespg.cli.common import app, console, fitting, progress, table
-from bayespg.reproduce import EXPERIMENTS, Experiment, Report, Settings, page
+from bayespg import _threads, checks, overview
+from bayespg.cli.common import app, bars, console, fitting, progress, table
+from bayespg.reproduce import EXPERIMENTS, Settings, make, page, together
 from bayespg.reproduce import report as reports
 
 COLOURED = {
@@ -43,6 +42,12 @@ def reproduce(
     again: Annotated[
         bool, typer.Option("--again", help="With 'all': also what is in the folder already.")
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With 'all': experiments at a time.", show_default="one for two cores, to 6"
+        ),
+    ] = None,
 ) -> None:
     """Reproduce a table or figure of the paper: a table here, JSON, SVG and PNG on disk. 'all' runs
     every one, skips what the folder holds already, and writes report.html, claim by claim."""
@@ -61,29 +66,40 @@ def reproduce(
         raise ValueError("--only: say what to choose from, as in: bayespg reproduce all --only lqr")
     names = [_known(one) for one in only or EXPERIMENTS] if name == "all" else [_known(name)]
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
-    for one in names:
-        experiment = EXPERIMENTS[one]
-        settings = experiment.settings(runs, seed, quick, paper)
-        if name == "all" and not again and reports.done(experiment, settings, out):
-            console.print(f"{one}: done before (--again runs it anew)")
-            continue
-        _run(experiment, settings, out)
-        page.write(out, list(EXPERIMENTS))
+    wanted = {one: EXPERIMENTS[one].settings(runs, seed, quick, paper) for one in names}
+    if name == "all" and not again:
+        done = [one for one in names if reports.done(EXPERIMENTS[one], wanted[one], out)]
+        if done:
+            console.print(f"Done before (--again runs them anew): {', '.join(done)}")
+        wanted = {one: settings for one, settings in wanted.items() if one not in done}
+    jobs = jobs or min(6, max(1, _threads.cores() // 2))
+    shared = {one: wanted[one] for one in wanted if jobs > 1 and not EXPERIMENTS[one].timed}
+    if len(shared) > 1:
+        _side_by_side(shared, out, jobs)
+        wanted = {one: wanted[one] for one in wanted if one not in shared}
+    _in_turn(wanted, out)
     path = page.write(out, list(EXPERIMENTS))
     console.print(f"All claims with their verdicts: [bold]{path}[/bold]")
 
 
-def _run(experiment: Experiment, settings: Settings, out: Path) -> None:
-    console.rule(f"[bold]{experiment.item}[/bold]  {experiment.title}  ({settings.runs:,} runs)")
-    started = time.perf_counter()
-    with progress(experiment.name) as advance, jax.enable_x64(True):
-        report = experiment.run(settings, advance)
-    seconds = time.perf_counter() - started
-    json_path, png_path = reports.write(experiment, settings, report, out, seconds)
-    _show(report)
-    console.print(
-        f"{seconds:.0f} s. Numbers: [bold]{json_path}[/bold], picture: [bold]{png_path}[/]\n"
-    )
+def _in_turn(wanted: Mapping[str, Settings], out: Path) -> None:
+    for name, settings in wanted.items():
+        console.rule(f"[bold]{EXPERIMENTS[name].title}[/bold]  ({settings.runs:,} runs)")
+        with progress(name) as advance:
+            content = make(name, settings, out, advance)
+        _show(content, out)
+        page.write(out, list(EXPERIMENTS))
+
+
+def _side_by_side(wanted: Mapping[str, Settings], out: Path, jobs: int) -> None:
+    with bars() as advance:
+        longest = sorted(wanted, key=lambda name: -EXPERIMENTS[name].minutes)
+        tasks = {name: (wanted[name], out) for name in longest}
+        for name, content in together.run(tasks, make, jobs, advance):
+            advance(name, 1.0, "")
+            console.rule(f"[bold]{EXPERIMENTS[name].title}[/bold]")
+            _show(content, out)
+            page.write(out, list(EXPERIMENTS))
 
 
 @app.command()
@@ -114,18 +130,27 @@ def _known(name: str) -> str:
     raise ValueError(f"no experiment is called '{name}'; {hint}")
 
 
-def _show(report: Report) -> None:
-    shown = fitting(len(report.columns))
-    table([report.columns[i] for i in shown], [[row[i] for i in shown] for row in report.rows])
-    if len(shown) < len(report.columns):
-        console.print(f"[dim]{len(shown)} of {len(report.columns)} columns; all are on disk.[/dim]")
-    if report.claims:
+def _show(content: reports.Content, out: Path) -> None:
+    columns, rows = content["table"]["columns"], content["table"]["rows"]
+    shown = fitting(len(columns))
+    table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows])
+    if len(shown) < len(columns):
+        console.print(f"[dim]{len(shown)} of {len(columns)} columns; all are on disk.[/dim]")
+    if content["claims"]:
         table(
             ["", "claim", "measured here", "verdict"],
             [
-                ["paper" if c.place else "ours", c.says, escape(c.measured), COLOURED[c.verdict]]
-                for c in report.claims
+                [
+                    "paper" if c["place"] else "ours", c["says"], escape(c["measured"]),
+                    COLOURED[c["verdict"]],
+                ]
+                for c in content["claims"]
             ],
-        )
-    for note in report.notes:
+        )  # fmt: skip
+    for note in content["notes"]:
         console.print(f"[dim]{note}[/dim]")
+    files = out / content["experiment"]
+    console.print(
+        f"{content['seconds']:.0f} s. Numbers: [bold]{files}.json[/bold], picture: "
+        f"[bold]{files}.png[/]\n"
+    )

@@ -1,5 +1,10 @@
 """The paper's tables and figures, one file each, with what the paper claims about them."""
 
+import time
+from pathlib import Path
+
+import jax
+
 from bayespg.reproduce import (
     bandit,
     calibration,
@@ -16,7 +21,7 @@ from bayespg.reproduce import (
     ship_steering,
     sparsification,
 )
-from bayespg.reproduce.report import Experiment, Report, Settings
+from bayespg.reproduce.report import Content, Experiment, Progress, Report, Settings, write
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
@@ -41,4 +46,13 @@ EXPERIMENTS: dict[str, Experiment] = {
     )
 }
 
-__all__ = ["EXPERIMENTS", "Experiment", "Report", "Settings"]
+
+def make(name: str, settings: Settings, out: Path, progress: Progress) -> Content:
+    """Run one experiment and leave it on disk; what the JSON file holds."""
+    started = time.perf_counter()
+    with jax.enable_x64(True):
+        report = EXPERIMENTS[name].run(settings, progress)
+    return write(EXPERIMENTS[name], settings, report, out, time.perf_counter() - started)
+
+
+__all__ = ["EXPERIMENTS", "Experiment", "Report", "Settings", "make"]

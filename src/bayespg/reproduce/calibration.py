@@ -126,4 +126,5 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    minutes=2,
 )

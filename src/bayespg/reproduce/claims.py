@@ -112,6 +112,18 @@ def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
     return _each(pairs, one)
 
 
+def times(pairs: Pairs) -> tuple[Effect, ...]:
+    """How many times b lasts as long as a, taken in turn: the geometric mean, which one disturbed
+    moment does not decide."""
+
+    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
+        logs = np.log(b / a)
+        said = f"{1e3 * np.median(a):.3g} ms against {1e3 * np.median(b):.3g}"
+        return _of_log(where, float(logs.mean()), logs, level, said)
+
+    return _each(pairs, one)
+
+
 def ratios_of_ratios(
     pairs: Mapping[str, tuple[tuple[Samples, Samples], tuple[Samples, Samples]]],
 ) -> tuple[Effect, ...]:

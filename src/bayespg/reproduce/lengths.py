@@ -118,4 +118,5 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    minutes=2,
 )

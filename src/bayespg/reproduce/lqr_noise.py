@@ -139,4 +139,5 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    minutes=3,
 )

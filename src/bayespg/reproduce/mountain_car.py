@@ -206,4 +206,5 @@ EXPERIMENT = Experiment(
     quick_runs=2,
     paper_runs=100,
     run=run,
+    minutes=5,
 )

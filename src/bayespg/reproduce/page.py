@@ -5,23 +5,22 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bayespg import page
 from bayespg.page import Markup, element, link
+from bayespg.reproduce.report import Content
 
 CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
 WORDS = {"holds": "hold", "does not hold": "do not", "not decided": "not decided at this size"}
 PAPER = (
     "Bayesian Policy Gradient and Actor-Critic Algorithms (Ghavamzadeh, Engel, Valko, JMLR 2016)"
 )
-Content = dict[str, Any]
 
 
 def read(folder: Path, names: Sequence[str]) -> list[Content]:
     """What is in a folder, in the order of `names`."""
     paths = [folder / f"{name}.json" for name in names]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
+    return [json.loads(path.read_text("utf-8")) for path in paths if path.exists()]
 
 
 def command(content: Content) -> str:
@@ -85,13 +84,14 @@ def _shortest(claim: Content) -> str:
 
     def room(effect: Content) -> float:
         above, below = claim["above"], claim["below"]
+        if None in effect.values():
+            return -math.inf
         low = math.inf if above is None else effect["low"] - above
         high = math.inf if below is None else below - effect["high"]
         return min(low, high)
 
     e = min(claim["effects"], key=room)
-    where = f"{e['where']}: " if e["where"] else ""
-    return f"{where}{_number(e['value'])} [{_number(e['low'])}, {_number(e['high'])}]"
+    return f"{e['where']}: {_words(e)}" if e["where"] else _words(e)
 
 
 def _badge(verdict: str) -> Markup:
@@ -113,7 +113,7 @@ def _experiment(content: Content, folder: Path) -> Markup:
         ),
     ]
     if svg.exists():
-        shown.append(page.figure(svg.read_text(), content["title"], f"figure-{name}"))
+        shown.append(page.figure(svg.read_text("utf-8"), content["title"], f"figure-{name}"))
     shown += [_claim(claim, name) for claim in content["claims"]]
     notes = [element("p", note, class_="soft") for note in content["notes"]]
     numbers = page.table(content["table"]["columns"], content["table"]["rows"])
@@ -123,7 +123,7 @@ def _experiment(content: Content, folder: Path) -> Markup:
 
 def _data(content: Content, folder: Path) -> Markup:
     name = f"{content['experiment']}.json"
-    return page.download(name, (folder / name).read_text(), name)
+    return page.download(name, (folder / name).read_text("utf-8"), name)
 
 
 def _claim(claim: Content, experiment: str) -> Markup:
@@ -151,8 +151,7 @@ def _effects(claim: Content) -> Markup:
                 "tr",
                 element("td", e["where"], class_="where"),
                 element("td", _interval(e, claim, scale)),
-                element("td", f"{_number(e['value'])} [{_number(e['low'])}, {_number(e['high'])}]",
-                        class_="number"),
+                element("td", _words(e), class_="number"),
                 element("td", e["words"], class_="words"),
             )
         )  # fmt: skip
@@ -168,6 +167,7 @@ def _bounds(claim: Content) -> list[float]:
 def _scale(claim: Content):
     """From a number to a place from 4 to 196: logarithmic where all is positive and far apart."""
     numbers = [e[k] for e in claim["effects"] for k in ("low", "value", "high")] + _bounds(claim)
+    numbers = [number for number in numbers if number is not None]
     low, high = min(numbers), max(numbers)
     wide = low > 0 and high > 5 * low
     near, far = (math.log(low), math.log(high)) if wide else (low, high)
@@ -180,6 +180,8 @@ def _scale(claim: Content):
 
 
 def _interval(effect: Content, claim: Content, place) -> Markup:
+    if None in effect.values():
+        return Markup("")
     low, value, high = (place(effect[k]) for k in ("low", "value", "high"))
     inside = (claim["above"] is None or effect["low"] > claim["above"]) and (
         claim["below"] is None or effect["high"] < claim["below"]
@@ -199,7 +201,13 @@ def _interval(effect: Content, claim: Content, place) -> Markup:
     )
 
 
-def _number(x: float) -> str:
+def _words(effect: Content) -> str:
+    return f"{_number(effect['value'])} [{_number(effect['low'])}, {_number(effect['high'])}]"
+
+
+def _number(x: float | None) -> str:
+    if x is None:
+        return "not finite"
     if x == 0 or 1e-3 <= abs(x) < 1e5:
         return f"{x:,.3g}" if abs(x) < 1000 else f"{x:,.0f}"
     return f"{x:.2e}"

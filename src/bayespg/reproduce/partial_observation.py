@@ -328,6 +328,7 @@ EXPERIMENT = Experiment(
     quick_runs=3,
     paper_runs=50,
     run=run,
+    minutes=7,
 )
 TUNING = Experiment(
     name="partial-observation-rates",

@@ -124,4 +124,5 @@ EXPERIMENT = Experiment(
     quick_runs=40,
     paper_runs=1_000,
     run=run,
+    minutes=4,
 )

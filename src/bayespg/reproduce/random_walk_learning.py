@@ -172,6 +172,7 @@ EXPERIMENT = Experiment(
     quick_runs=2,
     paper_runs=1_000,
     run=run,
+    minutes=6,
 )
 TUNING = Experiment(
     name="random-walk-rates",

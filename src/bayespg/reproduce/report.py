@@ -3,8 +3,10 @@
 import dataclasses
 import itertools
 import json
+import math
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from matplotlib.figure import Figure
 from bayespg import plots
 from bayespg.reproduce.claims import Claim
 
+Content = dict[str, Any]
+"""What an experiment's JSON file holds."""
 Progress = Callable[[float, str], None]
 """Called with the fraction done and a word on what is being done."""
 
@@ -76,6 +80,10 @@ class Experiment:
     quick_runs: int
     paper_runs: int
     run: Callable[[Settings, Progress], Report]
+    minutes: float = 1
+    """About what the paper's size takes on a GPU: the longest begin when several run at once."""
+    timed: bool = False
+    """Measures times, and so wants the machine for itself."""
 
     def settings(self, runs: int | None, seed: int, quick: bool, paper: bool) -> Settings:
         default = self.quick_runs if quick else self.paper_runs if paper else self.runs
@@ -116,18 +124,20 @@ def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
     paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".svg", ".png")]
     if not all(path.exists() for path in paths):
         return False
-    content = json.loads(paths[0].read_text())
+    content = json.loads(paths[0].read_text("utf-8"))
     return (content["configuration"], content["versions"]["bayespg"]) == (
         dataclasses.asdict(settings), __version__
     )  # fmt: skip
 
 
-def write(experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float):
+def write(
+    experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float
+) -> Content:
     """<out>/<name>.json, .svg and .png, each written whole or not at all."""
     from bayespg import __version__
 
     out.mkdir(parents=True, exist_ok=True)
-    content = {
+    content: Content = {
         "experiment": experiment.name,
         "item": experiment.item,
         "title": experiment.title,
@@ -152,6 +162,26 @@ def write(experiment: Experiment, settings: Settings, report: Report, out: Path,
         for suffix in (".svg", ".png"):
             plots.save(figure, path.with_suffix(suffix))
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=1, default=float) + "\n")
+    partial.write_text(readable(content), "utf-8")
     os.replace(partial, path)  # the last: where it is, all is
-    return path, path.with_suffix(".png")
+    return json.loads(path.read_text("utf-8"))
+
+
+def readable(content: Content) -> str:
+    """JSON with six digits a number, null for what is not finite, and lists of numbers on one
+    line."""
+    text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
+    return re.sub(r"\[\s([^][{}\"]+)\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(of) for key, of in value.items()}
+        case list() | tuple():
+            return [_plain(of) for of in value]
+        case str() | bool() | int() | None:
+            return value
+        case _:
+            number = float(value)
+            return float(f"{number:.6g}") if math.isfinite(number) else None

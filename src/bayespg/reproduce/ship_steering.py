@@ -274,6 +274,7 @@ EXPERIMENT = Experiment(
     quick_runs=2,
     paper_runs=10,
     run=run,
+    minutes=8,
 )
 TUNING = Experiment(
     name="ship-steering-rates",
@@ -283,4 +284,5 @@ TUNING = Experiment(
     quick_runs=2,
     paper_runs=8,
     run=tune,
+    minutes=2,
 )
