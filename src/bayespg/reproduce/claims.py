@@ -105,8 +105,10 @@ def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
     """mean(b) / mean(a) of positive numbers, by the delta method for its logarithm."""
 
     def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
-        influence = b / np.mean(b) - a / np.mean(a)
         said = words.format(a=np.mean(a), b=np.mean(b))
+        if not (np.mean(a) > 0 and np.mean(b) > 0):
+            return _unknown(where, said)
+        influence = b / np.mean(b) - a / np.mean(a)
         return _of_log(where, math.log(np.mean(b) / np.mean(a)), influence, level, said)
 
     return _each(pairs, one)
@@ -143,15 +145,32 @@ def ratios_of_ratios(
 
 
 def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
-    """Standard deviation of b over that of a, between runs, by the delta method."""
+    """Standard deviation of b over that of a, between runs.
+
+    The interval is the wider of two: that of Pitman and Morgan, exact for pairs of Gaussians, and
+    the delta method's, which hears of heavy tails."""
 
     def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
-        sa, sb = (np.std(x, ddof=1) for x in (a, b))
+        sa, sb = (float(np.std(x, ddof=1)) for x in (a, b))
+        if sa == 0 or sb == 0:
+            return _unknown(where, words.format(a=sa, b=sb))
         squares = [((x - np.mean(x)) / s) ** 2 for x, s in ((a, sa), (b, sb))]
-        influence = (squares[1] - squares[0]) / 2
-        return _of_log(where, math.log(sb / sa), influence, level, words.format(a=sa, b=sb))
+        _, low, high = _student((squares[1] - squares[0]) / 2, level)
+        reach = max(high, -low, _pitman_morgan(a, b, level))
+        edges = (sb / sa * math.exp(sign * reach) for sign in (-1, 1))
+        return Effect(where, sb / sa, *edges, words.format(a=sa, b=sb))
 
     return _each(pairs, one)
+
+
+def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:
+    """Half the width of the interval of log(sd_b / sd_a): the ratios for which b / sd_b + a / sd_a
+    and their difference could be uncorrelated."""
+    if a.size <= 3:
+        return math.inf
+    t = float(scipy.stats.t.ppf(0.5 + level / 2, a.size - 2))
+    correlation = float(np.corrcoef(a, b)[0, 1])
+    return math.acosh(1 + 2 * (1 - correlation**2) * t**2 / (a.size - 2)) / 2
 
 
 def means(samples: Mapping[str, Samples], words: str = "") -> tuple[Effect, ...]:
@@ -199,6 +218,11 @@ def _student(samples: Samples, level: float) -> tuple[float, float, float]:
     error = float(samples.std(ddof=1)) / math.sqrt(n)
     reach = float(scipy.stats.t.ppf(0.5 + level / 2, n - 1)) * error
     return mean, mean - reach, mean + reach
+
+
+def _unknown(where: str, words: str) -> Effect:
+    """A ratio of what must be positive and is not."""
+    return Effect(where, math.nan, 0.0, math.inf, words)
 
 
 def _of_log(where: str, value: float, influence: Samples, level: float, words: str) -> Effect:
