@@ -92,6 +92,8 @@ def _follow(name: str, work: Work, arguments: tuple, cores: set[int] | None, adv
             f"{name}: its process ended with status {process.exitcode} before it was done "
             "(too little memory?); run it alone, or with fewer --jobs"
         ) from None
+    finally:
+        process.join()
 
 
 def _alone(
