@@ -8,6 +8,9 @@ from pathlib import Path
 from latex2mathml.converter import convert
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
+NAME = re.compile(r"<m[io][^>]*>([A-Za-z]{2,})</m[io]>")
+"""Of a function, as log and Cov are; the converter takes some for operators and spaces none."""
+THIN = '<mspace width="0.167em" />'
 RESULT = re.compile(r"!\[[^\]]*\]\((results/([\w-]+)\.\w+)\)")
 
 
@@ -34,6 +37,7 @@ def equation(text, block):
     found = convert(tex, display="block" if block else "inline")
     if "\\" in found or "<mi>&</mi>" in found:
         raise ValueError(f"no MathML for {tex}")
-    found = re.sub(r"<mo>(\w+)</mo>", r'<mi mathvariant="normal">\1</mi>', found)
+    found = NAME.sub(rf"{THIN}<mi>\1</mi>", found)
+    found = re.sub(r"(<mi>[A-Za-z]{3,}</mi>)(?=<m(?:i|row|sub|sup))", rf"\1{THIN}", found)
     found = found.replace("<mo>&#x02207;</mo>", "<mi>&#x02207;</mi>")  # no space after nabla
     return f'<div class="equation">{found}</div>' if block else found

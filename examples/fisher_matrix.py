@@ -60,7 +60,7 @@ def main(path: Path) -> None:
     for name, row in errors.items():
         print(f"{name:28s}" + "".join(f"{error:10.0f}" for error in row))
     with plots.styled():
-        figure, (axes,) = plots.sheet(1, 2, width=9, height=3.6)
+        figure, (axes,) = plots.sheet(1, 2, width=9, height=4.0)
         exact = matrices.pop("exact")[0]
         for name, G in matrices.items():
             colour = plots.LOOKS[CHOICES[name][1]]["color"]
@@ -84,7 +84,7 @@ def main(path: Path) -> None:
         axes[1].set_ylabel("mean squared error")
         axes[1].set_xticks(SIZES, map(str, SIZES))
         axes[1].minorticks_off()
-        axes[1].legend(loc="lower left")
+        plots.legend_below(figure, axes[1], 2)
         plots.save(figure, path)
     print(f"Picture: {path}")
 
