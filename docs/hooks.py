@@ -8,10 +8,20 @@ from pathlib import Path
 from latex2mathml.converter import convert
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
-NAME = re.compile(r"<m[io][^>]*>([A-Za-z]{2,})</m[io]>")
-"""Of a function, as log and Cov are; the converter takes some for operators and spaces none."""
-THIN = '<mspace width="0.167em" />'
 RESULT = re.compile(r"!\[[^\]]*\]\((results/([\w-]+)\.\w+)\)")
+THIN = '<mspace width="0.167em" />'
+MENDED = (
+    # Names of functions, as log and Cov are: some come as operators, none has the space it needs.
+    (r"<m[io][^>]*>([A-Za-z]{2,})</m[io]>", rf"{THIN}<mi>\1</mi>"),
+    (r"(<mi>[A-Za-z]{2,}</mi>)(?=<m(?:i|row|sub|sup))", rf"\1{THIN}"),
+    # A prime is high enough by itself.
+    (
+        r"<msup>(<mi>[^<]*</mi>)<mi>&#x02032;</mi></msup>",
+        r'<mrow>\1<mo lspace="0" rspace="0">&#x02032;</mo></mrow>',
+    ),
+    (r"<mo>&#x02207;</mo>", "<mi>&#x02207;</mi>"),  # no space after nabla
+    (r"<mi>(&#x003[9A].;)</mi>", r'<mi mathvariant="normal">\1</mi>'),  # Greek capitals are upright
+)
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -30,14 +40,23 @@ def on_page_content(content, page, config, files):
 
 
 def equation(text, block):
-    """MathML for what arithmatex leaves, TeX between \\( and \\) or \\[ and \\]."""
+    """MathML for what arithmatex leaves, TeX between \\( and \\) or \\[ and \\].
+
+    Displayed formulas side by side, with \\qquad between them, may also stand below each other
+    where the page is narrow.
+    """
     tex = html.unescape(text).strip()[2:-2].strip()
-    # \operatorname is not known to GitHub, and \mathrm not upright in what the converter makes.
-    tex = re.sub(r"\\mathrm\{(\w+)\}", r"\\operatorname{\1}", tex)
-    found = convert(tex, display="block" if block else "inline")
+    if not block:
+        return mathml(tex, "inline")
+    parts = "".join(mathml(part.strip(), "block") for part in tex.split(r"\qquad"))
+    return f'<div class="equation">{parts}</div>'
+
+
+def mathml(tex, display):
+    # GitHub does not know \operatorname, and the converter does not set \mathrm upright.
+    found = convert(re.sub(r"\\mathrm\{(\w+)\}", r"\\operatorname{\1}", tex), display=display)
     if "\\" in found or "<mi>&</mi>" in found:
         raise ValueError(f"no MathML for {tex}")
-    found = NAME.sub(rf"{THIN}<mi>\1</mi>", found)
-    found = re.sub(r"(<mi>[A-Za-z]{3,}</mi>)(?=<m(?:i|row|sub|sup))", rf"\1{THIN}", found)
-    found = found.replace("<mo>&#x02207;</mo>", "<mi>&#x02207;</mi>")  # no space after nabla
-    return f'<div class="equation">{found}</div>' if block else found
+    for pattern, replacement in MENDED:
+        found = re.sub(pattern, replacement, found)
+    return found
