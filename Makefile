@@ -31,8 +31,8 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/render.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "The site is at site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is at site/index.html (search asks for a server: $(BIN)/python -m http.server -d site)"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("bayespg needs Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.12 ..." % v)'
