@@ -9,6 +9,8 @@ from latex2mathml.converter import convert
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 RESULT = re.compile(r"!\[[^\]]*\]\((results/([\w-]+)\.\w+)\)")
+NAME = r'<span class="n"><span title="(\w+)">\w+</span></span>'
+SHAPE = re.compile(rf'{NAME} <span class="o">\*</span> {NAME}(?=<span class="p">\])')
 THIN = '<mspace width="0.167em" />'
 MENDED = (
     # Names of functions, as log and Cov are: some come as operators, none has the space it needs.
@@ -37,6 +39,11 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(content, page, config, files):
     return EQUATION.sub(lambda match: equation(match[2], match[1] == "div"), content)
+
+
+def on_post_page(output, page, config):
+    """A shape as "N *d" is a string; the reference takes it for a product."""
+    return SHAPE.sub(r'<span class="s2">"\1 *\2"</span>', output)
 
 
 def equation(text, block):
