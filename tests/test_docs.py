@@ -26,7 +26,6 @@ MADE = {ROOT / "docs" / name for name in ("results.md", "reproduction.md")}
 STEPS, EPISODES, UPDATES = 200, 4, 6
 """What training, evaluation and JAX training are cut to."""
 
-COMMENT = re.compile(r"<!-- (test|not executed):(.*?)-->", re.DOTALL)
 PIECE = re.compile(
     r"^<!-- test:(?P<hidden>.*?)-->|"
     r"(?:^<!-- not executed:(?P<reason>.*?)-->\n)?^```python\n(?P<shown>.*?)^```$",
@@ -124,13 +123,29 @@ def test_hidden_set_up_runs_first():
     run("<!-- test:\nx = 3\n-->\n\n```python\nassert x == 3\n```\n", "page.md")
 
 
-def test_every_comment_for_this_file_is_understood():
-    """A comment that is not followed by its block at once would silently do nothing."""
-    for page in PAGES:
-        text = page.read_text("utf-8")
-        known = sum(b.skipped is not None for b in blocks(text))
-        assert len(re.findall("<!-- not executed", text)) == known, relative(page)
-        assert text.count("```python") == text.count("\n```python\n"), relative(page)
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_no_block_is_overlooked(page):
+    """One that is indented, or a comment that its block does not follow at once."""
+    text = page.read_text("utf-8")
+    found = list(PIECE.finditer(text))
+    for mark, part in (("<!-- test:", "hidden"), ("<!-- not executed:", "reason")):
+        marked = len(re.findall(rf"(?<!`){mark}", text))
+        assert marked == sum(piece[part] is not None for piece in found), mark
+    assert text.count("```python") == sum(piece["shown"] is not None for piece in found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_scripts_that_a_page_names_are_there(page):
+    named = re.findall(r"\b(?:examples|benchmarks|docs)/\w+\.py\b", page.read_text("utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_picture_names_the_script_that_draws_it():
+    pages = "".join(page.read_text("utf-8") for page in PAGES)
+    for picture in sorted((ROOT / "docs" / "pictures").iterdir()):
+        command = f"python examples/{picture.stem}.py docs/pictures/{picture.name}"
+        assert command in pages, picture.name
+        assert f"](pictures/{picture.name})" in pages, picture.name
 
 
 def broken(page: Path, text: str) -> list[str]:
