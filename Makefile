@@ -5,12 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench calibrate clean help
+.PHONY: demo test lint bench docs calibrate clean help
 
 help:
 	@sed -n '1,3s/^# *//p' Makefile
 	@echo "  make lint   ruff, pyright and the import contract"
 	@echo "  make bench  speed and memory, against rivals in the same run"
+	@echo "  make docs   the documentation as a site"
 	@echo "  make clean  remove the virtual environment and caches"
 
 demo: $(VENV)/.installed
@@ -28,6 +29,11 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/run.py
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python docs/render.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is at site/index.html (search asks for a server: $(BIN)/python -m http.server -d site)"
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("bayespg needs Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.12 ..." % v)'
 	$(PYTHON) -m venv $(VENV)
@@ -40,5 +46,9 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+$(VENV)/.installed-docs: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site

@@ -52,9 +52,9 @@ def verdict(claim):
     return claim["verdict"] if claim["verdict"] == "holds" else f"**{claim['verdict']}**"
 
 
-def ledger(found):
+def ledger(found, whole=True):
     judged = [(content, claim) for content in found for claim in content["claims"]]
-    parts = ["# The paper, claim by claim\n", MADE, _how(), _counts(judged)]
+    parts = ["# The paper, claim by claim\n", MADE, _how(whole), _counts(judged)]
     for title, ours in (("Claims of the paper", False), ("Claims of ours, in the same form", True)):
         rows = [
             [
@@ -71,12 +71,17 @@ def ledger(found):
     return "\n".join(parts)
 
 
-def _how():
-    return """
+def _how(whole):
+    report = (
+        "Bounds, all effects and figures:\n[report.html](results/report.html), which "
+        "`bayespg report docs/results` writes. "
+        if whole
+        else ""
+    )
+    return f"""
 An effect is followed by its interval over independent runs; all intervals of a claim together are
 right with 95 % confidence. The claim holds where all of them lie beyond its bound, does not where
-one lies on the other side, and is not decided at this size otherwise. Bounds, all effects and
-figures: [report.html](results/report.html), which `bayespg report docs/results` writes. What lies
+one lies on the other side, and is not decided at this size otherwise. {report}What lies
 behind the verdicts: [findings.md](findings.md).
 """
 
@@ -89,12 +94,23 @@ def _counts(judged):
     return table(["", "the paper's", "ours"], rows)
 
 
+def current(content):
+    """Whether this version left it: older ones wrote claims without a place in the paper."""
+    return all("place" in claim for claim in content["claims"])
+
+
 def main():
-    found = page.read(RESULTS, list(EXPERIMENTS))
+    read = page.read(RESULTS, list(EXPERIMENTS))
+    found = [content for content in read if current(content)]
+    for content in read:
+        if content not in found:
+            print(f"left out, made by an older version: {content['experiment']}.json")
+    whole = len(found) == len(read)
     head = f"# Results\n\n{MADE} Claims marked ours are not the paper's.\n"
     (HERE / "results.md").write_text("\n".join([head, *map(section, found)]).rstrip() + "\n")
-    (HERE / "reproduction.md").write_text(ledger(found))
-    page.write(RESULTS, list(EXPERIMENTS))
+    (HERE / "reproduction.md").write_text(ledger(found, whole))
+    if whole:
+        page.write(RESULTS, list(EXPERIMENTS))
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def main(path: Path):
             row[0].set_ylabel("velocity")
         for axis in axes[-1]:
             axis.set_xlabel("position")
-        plots.save(figure, path)
+        figure.savefig(path, dpi=100)
     print(f"Picture: {path}")
 
 

@@ -1,0 +1,189 @@
+"""The documents do what they say: their code runs, their links lead somewhere.
+
+Blocks of a page run in order in one namespace and in an empty directory. Set-up that a reader need
+not see stands in a comment, `<!-- test: ... -->`; a block after `<!-- not executed: reason -->` is
+left out. Budgets are cut: a page may train for as long as it likes.
+"""
+
+import functools
+import os
+import re
+import textwrap
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib as mpl
+import pytest
+
+from bayespg import agents, line_search, training
+from bayespg.reproduce import EXPERIMENTS
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+MADE = {ROOT / "docs" / name for name in ("results.md", "reproduction.md")}
+"""By docs/render.py, from experiments that may not have run here."""
+STEPS, EPISODES, UPDATES = 200, 4, 6
+"""What training, evaluation and JAX training are cut to."""
+
+PIECE = re.compile(
+    r"^<!-- test:(?P<hidden>.*?)-->|"
+    r"(?:^<!-- not executed:(?P<reason>.*?)-->\n)?^```python\n(?P<shown>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    code: str
+    line: int
+    """Of the page, where the code begins."""
+    skipped: str | None
+    """The reason, where it is not to run."""
+
+
+def blocks(text: str) -> list[Block]:
+    found = []
+    for piece in PIECE.finditer(text):
+        part = "hidden" if piece["hidden"] is not None else "shown"
+        line = text.count("\n", 0, piece.start(part)) + 1
+        found.append(Block(piece[part], line, piece["reason"]))
+    return found
+
+
+def run(text: str, name: str) -> None:
+    """All blocks of a page; one that fails is named with its line."""
+    namespace = {"__name__": "__main__"}
+    for block in blocks(text):
+        if block.skipped is not None:
+            assert block.skipped.strip(), f"{name}:{block.line}: not executed, and no reason given"
+            continue
+        code = "\n" * (block.line - 1) + textwrap.dedent(block.code)
+        try:
+            exec(compile(code, name, "exec", dont_inherit=True), namespace)
+        except Exception as error:
+            lines = [at.lineno for at in traceback.extract_tb(error.__traceback__)]
+            files = [at.filename for at in traceback.extract_tb(error.__traceback__)]
+            at = [n for n, file in zip(lines, files, strict=True) if file == name]
+            line = at[-1] if at else getattr(error, "lineno", block.line)
+            pytest.fail(f"{name}:{line}: {type(error).__name__}: {error}")
+
+
+def relative(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Budgets that tell whether code runs, not whether it learns."""
+
+    def least(owner, name, position, argument, most):
+        whole = getattr(owner, name)
+
+        @functools.wraps(whole)
+        def cut(*args, **kwargs):
+            if argument in kwargs:
+                kwargs[argument] = min(kwargs[argument], most)
+            elif position < len(args):
+                args = (*args[:position], min(args[position], most), *args[position + 1 :])
+            return whole(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, cut)
+
+    least(agents.Agent, "learn", 1, "steps", STEPS)
+    least(agents.Agent, "evaluate", 1, "episodes", EPISODES)
+    least(training, "train", 99, "updates", UPDATES)
+    least(line_search, "train", 99, "iterations", 2)
+
+
+WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=relative)
+def test_code_of_a_page_runs(page, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(mpl.rcParams, "backend", "agg")
+    run(page.read_text("utf-8"), relative(page))
+
+
+def test_a_failing_block_is_named_with_its_line():
+    text = "# Title\n\n```python\na = 1\n```\n\n```python\nb = a\n\nassert b == 2, 'no'\n```\n"
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md:10: AssertionError: no"):
+        run(text, "page.md")
+
+
+def test_a_block_is_left_out_only_for_a_reason():
+    text = "<!-- not executed:{} -->\n```python\nraise RuntimeError\n```\n"
+    run(text.format(" needs a rocket"), "page.md")
+    with pytest.raises(AssertionError, match="no reason"):
+        run(text.format(""), "page.md")
+
+
+def test_hidden_set_up_runs_first():
+    run("<!-- test:\nx = 3\n-->\n\n```python\nassert x == 3\n```\n", "page.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_no_block_is_overlooked(page):
+    """One that is indented, or a comment that its block does not follow at once."""
+    text = page.read_text("utf-8")
+    found = list(PIECE.finditer(text))
+    for mark, part in (("<!-- test:", "hidden"), ("<!-- not executed:", "reason")):
+        marked = len(re.findall(rf"(?<!`){mark}", text))
+        assert marked == sum(piece[part] is not None for piece in found), mark
+    assert text.count("```python") == sum(piece["shown"] is not None for piece in found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_scripts_that_a_page_names_are_there(page):
+    named = re.findall(r"\b(?:examples|benchmarks|docs)/\w+\.py\b", page.read_text("utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_picture_names_the_script_that_draws_it():
+    pages = "".join(page.read_text("utf-8") for page in PAGES)
+    for picture in sorted((ROOT / "docs" / "pictures").iterdir()):
+        command = f"python examples/{picture.stem}.py docs/pictures/{picture.name}"
+        assert command in pages, picture.name
+        assert f"](pictures/{picture.name})" in pages, picture.name
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """Links and pictures of a page that lead nowhere."""
+    found = []
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+    for match in LINK.finditer(text):
+        target = match[1]
+        if re.match(r"[a-z]+:|#", target):
+            continue
+        path = Path(os.path.normpath(page.parent / target.split("#")[0]))
+        if not (path.exists() or path in MADE or result(path)):
+            found.append(f"{relative(page)}: {target}")
+    return found
+
+
+def result(path: Path) -> bool:
+    """Whether experiments make it: a picture of one, or the report."""
+    known = {"report", *EXPERIMENTS}
+    return path.parent == ROOT / "docs" / "results" and path.stem in known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_and_pictures_of_a_page_are_there(page):
+    assert broken(page, page.read_text("utf-8")) == []
+
+
+def test_a_broken_link_is_found():
+    page = ROOT / "docs" / "index.md"
+    assert broken(page, "[a](nothing.md) and ![b](pictures/nothing.svg)") == [
+        "docs/index.md: nothing.md",
+        "docs/index.md: pictures/nothing.svg",
+    ]
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+    assert sorted(listed) == sorted(set(listed))
+    docs = ROOT / "docs"
+    there = {page.relative_to(docs).as_posix() for page in PAGES if docs in page.parents}
+    assert set(listed) == there | {page.name for page in MADE}
