@@ -72,12 +72,12 @@ def fisher_kernel(U: Array, G: Array) -> Array:
 
 
 def quadratic_kernel(U: Array, G: Array) -> Array:
-    """Eq. 22."""
+    """Eq. 23."""
     return (1 + U @ inv(G) @ U.T) ** 2
 
 
 def model1(U: Array, R: Array, G: Array, noise: Any = 1e-3, scale: Any = 1.0) -> Moments:
-    """Eqs. 20 to 22 and Proposition 3, one component after the other."""
+    """Eqs. 21 to 23 and Proposition 3, one component after the other."""
     M, n = U.shape
     noise, scale = np.asarray(noise, float), np.broadcast_to(scale, n)
     b = 1 + np.array([u @ inv(G) @ u for u in U])

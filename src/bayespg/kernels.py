@@ -218,7 +218,7 @@ class Linear(FisherKernel):
 
 
 class Quadratic(FisherKernel):
-    """(1 + u' G^-1 v)^2, the quadratic Fisher kernel of Eq. 22, against Pr(xi) (Proposition 3)."""
+    """(1 + u' G^-1 v)^2, the quadratic Fisher kernel of Eq. 23, against Pr(xi) (Proposition 3)."""
 
     fisher: Fisher
 

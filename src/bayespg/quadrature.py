@@ -51,7 +51,7 @@ def model1(
     sparsify: Sparsify | None = None,
     form: Form = "auto",
 ) -> GradientPosterior:
-    """Model 1: one GP for each component of R(xi) u(xi), quadratic Fisher kernel (Eqs. 20 to 22).
+    """Model 1: one GP for each component of R(xi) u(xi), quadratic Fisher kernel (Eqs. 21 to 23).
 
         mean = Y C b,   covariance = (b_0 - b' C b) I,   b_i = 1 + u_i' G^-1 u_i,   b_0 = 1 + n
 

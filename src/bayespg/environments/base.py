@@ -72,7 +72,7 @@ class Solved(Environment):
 
     @abc.abstractmethod
     def fisher(self, policy: Any) -> Float[Array, "n n"]:
-        """G(theta) of a path, Eq. 23, in the policy's own parameters."""
+        """G(theta) of a path, Eq. 24, in the policy's own parameters."""
 
 
 def exact_gradient(environment: Solved, policy: Any) -> Float[Array, " n"]:

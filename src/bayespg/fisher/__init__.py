@@ -1,6 +1,6 @@
 """The Fisher information matrix G: something one multiplies by and solves with.
 
-    G = E[u(xi) u(xi)']                                                         (Eq. 23)
+    G = E[u(xi) u(xi)']                                                         (Eq. 24)
     G = sum_t gamma^t E[u(z_t) u(z_t)']                                         (Eq. 40)
 
 for paths and for steps; the second is not normalised, as Algorithm 3 estimates it.

@@ -39,7 +39,7 @@ def actions_integrated_out(
     """mean over paths of sum_t gamma^t E_{a|x_t}[u u'].
 
     Scores of different steps are uncorrelated, so undiscounted this has the expectation of the
-    path's Fisher matrix, Eq. 23; discounted it is that of steps, Eq. 40. Either way it lacks the
+    path's Fisher matrix, Eq. 24; discounted it is that of steps, Eq. 40. Either way it lacks the
     noise of the actions. The default wherever G is not known. `stationary` takes the mean over
     steps instead, as Eq. 42 does. `damping` is added to the diagonal of a sparse policy's G
     (Section 8.3), which is singular otherwise.
