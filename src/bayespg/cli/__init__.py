@@ -1,5 +1,6 @@
 """The command line: demo, train, evaluate, plot, watch, environments, reproduce."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -7,6 +8,8 @@ import jax
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
 
 from bayespg import __version__, compilation
 from bayespg.cli import reproducing, training

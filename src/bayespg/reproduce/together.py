@@ -1,7 +1,8 @@
 """Experiments side by side, each in a process with cores of its own.
 
 One experiment seldom fills a machine: it compiles on one core, and on a GPU it waits for many small
-programs in turn. The processes share a GPU, so none of them takes its memory in advance.
+programs in turn. The processes share a GPU, so none of them may take its memory in advance: the
+command line sees to that.
 """
 
 import multiprocessing
@@ -30,7 +31,6 @@ def run(
 
     An error is raised when all others have ended; on Ctrl-C the processes end at once.
     """
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     shares: queue.SimpleQueue[set[int] | None] = queue.SimpleQueue()
     for cores in _shares(jobs):
         shares.put(cores)
