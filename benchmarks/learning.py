@@ -13,7 +13,8 @@ and as the policy explores, after the first update that passes each multiple of 
 
 `estimators` trains the same linear policy with every estimator, at several batch sizes and at each
 of the same Kullback-Leibler limits, and keeps the returns of its batches in
-results/estimators.jsonl; `compare` shows each with the limit that suited it best.
+results/estimators.jsonl; `compare` shows each with the limit that suited it best, and draws the
+curves beside the file.
 """
 
 import argparse
@@ -34,7 +35,7 @@ import bayespg  # isort: skip  (first, for the thread pool)
 
 from rivals import sb3
 
-from bayespg import compilation
+from bayespg import compilation, plots
 from bayespg.agents import Agent
 
 POLICIES = sb3.POLICIES
@@ -56,8 +57,10 @@ TUNED: dict[str, dict[str, Any]] = {
 ESTIMATORS = ("bac", "bac-returns", "rebase", "gae", "fitted", "gpomdp", "mc-baseline", "enac",
               "model1", "model2")  # fmt: skip
 LIMITS = (0.01, 0.03)
-COMPARED = 30_000
-"""Steps of a run that compares estimators."""
+LOOKS = ("ours", "BAC", "BQ variant", "compatible", "MC, fitted values", "GPOMDP", "MC", "eNAC",
+         "BQ natural", "ours exact")  # fmt: skip
+COMPARED, KEPT = 30_000, 500
+"""Steps of a run that compares estimators, and from one point of its curve to the next."""
 
 
 def main() -> None:
@@ -149,11 +152,12 @@ def train(task: str, settings: dict[str, Any], seed: int, budget: int | None) ->
         row = agent.update()
         steps.append(int(row["steps"]))
         returns.append(round(row["return"], 2))
-    grid = np.arange(0, budget, 100)
-    mean = float(np.interp(grid, steps, returns).mean())
+    mean = float(np.interp(np.arange(0, budget, 100), steps, returns).mean())
+    curve = np.interp(np.arange(0, budget + 1, KEPT), steps, returns)
     return {
-        "settings": settings, "budget": budget, "mean": round(mean, 3), "steps": steps,
-        "returns": returns, "news": f"{mean:.1f}, {time.perf_counter() - begun:.0f} s",
+        "settings": settings, "budget": budget, "mean": round(mean, 3),
+        "curve": curve.round(1).tolist(),
+        "news": f"{mean:.1f}, {time.perf_counter() - begun:.0f} s",
     }  # fmt: skip
 
 
@@ -232,11 +236,11 @@ def table(options: argparse.Namespace) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Mean return over the steps of a run, mean and standard error over seeds, for each estimator
     with its better limit."""
-    found: dict[tuple[str, str, int], dict[float, list[float]]] = {}
+    found: dict[tuple[str, str, int], dict[float, list[dict[str, Any]]]] = {}
     for line in sb3.read(options.out):
         s = line["settings"]
         key = (line["task"], s["estimator"], s["episodes"])
-        found.setdefault(key, {}).setdefault(s["limit"], []).append(line["mean"])
+        found.setdefault(key, {}).setdefault(s["limit"], []).append(line)
     for task in dict.fromkeys(key[0] for key in found):
         sizes = sorted({M for of, _, M in found if of == task})
         print(f"\n{task}\n\n| | " + " | ".join(f"M = {M}" for M in sizes) + " |")
@@ -244,14 +248,41 @@ def compare(options: argparse.Namespace) -> None:
         for name in ESTIMATORS:
             cells = []
             for M in sizes:
-                by_limit = {k: np.array(v) for k, v in found.get((task, name, M), {}).items()}
-                if not by_limit:
-                    cells.append("")
-                    continue
-                limit, best = max(by_limit.items(), key=lambda item: item[1].mean())
-                error = best.std(ddof=1) / np.sqrt(best.size)
-                cells.append(f"{best.mean():.0f} ± {error:.0f} ({limit:g})")
+                limit, lines = _better(found.get((task, name, M), {}))
+                best = np.array([line["mean"] for line in lines])
+                error = best.std(ddof=1) / np.sqrt(best.size) if best.size > 1 else np.nan
+                cells.append(f"{best.mean():.0f} ± {error:.0f} ({limit:g})" if best.size else "")
             print(f"| {name} | " + " | ".join(cells) + " |")
+        _draw(task, sizes, found, options.out.with_name(f"{options.out.stem}-{task}.png"))
+
+
+def _better(by_limit: dict[float, list[dict[str, Any]]]) -> tuple[float, list[dict[str, Any]]]:
+    """The limit whose runs return most, and the runs."""
+    rank = {limit: np.mean([line["mean"] for line in of]) for limit, of in by_limit.items()}
+    limit = max(rank, key=rank.__getitem__, default=np.nan)
+    return limit, by_limit.get(limit, [])
+
+
+def _draw(task: str, sizes: list[int], found: dict, path: Path) -> None:
+    with plots.styled():
+        rows = -(-len(sizes) // 2)
+        figure, axes = plots.sheet(rows, 2, width=9, height=3.1 * rows + 0.4, sharey=True)
+        for axis, M in zip(axes.flat, sizes, strict=False):
+            for name, look in zip(ESTIMATORS, LOOKS, strict=True):
+                _, lines = _better(found.get((task, name, M), {}))
+                if lines:
+                    curves = np.array([line["curve"] for line in lines])
+                    x = KEPT / 1000 * np.arange(curves.shape[1])
+                    plots.curve(
+                        axis, x, curves.mean(0), label=name, look=look, markers=False,
+                        band=plots.bootstrap(curves),
+                    )  # fmt: skip
+            axis.set(title=f"{M} episodes an update", xlabel="thousand steps")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("return of the batch")
+        plots.legend_below(figure, axes[0, 0], 5)
+        plots.save(figure, path)
+    print(f"\nCurves: {path}")
 
 
 def _median(steps: np.ndarray) -> str:
