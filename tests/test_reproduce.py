@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import get_args
 
 import jax
 import numpy as np
@@ -9,19 +10,30 @@ import pytest
 
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
 from bayespg.reproduce import EXPERIMENTS, learning, optimisation, report
+from bayespg.reproduce.claims import Verdict
 from bayespg.reproduce.gradients import angular_error, squared_error
 from bayespg.training import History, Result
 from bayespg.updates import conventional
 
 
-@pytest.mark.parametrize("name", ["lqr-gradient", "lqr-noise"])
+@pytest.mark.parametrize("name", ["lqr-gradient", "lqr-noise", "lengths"])
 def test_gradient_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
+    import bayespg.reproduce.lengths as lengths
     import bayespg.reproduce.lqr_gradient as figure1
     import bayespg.reproduce.lqr_noise as figure2
 
-    for module in (figure1, figure2):
+    for module in (figure1, figure2, lengths):
         monkeypatch.setattr(module, "sizes", lambda settings: (5, 100))
     check(name, 6, tmp_path)
+
+
+def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
+    from bayespg.reproduce import sparsification
+
+    monkeypatch.setattr(sparsification, "TAUS", (1e-4, 1.0))
+    monkeypatch.setattr(sparsification, "REPEATS", 3)
+    monkeypatch.setattr(sparsification, "RUNS", 4)
+    check("sparsification", 4, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
@@ -49,6 +61,7 @@ def test_the_random_walk_s_gradient_reports_every_estimator(tmp_path, monkeypatc
     kept = ("MC", "GPOMDP", "BQ, Model 1", "BAC", figure6.PRINTED, figure6.BAC, figure6.OURS)
     few = {name: figure6.ESTIMATORS[name] for name in kept}
     monkeypatch.setattr(figure6, "ESTIMATORS", few)
+    monkeypatch.setattr(figure6, "LOOKS", {name: figure6.LOOKS[name] for name in kept})
     monkeypatch.setattr(figure6, "RIVALS", [k for k in few if not k.startswith("BAC")])
     monkeypatch.setattr(figure6, "sizes", lambda settings: (5,))
     check("random-walk-gradient", 4, tmp_path)
@@ -119,13 +132,24 @@ def check(name, runs, tmp_path):
     with jax.enable_x64(True):
         outcome = experiment.run(settings, lambda fraction, what: fractions.append(fraction))
     assert all(0 <= fraction <= 1 for fraction in fractions)
-    path, picture = report.write(experiment, settings, outcome, tmp_path, 1.0)
-    content = json.loads(path.read_text())
-    assert picture.stat().st_size > 10_000
+    content = report.write(experiment, settings, outcome, tmp_path, 1.0)
+    assert report.done(experiment, settings, tmp_path)
+    assert json.loads((tmp_path / f"{name}.json").read_text("utf-8")) == content
+    assert all((tmp_path / f"{name}{kind}").stat().st_size > 10_000 for kind in (".svg", ".png"))
     assert len(content["claims"]) >= 2
+    assert len({claim["id"] for claim in content["claims"]}) == len(content["claims"])
+    for claim in content["claims"]:
+        assert claim["effects"]
+        assert claim["verdict"] in get_args(Verdict)
     for curve in content["curves"]:
         assert len(curve["x"]) == len(curve["mean"]) == len(curve["standard_error"])
         assert np.all(np.isfinite(curve["mean"]))
+
+
+def test_numbers_on_disk_are_short_and_what_is_not_finite_is_null():
+    text = report.readable({"a": [1 / 3, np.float64(np.nan), 2], "b": {"c": (np.inf, "x [1, 2]")}})
+    assert '"a": [0.333333, null, 2]' in text
+    assert json.loads(text) == {"a": [0.333333, None, 2], "b": {"c": [None, "x [1, 2]"]}}
 
 
 def test_learning_starts_every_method_from_the_same_policies():

@@ -35,11 +35,10 @@ def test_each_has_its_process_and_says_how_far_it_is():
 
 @pytest.mark.parametrize(("x", "says"), [(1, "one is too few"), (2, "a: .* status 7")])
 def test_an_error_is_told_when_the_others_have_ended(x, says):
-    ended = []
+    found = together.run({"a": (x,), "b": (3,)}, trouble, 2, print)
+    assert next(found) == ("b", 3)
     with pytest.raises((ValueError, RuntimeError), match=says):
-        for name, _ in together.run({"a": (x,), "b": (3,)}, trouble, 2, print):
-            ended.append(name)
-    assert ended == ["b"]
+        next(found)
     assert not multiprocessing.active_children()
 
 

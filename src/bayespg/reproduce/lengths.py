@@ -104,8 +104,8 @@ def _claims(Ms: tuple[int, ...], same: Errors, random: Errors) -> list[Claim]:
         ),
         Claim(
             "lengths-baseline", "",
-            "the lead of Model 2 with a baseline over Monte Carlo with the best baseline shrinks then, "
-            "too",
+            "the lead of Model 2 with a baseline over Monte Carlo with the best baseline shrinks "
+            "then, too",
             effect.format("its", "it"), lost(BASELINE, "MC, best baseline"), above=1,
         ),
     ]  # fmt: skip

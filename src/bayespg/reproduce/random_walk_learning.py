@@ -140,7 +140,10 @@ def _claims(found, endless, sizes, above, runs: int) -> list[Claim]:
             "with noise on the rewards BAC learns faster than Monte Carlo with fitted values",
             OURS, "MC, fitted values",
         ),
-        ends("rewards-endless", "", "with noise on the rewards BAC never makes an endless policy either", OURS),
+        ends(
+            "rewards-endless", "",
+            "with noise on the rewards BAC never makes an endless policy either", OURS,
+        ),
     ]  # fmt: skip
     if MANY in sizes:
         claims.append(
