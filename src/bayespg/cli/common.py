@@ -64,8 +64,9 @@ def bars() -> Iterator[Callable[[str, float, str], None]]:
         def advance(name: str, fraction: float, what: str) -> None:
             if name not in known:
                 known[name] = shown.add_task(name, total=1.0, what="")
-            news = {"what": what} if what or fraction >= 1 else {}
-            shown.update(known[name], completed=fraction, **news)
+            shown.update(known[name], completed=fraction)
+            if what or fraction >= 1:
+                shown.update(known[name], what=what)
 
         yield advance
 

@@ -92,7 +92,7 @@ def document(title: str, *content: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
+    return files(__name__).joinpath(name).read_text("utf-8")
 
 
 def _data(kind: str, content: str, family: str = "image") -> str:

@@ -157,8 +157,8 @@ def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[
         squares = [((x - np.mean(x)) / s) ** 2 for x, s in ((a, sa), (b, sb))]
         _, low, high = _student((squares[1] - squares[0]) / 2, level)
         reach = max(high, -low, _pitman_morgan(a, b, level))
-        edges = (sb / sa * math.exp(sign * reach) for sign in (-1, 1))
-        return Effect(where, sb / sa, *edges, words.format(a=sa, b=sb))
+        low, high = (sb / sa * math.exp(sign * reach) for sign in (-1, 1))
+        return Effect(where, sb / sa, low, high, words.format(a=sa, b=sb))
 
     return _each(pairs, one)
 
