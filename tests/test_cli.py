@@ -59,6 +59,15 @@ def test_reproduce_writes_numbers_and_a_picture(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_reproduce_all_skips_what_is_done_and_writes_a_page(tmp_path):
+    command = ("reproduce", "all", "--only", "bandit, bandit", "--runs", "50", "--out")
+    first, second = bayespg(*command, str(tmp_path)), bayespg(*command, str(tmp_path))
+    assert (first.exit_code, second.exit_code) == (0, 0), first.output
+    assert "Done before" not in first.output
+    assert "Done before (--again runs them anew): bandit" in second.output
+    assert "six orders of magnitude" in (tmp_path / "report.html").read_text("utf-8")
+
+
 def test_importing_starts_no_device_and_changes_no_setting():
     script = (
         "import jax; before = dict(jax.config.values);"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
-from bayespg.reproduce import EXPERIMENTS, learning, optimisation, report
+from bayespg.reproduce import EXPERIMENTS, learning, optimisation, page, report
 from bayespg.reproduce.claims import Verdict
 from bayespg.reproduce.gradients import angular_error, squared_error
 from bayespg.training import History, Result
@@ -164,3 +164,12 @@ def test_errors_of_known_estimates():
     estimate = np.array([[3.0, 4.0], [-4.0, 3.0]])
     np.testing.assert_allclose(squared_error(estimate, exact), [0.0, 50.0])
     np.testing.assert_allclose(angular_error(estimate, exact), [0.0, 90.0], atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"claims": [{"claim": "as of old"}]}'])
+def test_what_is_damaged_or_old_is_not_taken_for_done(text, tmp_path):
+    experiment = EXPERIMENTS["bandit"]
+    for kind in (".svg", ".png", ".json"):
+        (tmp_path / f"bandit{kind}").write_text(text)
+    assert not report.done(experiment, experiment.settings(None, 0, True, False), tmp_path)
+    assert page.read(tmp_path, ["bandit"]) == []

@@ -36,7 +36,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A few runs, to see it work.")] = False,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes and runs.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="With 'all': these, given one by one.")
+        list[str] | None, typer.Option("--only", help="With 'all': these; several with commas.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
     again: Annotated[
@@ -63,8 +63,11 @@ def reproduce(
     if quick and paper:
         raise ValueError("--quick and --paper contradict each other; give one")
     if only and name != "all":
-        raise ValueError("--only: say what to choose from, as in: bayespg reproduce all --only lqr")
-    names = [_known(one) for one in only or EXPERIMENTS] if name == "all" else [_known(name)]
+        raise ValueError(
+            "--only: goes with all, as in: bayespg reproduce all --only bandit,lengths"
+        )
+    chosen = [one.strip() for some in only or [] for one in some.split(",")] or list(EXPERIMENTS)
+    names = list(dict.fromkeys(_known(one) for one in (chosen if name == "all" else [name])))
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     wanted = {one: EXPERIMENTS[one].settings(runs, seed, quick, paper) for one in names}
     if name == "all" and not again:
@@ -117,6 +120,11 @@ def report(
     if any((first / f"{name}.json").exists() for name in EXPERIMENTS):
         if len(folders) > 1 or out:
             raise ValueError("a folder of 'bayespg reproduce' is reported alone, and in itself")
+        if not page.read(first, list(EXPERIMENTS)):
+            raise ValueError(
+                f"{first}: what 'bayespg reproduce' left there is damaged or an older version's; "
+                "run it again"
+            )
         path = page.write(first, list(EXPERIMENTS))
     else:
         path = overview.write(folders, out or first / "report.html")

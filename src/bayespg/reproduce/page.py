@@ -1,13 +1,13 @@
 """The paper as a page: every claim with its verdict, what decides it, and the command that would
 decide it again. Made from what experiments leave on disk, never from memory."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from bayespg import page
 from bayespg.page import Markup, element, link
+from bayespg.reproduce import report
 from bayespg.reproduce.report import Content
 
 CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
@@ -20,7 +20,8 @@ PAPER = (
 def read(folder: Path, names: Sequence[str]) -> list[Content]:
     """What is in a folder, in the order of `names`."""
     paths = [folder / f"{name}.json" for name in names]
-    return [json.loads(path.read_text("utf-8")) for path in paths if path.exists()]
+    found = [report.read(path) for path in paths if path.exists()]
+    return [content for content in found if content is not None]
 
 
 def command(content: Content) -> str:

@@ -117,17 +117,26 @@ def draw_panels(axes: Iterable[Axes], curves: Sequence[Curve], **settings: Any) 
         axis.set(title=name, **settings)
 
 
+def read(path: Path) -> Content | None:
+    """What an experiment left, or None where that is damaged or of another version's form."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        current = all("effects" in claim for claim in content["claims"])
+    except (ValueError, LookupError, TypeError):
+        return None
+    return content if current else None
+
+
 def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
     """Whether a folder holds all that this version would write, computed with these settings."""
     from bayespg import __version__
 
     paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".svg", ".png")]
-    if not all(path.exists() for path in paths):
-        return False
-    content = json.loads(paths[0].read_text("utf-8"))
-    return (content["configuration"], content["versions"]["bayespg"]) == (
-        dataclasses.asdict(settings), __version__
-    )  # fmt: skip
+    content = read(paths[0]) if all(path.exists() for path in paths) else None
+    return content is not None and (
+        (content["configuration"], content["versions"]["bayespg"])
+        == (dataclasses.asdict(settings), __version__)
+    )
 
 
 def write(
