@@ -1,11 +1,13 @@
 """Algorithm 2: whole runs, many at once, stopping, and runs that go wrong."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 
-from bayespg import kernels, updates
-from bayespg.environments import LQR, RandomWalk
+from bayespg import fisher, kernels, policies, updates
+from bayespg.environments import LQR, MountainCar, RandomWalk, check_solved, exact_gradient
 from bayespg.estimators import BAC, Model2, Reinforce
 from bayespg.policies import BoundedLinearGaussian, Tabular
 from bayespg.random import fast_key
@@ -124,3 +126,24 @@ def test_a_run_among_many_is_the_run_alone_with_its_key(walked):
     np.testing.assert_allclose(
         alone.history.parameters, walked.history.parameters[1], rtol=1e-6, atol=1e-9
     )
+
+
+class Affine(policies.Policy):
+    weights: Float[Array, " 2"]
+
+    def __call__(self, state):
+        return policies.Normal(self.weights[0] + self.weights[1] * state, jnp.asarray(0.5))
+
+
+def test_a_policy_of_one_s_own_trains_where_only_others_have_exact_answers():
+    policy = Affine(jnp.array([0.0, -0.2]))
+    update = updates.conventional(1e-3)
+    result = train(LQR(), policy, OURS, update, key=fast_key(0), updates=2, paths=5)
+    assert np.isnan(result.history.expected_return).all()
+    assert np.isfinite(result.history.sample_return).all()
+    with pytest.raises(TypeError, match="with gain and scale, which Affine does not have"):
+        exact_gradient(LQR(), policy)
+    with pytest.raises(TypeError, match="which Affine does not have"):
+        fisher.exact(LQR(), policy)
+    with pytest.raises(TypeError, match="MountainCar has no closed form"):
+        check_solved(MountainCar(), policy)

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg import checks
-from bayespg.environments import Environment, Solved
+from bayespg.environments import Environment, expected_return
 from bayespg.estimators import Estimator, StepEstimator, draw
 from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, direction_statistics
@@ -272,9 +272,7 @@ def _gradient(environment, estimator, policy, theta, key, paths):
 
 @eqx.filter_jit
 def _expected_return(environment, policy, theta):
-    if not isinstance(environment, Solved):
-        return jnp.asarray(jnp.nan)
-    return environment.expected_return(flatten(policy)[1](theta))
+    return expected_return(environment, flatten(policy)[1](theta))
 
 
 class Searching(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from bayespg.environments import Environment, Solved
+from bayespg.environments import Environment, expected_return
 from bayespg.estimators import Estimator, StepEstimator, draw
 from bayespg.policies import AnyPolicy, flatten
 from bayespg.posterior import LARGE, Covariance, influences
@@ -190,11 +190,7 @@ def step(
     record = History(
         parameters=theta if theta.size <= LARGE else None,
         sample_return=sample.returns.mean(),
-        expected_return=(
-            environment.expected_return(policy)
-            if isinstance(environment, Solved)
-            else jnp.asarray(jnp.nan)
-        ),
+        expected_return=expected_return(environment, policy),
         gradient_norm=norm,
         uncertainty=(
             jnp.asarray(jnp.nan)

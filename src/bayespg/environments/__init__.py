@@ -5,7 +5,9 @@ from bayespg.environments.base import (
     Environment,
     PartiallyObserved,
     Solved,
+    check_solved,
     exact_gradient,
+    expected_return,
     observe,
 )
 from bayespg.environments.lqr import LQR
@@ -27,6 +29,8 @@ __all__ = [
     "ShipSteering",
     "Solved",
     "TMaze",
+    "check_solved",
     "exact_gradient",
+    "expected_return",
     "observe",
 ]

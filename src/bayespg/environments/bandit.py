@@ -19,6 +19,8 @@ NODES = 80
 class Bandit(Solved):
     """r = reward(a) + noise. A path is a single action."""
 
+    known = ("mean", "scale")
+
     reward: Callable[[Float[Array, ""]], Float[Array, ""]] = eqx.field(static=True)
     reward_noise: float = eqx.field(static=True, default=0.0)
     """Standard deviation of Gaussian noise on the reward."""

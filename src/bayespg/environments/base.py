@@ -4,7 +4,7 @@ Rewards are always maximised: a task that speaks of costs negates them here and 
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -64,7 +64,15 @@ def observe(environment: Environment, states: Any) -> Shaped[Array, "M *observat
 
 
 class Solved(Environment):
-    """An environment whose expected return and Fisher matrix are known for some policies."""
+    """An environment whose expected return and Fisher matrix are known for policies that have
+    certain numbers."""
+
+    known: ClassVar[tuple[str, ...]] = ()
+    """What these are called."""
+
+    def solves(self, policy: Any) -> bool:
+        """Whether the answers for this policy are known."""
+        return all(hasattr(policy, name) for name in self.known)
 
     @abc.abstractmethod
     def expected_return(self, policy: Any) -> Float[Array, ""]:
@@ -75,8 +83,28 @@ class Solved(Environment):
         """G(theta) of a path, Eq. 24, in the policy's own parameters."""
 
 
+def expected_return(environment: Environment, policy: Any) -> Float[Array, ""]:
+    """eta(theta) where it is known, NaN where it is not."""
+    if isinstance(environment, Solved) and environment.solves(policy):
+        return environment.expected_return(policy)
+    return jnp.asarray(jnp.nan)
+
+
+def check_solved(environment: Environment, policy: Any) -> None:
+    """A sentence where the answers for this policy are not known."""
+    if not isinstance(environment, Solved):
+        raise TypeError(f"{type(environment).__name__} has no closed form; estimate instead")
+    if not environment.solves(policy):
+        raise TypeError(
+            f"{type(environment).__name__} knows the answers for policies with "
+            f"{' and '.join(environment.known)}, which {type(policy).__name__} does not have; "
+            "estimate instead"
+        )
+
+
 def exact_gradient(environment: Solved, policy: Any) -> Float[Array, " n"]:
     """The gradient of the expected return, by differentiating its closed form."""
+    check_solved(environment, policy)
     return ravel_pytree(jax.grad(environment.expected_return)(policy))[0]
 
 

@@ -23,6 +23,8 @@ from bayespg.types import Array
 class LQR(Solved):
     """x' = state_gain x + action_gain a + offset + N(0, state_noise^2)."""
 
+    known = ("gain", "scale")
+
     state_gain: float | Float[Array, ""] = 1.0
     action_gain: float | Float[Array, ""] = 1.0
     offset: float | Float[Array, ""] = 0.0

@@ -27,6 +27,8 @@ class RandomWalk(Solved):
     are integers and know no precision: rewards are float32.
     """
 
+    known = ("right",)
+
     size: int = eqx.field(static=True, default=10)
     reward_noise: float = eqx.field(static=True, default=0.1)
     """Standard deviation of Gaussian noise on each reward."""

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg import checks
-from bayespg.environments import Environment, Solved, lqr
+from bayespg.environments import Environment, Solved, check_solved, lqr
 from bayespg.fisher.matrices import Dense, Fisher, Inverse, LowRank, Sparse
 from bayespg.policies import (
     AnyPolicy,
@@ -25,6 +25,7 @@ from bayespg.types import Array
 
 def exact(environment: Solved, policy: Policy) -> Dense:
     """G in closed form, where the environment knows it."""
+    check_solved(environment, policy)
     return Dense(environment.fisher(policy))
 
 
