@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -17,8 +18,19 @@ from rich.table import Table
 
 from bayespg.reproduce import report as reports
 
+ORDER = ("demo", "train", "evaluate", "plot", "watch", "report", "environments", "reproduce")
+
+
+class Commands(typer.core.TyperGroup):
+    """In the order in which people meet them."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
 app = typer.Typer(
     name="bayespg",
+    cls=Commands,
     help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]; train on a "
     "task of yours with [bold]bayespg train[/bold]; the paper's tables and figures are under "
     "[bold]bayespg reproduce[/bold].",
@@ -38,10 +50,11 @@ def fitting(count: int, most: int = 7) -> list[int]:
     return [0, *(1 + round(i * (count - 2) / (most - 2)) for i in range(most - 1))]
 
 
-def table(columns: list[str], rows: list[list[str]]) -> None:
+def table(columns: list[str], rows: list[list[str]], whole: int = 0) -> None:
+    """On the terminal; the first `whole` columns are not broken."""
     found = Table(header_style="bold", show_lines=any("\n" in cell for row in rows for cell in row))
-    for column in columns:
-        found.add_column(column, overflow="fold")
+    for i, column in enumerate(columns):
+        found.add_column(column, overflow="fold", no_wrap=i < whole)
     for row in rows:
         found.add_row(*row)
     console.print(found)

@@ -49,15 +49,19 @@ def reproduce(
         ),
     ] = None,
 ) -> None:
-    """Reproduce a table or figure of the paper: a table here, JSON, SVG and PNG on disk. 'all' runs
-    every one, skips what the folder holds already, and writes report.html, claim by claim."""
+    """Reproduce the paper: a table or figure by its name, or all of them.
+
+    Shows a table, and leaves JSON, SVG and PNG on disk. 'all' skips what the folder holds already
+    and writes report.html, claim by claim.
+    """
     if name is None or listed:
         table(
-            ["name", "in the paper", "what it shows", "runs", "paper's runs"],
+            ["name", "what it shows", "--paper"],
             [
-                [e.name, e.item, e.title, f"{e.runs:,}", f"{e.paper_runs:,}"]
+                [e.name, f"{e.item}: {e.title}", f"{e.paper_runs:,} runs"]
                 for e in EXPERIMENTS.values()
             ],
+            whole=1,
         )
         return
     if quick and paper:
