@@ -138,7 +138,7 @@ def stationary_integrated_out(sample: Sample) -> Fisher:
 
 
 def g_est(sample: Sample) -> Fisher:
-    """Algorithm 3 in expectation over its coins, the last pair of an episode counted once."""
+    """Algorithm 3 in expectation over its coins, the last pair of an episode weighed 1."""
     weights = fishers.g_est_weights(_like_policy(sample), sample.environment.discount)
     return fishers.of_step_scores(step_scores(sample), weights)
 

@@ -90,7 +90,7 @@ def _report(settings: Settings, samples: dict, truths: dict) -> Report:
 
 
 def _claims(samples: dict) -> list[Claim]:
-    table = "Section 6.1.1, Table 2"
+    table = "Section 6.1, Table 2"
     claims = [
         Claim(
             "bandit-means", table, "every printed mean within a tenth of the spread",

@@ -20,7 +20,7 @@ from bayespg.reproduce.optimisation import (
 )
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
-FIGURE = "Section 6.1.2, Figure 4"
+FIGURE = "Section 6.2.2, Figure 4"
 SHOWN = {
     "MCPG": METHODS["MCPG"],
     "BPG-MC": Method(Model1(fisher=monte_carlo_fisher), "BPG", "GPOMDP"),

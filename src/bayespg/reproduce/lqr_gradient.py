@@ -59,7 +59,7 @@ def run(settings: Settings, progress: Progress) -> Report:
 
 def _claims(Ms: tuple[int, ...], found: Errors) -> list[Claim]:
     squares, angles = "ratio of mean squared errors", "ratio of mean angular errors"
-    figure = "Section 6.1.2, Figure 1"
+    figure = "Section 6.2.1, Figure 1"
     judged = []
     for model in ("Model 1", "Model 2"):
         for what, effect, of in (

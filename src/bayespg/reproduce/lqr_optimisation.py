@@ -3,7 +3,7 @@
 from bayespg.reproduce.optimisation import METHODS, SIZES, diverged, learn, ordering, report
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
-FIGURE, OURS = "Section 6.1.2, Figure 3", "Model 2 + baseline"
+FIGURE, OURS = "Section 6.2.2, Figure 3", "Model 2 + baseline"
 SHOWN = {
     name: METHODS[name]
     for name in ("MCPG", "MCPG, best baseline", "BPG", "BPNG", "Model 2 + baseline")

@@ -1,7 +1,7 @@
 """Figure 6: error of the gradient estimates on the random walk at theta = log(41/9).
 
 Every estimator has its Fisher matrix from the same episodes. BAC is shown as in the paper (G-EST
-with the last pair counted once), with G-EST as printed, with the actions integrated out of G, and
+with the last pair weighed 1), with G-EST as printed, with the actions integrated out of G, and
 ours, which also puts the noise on the rewards and chooses all variances by evidence.
 """
 
@@ -108,8 +108,8 @@ def _claims(Ms: tuple[int, ...], found: Errors) -> list[Claim]:
         ),
         Claim(
             "walk-gradient-printed", "",
-            "the printed line of G-EST, which counts the last pair twice, damages the gradient for "
-            "many episodes",
+            "the printed line of G-EST, which weighs the last pair 1/(1 - γ), damages the gradient "
+            "for many episodes",
             "ratio of mean squared errors, as printed to corrected",
             ratios(at(Ms[-1:], found.square, "BAC", PRINTED)), above=2,
         ),
