@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from bayespg.agents import Agent
 from bayespg.cli import app, main
 from bayespg.runs import Run
 
@@ -59,6 +60,33 @@ def test_a_finished_run_has_nothing_to_resume(run):
     assert bayespg("train", "--resume", run).output.count("done") == 2
 
 
+def test_resuming_begins_the_seeds_that_had_not_begun(tmp_path, monkeypatch):
+    folder = tmp_path / "three"
+    learn = Agent.learn
+
+    def interrupted(self, *arguments, **keywords):
+        learn(self, *arguments, **keywords)
+        self.interrupted = self.settings.seed == 1
+        return self
+
+    small = ("--steps", 30, "--episodes", 1, "--seeds", 3, "--out", folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(Agent, "learn", interrupted)
+        done = bayespg("train", "CartPole-v1", *small)
+    assert done.exit_code == 130
+    assert "Not begun: seed 2." in done.output
+    assert f"--resume {folder}" in done.output.replace("\n", "")
+    assert not (folder / "seed-2").exists()
+    done = bayespg("train", "--resume", folder)
+    assert done.exit_code == 0, done.output
+    assert Run.open(folder / "seed-2").config["seed"] == 2
+    assert "3 seeds" in done.output
+    with pytest.raises(ValueError, match="holds seeds with steps 30, not 40"):
+        bayespg(
+            "train", "CartPole-v1", "--steps", 40, "--episodes", 1, "--seed", 5, "--out", folder
+        )
+
+
 def test_environments_lists_the_paper_s_and_gymnasium_s():
     shown = bayespg("environments").output
     assert "mountain-car" in shown
@@ -72,6 +100,8 @@ def test_environments_lists_the_paper_s_and_gymnasium_s():
         (["train", "CartPol-v1"], "did you mean 'CartPole"),
         (["train", "CartPole-v1", "--policy", "linera"], "did you mean 'linear'"),
         (["train", "CartPole-v1", "--algorithm", "bca"], "did you mean 'bac'"),
+        (["train", "CartPole-v1", "--algorithm", "bac", "--estimator", "mc"], "one of the two"),
+        (["train", "--resume", "there", "--steps", "10"], "steps: a run goes on as it began"),
         (["train", "CartPole-v1", "--hidden", "big"], "expected widths"),
         (["train", "CartPole-v1", "--discount", "2"], "discount: expected 0 to 1"),
         (["train", "--resume", "nowhere"], "no run is here"),

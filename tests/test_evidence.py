@@ -176,3 +176,8 @@ def test_jit_and_vmap_equal_the_eager_answer(choose):
     ):
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_one_path_is_refused():
+    with pytest.raises(ValueError, match="two or more"):
+        evidence.choose_model2(np.ones((1, 2)), np.ones(1), np.eye(2))

@@ -15,8 +15,9 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,6 +70,16 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self):
+        for name in ("episodes", "lanes", "seed"):
+            if not isinstance(getattr(self, name), int | np.integer):
+                raise ValueError(f"{name}: expected a whole number, found {getattr(self, name)!r}")
+        for name in ("discount", "smoothing", "limit", "rate"):
+            if not isinstance(getattr(self, name), int | float | np.number):
+                raise ValueError(f"{name}: expected a number, found {getattr(self, name)!r}")
+        if self.bounds not in get_args(Bounds):
+            raise ValueError(
+                f"bounds: expected {' or '.join(get_args(Bounds))}, found {self.bounds!r}"
+            )
         for name in ("episodes", "lanes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
@@ -204,7 +215,8 @@ class Agent:
 
     @property
     def parameters(self) -> int:
-        return flatten(self.state.policy)[0].size
+        kept = eqx.filter(self.state.policy, eqx.is_inexact_array)
+        return sum(leaf.size for leaf in jax.tree.leaves(kept))
 
     # Acting.
 
@@ -223,7 +235,10 @@ class Agent:
         key = jax.random.key(np.random.default_rng().integers(2**31))
         act = Acting(self.state.acting, key, deterministic, self._memory)
         first = np.array([self._memory is None])
-        _, actions = act(self.world.encode(observation)[None], 0, first)
+        seen = self.world.encode(observation)
+        if not np.isfinite(seen).all():
+            raise ValueError(f"observation: expected finite numbers, found {observation!r}")
+        _, actions = act(seen[None], 0, first)
         self._memory = act.memories
         return self.world.decode(actions)
 
@@ -285,8 +300,8 @@ class Agent:
         With `run`, a directory, every update is written down and the run can be resumed, whatever
         happens. Ctrl-C ends after the current update.
         """
-        if steps < 1:
-            raise ValueError(f"steps: expected at least 1, found {steps}")
+        if not isinstance(steps, int | float | np.number) or not steps >= 1:
+            raise ValueError(f"steps: expected a number from 1, found {steps!r}")
         callbacks = [callbacks] if callable(callbacks) else list(callbacks)
         begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):

@@ -99,8 +99,8 @@ def draw(found: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
                 band = plots.bootstrap(each) if seeds > 1 else None
                 label = f"{name} ({seeds} seed{'s' * (seeds > 1)})"
                 plots.curve(
-                    axes, curves.steps, each.mean(0), label=label, look=look, markers=False,
-                    band=band,
+                    axes, curves.steps, each.mean(0), label=label, look=look,
+                    markers=len(curves.steps) == 1, band=band,
                 )  # fmt: skip
                 if 1 < seeds <= 20 and len(found) == 1:
                     axes.plot(curves.steps, each.T, color="#888888", lw=0.4, alpha=0.5, zorder=0)

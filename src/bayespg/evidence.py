@@ -154,6 +154,8 @@ def choose_model2(
     """
     if baseline not in (None, 0, float("inf")):
         raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
+    if baseline != 0 and jnp.shape(returns)[:1] == (1,):
+        raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
     if traced(scores, returns, fisher):
         return _choose_model2(scores, returns, fisher, baseline)
     U, R, G = fishers.checked_problem(scores, returns, fisher)

@@ -17,6 +17,8 @@ def record(
     agent: Agent, path: Path, episodes: int = 1, seed: int = 0, deterministic: bool = True
 ) -> list[float]:
     """Play episodes and write them as a GIF, whole or not at all. Returns their returns."""
+    if path.suffix.lower() != ".gif":
+        raise ValueError(f"out: films are GIFs; expected a name such as watch.gif, found {path}")
     name = agent.names["environment"]
     if not (isinstance(agent.world, OnHost) and isinstance(name, str)):
         raise ValueError("watch: only a Gymnasium environment given by its id can be drawn")

@@ -198,7 +198,9 @@ class Run:
         file = Path(path) / CONFIG
         if not file.is_file():
             found = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
-            raise ValueError(f"{path}: not a run, {found}; give the directory of one")
+            seeds = sorted(file.parent.glob(f"seed-*/{CONFIG}"))
+            hint = f"one of its seeds, {seeds[0].parent}" if seeds else "the directory of one"
+            raise ValueError(f"{path}: not a run, {found}; give {hint}")
         try:
             config = json.loads(file.read_bytes())
         except ValueError as problem:

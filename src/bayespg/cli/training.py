@@ -1,5 +1,8 @@
 """bayespg demo, train, evaluate, plot, watch and environments."""
 
+import inspect
+import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +12,7 @@ import typer
 
 from bayespg import agents, choices, curves, film, plots
 from bayespg.cli.common import app, console, progress, table
-from bayespg.runs import Run
+from bayespg.runs import CONFIG, Run
 
 DEMONSTRATED = {"episodes": 4, "limit": 0.02, "smoothing": 1.0}
 """Settings of the demonstration."""
@@ -107,12 +110,17 @@ def train(
     tensorboard: Annotated[bool, typer.Option(help="Write events for TensorBoard too.")] = False,
 ) -> None:
     """Train a policy, with error bars on every gradient. Every update is written down at once."""
+    said = _not_default(locals())
     if resume is not None:
+        if more := said - {"resume", "tensorboard"}:
+            raise ValueError(f"{min(more)}: a run goes on as it began; leave it out with --resume")
         _resume(resume, tensorboard)
         return
     if environment is None:
         raise ValueError("give an environment, as in: bayespg train CartPole-v1")
     if algorithm is not None:
+        if "estimator" in said:
+            raise ValueError("algorithm: is a short name for an estimator; give one of the two")
         if algorithm not in ALGORITHMS:
             raise choices.known("algorithm", algorithm, list(ALGORITHMS))
         estimator = ALGORITHMS[algorithm]
@@ -132,16 +140,64 @@ def train(
         f"[bold]{environment}[/bold]: {estimator}, {kind} policy with {first.parameters:,} "
         f"parameters, {episodes} episodes an update. Run: [bold]{folder}[/bold]"
     )
+    _plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
-        whole = agent.learn(steps, run=folder / f"seed-{k}", tensorboard=tensorboard)
-        if whole.interrupted:
-            raise typer.Exit(130)
+        agent.learn(steps, run=folder / f"seed-{k}", tensorboard=tensorboard)
+        _stop_if_asked(agent, folder)
     _summary(folder)
 
 
+def _not_default(arguments: dict[str, object]) -> set[str]:
+    """Which arguments of `train` were given, as far as one can see."""
+    known = inspect.signature(train).parameters
+    return {name for name, value in arguments.items() if value != known[name].default}
+
+
+PLAN = "seeds.json"
+"""The seeds that a folder is for, begun or not."""
+
+
+def _plan(folder: Path, seeds: range, config: dict) -> None:
+    """Write down what is to be trained; seeds of other settings do not belong in one folder."""
+    if folder.exists() and any(folder.glob("seed-*")):
+        there = Run.open(curves.members(folder)[0]).config
+        for name, value in json.loads(json.dumps(config)).items():
+            if name != "seed" and there.get(name, value) != value:
+                raise ValueError(
+                    f"out: {folder} holds seeds with {name} {there[name]!r}, not {value!r}; give "
+                    "another folder"
+                )
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{PLAN}.partial"
+    partial.write_text(json.dumps(sorted({*_planned(folder), *seeds})) + "\n")
+    os.replace(partial, folder / PLAN)
+
+
+def _planned(folder: Path) -> list[int]:
+    path = folder / PLAN
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def _waiting(folder: Path) -> list[int]:
+    """Seeds that have not begun."""
+    return [k for k in _planned(folder) if not (folder / f"seed-{k}" / CONFIG).exists()]
+
+
+def _stop_if_asked(agent: agents.Agent, folder: Path) -> None:
+    if agent.interrupted:
+        if waiting := _waiting(folder):
+            console.print(
+                f"Not begun: seed {', '.join(map(str, waiting))}. Go on with all: bayespg train "
+                f"--resume {folder}",
+                soft_wrap=True,
+            )
+        raise typer.Exit(130)
+
+
 def _resume(path: Path, tensorboard: bool) -> None:
-    for member in curves.members(path):
+    members = curves.members(path)
+    for member in members:
         agent, run = agents.resume(member, tensorboard=tensorboard)
         left = run.config["steps"] - int(agent.state.steps)
         if left <= 0:
@@ -149,8 +205,12 @@ def _resume(path: Path, tensorboard: bool) -> None:
             continue
         console.print(f"{member}: going on after update {int(agent.state.updates)}")
         agent.learn(left, run=run)
-        if agent.interrupted:
-            raise typer.Exit(130)
+        _stop_if_asked(agent, path)
+    for k in _waiting(path):
+        console.print(f"{path / f'seed-{k}'}: beginning")
+        agent, run = agents.reopen(members[0], seed=k)
+        agent.learn(run.config["steps"], run=path / f"seed-{k}", tensorboard=tensorboard)
+        _stop_if_asked(agent, path)
     _summary(path)
 
 
