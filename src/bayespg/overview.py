@@ -10,6 +10,7 @@ from bayespg import curves, page, plots
 from bayespg.agents import student_interval
 from bayespg.curves import Group
 from bayespg.page import Markup, element
+from bayespg.runs import write_whole
 
 
 def write(paths: Sequence[Path], out: Path) -> Path:
@@ -31,9 +32,8 @@ def write(paths: Sequence[Path], out: Path) -> Path:
             body.append(_picture(curves.draw([(name, found)], name), name, f"figure-{name}"))
         body += [_seeds(group), page.details("Settings", _settings(group.runs[0].config))]
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
-    partial.write_text(page.document(f"bayespg: {title}", *body), "utf-8")
-    return partial.replace(out)
+    write_whole(out, page.document(f"bayespg: {title}", *body).encode())
+    return out
 
 
 def _row(name: str, found: curves.Curves) -> list[str]:

@@ -51,7 +51,7 @@ class Damaged(ValueError):
 def save(path: StrPath, tree: Any, meta: dict[str, Any] | None = None) -> None:
     """Arrays, numbers and PRNG keys of a tree, and a JSON object, in one file: whole or not at
     all."""
-    _write(Path(path), _pack(tree, meta))
+    write_whole(Path(path), _pack(tree, meta))
 
 
 def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
@@ -145,7 +145,7 @@ def _json(name: str, value: Any) -> bytes:
         raise ValueError(f"{name}: must be plain JSON ({problem})") from None
 
 
-def _write(path: Path, content: bytes, previous: Path | None = None) -> None:
+def write_whole(path: Path, content: bytes, previous: Path | None = None) -> None:
     """Whole or not at all; what was there before moves to `previous`."""
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -189,7 +189,7 @@ class Run:
                         f"{path}: already holds a run ({name}); resume it or choose another "
                         "directory"
                     )
-            _write(run.path / CONFIG, content)
+            write_whole(run.path / CONFIG, content)
         return run
 
     @classmethod
@@ -253,7 +253,7 @@ class Run:
         if (self.path / METRICS).exists():
             with (self.path / METRICS).open("ab") as file:
                 os.fsync(file.fileno())
-        _write(path, _pack(tree, meta), previous=self.path / PREVIOUS)
+        write_whole(path, _pack(tree, meta), previous=self.path / PREVIOUS)
 
     def restore(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
         """The newest whole checkpoint, as `load` gives it; None where none was made.
@@ -307,7 +307,7 @@ class Run:
         columns, rows = self._table(mend=True)
         if columns:
             at = columns.index("update")
-            _write(path, _text([columns, *(row for row in rows if float(row[at]) <= update)]))
+            write_whole(path, _text([columns, *(row for row in rows if float(row[at]) <= update)]))
 
     def metrics(self) -> dict[str, np.ndarray]:
         """Column by column; integers where all are."""

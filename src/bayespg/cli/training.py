@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ import typer
 
 from bayespg import agents, choices, curves, film, plots
 from bayespg.cli.common import app, console, progress, table
-from bayespg.runs import CONFIG, Run
+from bayespg.runs import CONFIG, Run, write_whole
 
 DEMONSTRATED = {"episodes": 4, "limit": 0.02, "smoothing": 1.0}
 """Settings of the demonstration."""
@@ -169,9 +168,8 @@ def _plan(folder: Path, seeds: range, config: dict) -> None:
                     "another folder"
                 )
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{PLAN}.partial"
-    partial.write_text(json.dumps(sorted({*_planned(folder), *seeds})) + "\n")
-    os.replace(partial, folder / PLAN)
+    planned = sorted({*_planned(folder), *seeds})
+    write_whole(folder / PLAN, f"{json.dumps(planned)}\n".encode())
 
 
 def _planned(folder: Path) -> list[int]:

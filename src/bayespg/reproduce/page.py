@@ -9,6 +9,7 @@ from bayespg import page
 from bayespg.page import Markup, element, link
 from bayespg.reproduce import report
 from bayespg.reproduce.report import Content
+from bayespg.runs import write_whole
 
 CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
 WORDS = {"holds": "hold", "does not hold": "do not", "not decided": "not decided at this size"}
@@ -35,12 +36,9 @@ def write(folder: Path, names: Sequence[str]) -> Path:
     """<folder>/report.html from all that is in the folder."""
     found = read(folder, names)
     sections = [_experiment(content, folder) for content in found]
+    text = page.document("bayespg: the paper, claim by claim", *_head(found), *sections)
     path = folder / "report.html"
-    partial = path.with_name(".report.html.partial")
-    partial.write_text(
-        page.document("bayespg: the paper, claim by claim", *_head(found), *sections), "utf-8"
-    )
-    partial.replace(path)
+    write_whole(path, text.encode())
     return path
 
 

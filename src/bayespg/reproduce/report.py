@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import math
-import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +17,7 @@ from matplotlib.figure import Figure
 
 from bayespg import plots
 from bayespg.reproduce.claims import Claim
+from bayespg.runs import write_whole
 
 Content = dict[str, Any]
 """What an experiment's JSON file holds."""
@@ -170,9 +170,7 @@ def write(
         figure = report.figure()
         for suffix in (".svg", ".png"):
             plots.save(figure, path.with_suffix(suffix))
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(readable(content), "utf-8")
-    os.replace(partial, path)  # the last: where it is, all is
+    write_whole(path, readable(content).encode())  # the last: where it is, all is
     return json.loads(path.read_text("utf-8"))
 
 
