@@ -27,7 +27,15 @@ import scipy.stats
 from bayespg import choices, interruption, values
 from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
-from bayespg.learner import Learner, Normaliser, Recorded, State, no_statistics
+from bayespg.learner import (
+    STAGES,
+    Learner,
+    Normaliser,
+    NotFinite,
+    Recorded,
+    State,
+    no_statistics,
+)
 from bayespg.network_estimators import NetworkEstimator
 from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten
 from bayespg.policies.features import Fourier
@@ -225,7 +233,8 @@ class Agent:
         updates = int(self.state.updates)
         key = jax.random.fold_in(jax.random.fold_in(self.state.key, 1), updates)
         seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
-        return self.world.play(self.state.acting, key, seeds)
+        with self._precision():
+            return self.world.play(self.state.acting, key, seeds)
 
     def predict(self, observation: Any, deterministic: bool = True) -> Any:
         """The environment's action for one observation, as the environment gives it.
@@ -233,12 +242,12 @@ class Agent:
         A policy with memory remembers the observations since the last `reset`.
         """
         key = jax.random.key(np.random.default_rng().integers(2**31))
-        act = Acting(self.state.acting, key, deterministic, self._memory)
-        first = np.array([self._memory is None])
         seen = self.world.encode(observation)
         if not np.isfinite(seen).all():
             raise ValueError(f"observation: expected finite numbers, found {observation!r}")
-        _, actions = act(seen[None], 0, first)
+        with self._precision():
+            act = Acting(self.state.acting, key, deterministic, self._memory)
+            _, actions = act(seen[None], 0, np.array([self._memory is None]))
         self._memory = act.memories
         return self.world.decode(actions)
 
@@ -255,20 +264,26 @@ class Agent:
             raise ValueError(f"episodes: expected at least 1, found {episodes}")
         seed = self.settings.seed if seed is None else seed
         key = jax.random.fold_in(jax.random.key(seed), 2)
-        paths = self.world.play(self.state.acting, key, _seeds(seed, -1, episodes), deterministic)
+        seeds = _seeds(seed, -1, episodes)
+        with self._precision():
+            paths = self.world.play(self.state.acting, key, seeds, deterministic)
         rewards = np.where(paths.mask, paths.rewards, 0.0)
         return Evaluation(rewards.sum(0), np.asarray(paths.mask).sum(0))
 
     # Learning.
 
     def update(self) -> Row:
-        """Draw a batch, learn from it, say what happened."""
+        """Draw a batch, learn from it, say what happened. NotFinite where that came to numbers that
+        are not finite: the agent then stays as it was."""
         begun = time.perf_counter()
         paths = self.draw()
         drawn = time.perf_counter()
         with self._precision():
-            self.state, record = self._learner(self.state, paths)
+            state, record = self._learner(self.state, paths)
             record = jax.tree.map(float, jax.device_get(record))
+        if not record.sound:
+            raise NotFinite(self._complaint(STAGES[int(record.stage)], paths))
+        self.state = state
         done = time.perf_counter()
         self._seconds += done - begun
         rewards = np.where(paths.mask, paths.rewards, 0.0).sum(0)
@@ -282,9 +297,21 @@ class Agent:
             if rewards.size > 1 else math.nan,
             "length": float(lengths.mean()),
             "terminated": float(np.mean(paths.terminated)),
-            **record._asdict(), "sure": sure,
+            **{k: v for k, v in record._asdict().items() if k != "stage"}, "sure": sure,
             "seconds_drawing": drawn - begun, "seconds_learning": done - drawn,
         }  # fmt: skip
+
+    def _complaint(self, what: str, paths: Trajectories) -> str:
+        """That an update was not made, and why, as far as one can see."""
+        taken, before = np.asarray(paths.mask), int(self.state.updates)
+        rewards, seen = (np.abs(np.asarray(x)[taken]).max() for x in (paths.rewards, paths.states))
+        advice = "scale rewards or observations in the environment"
+        if self.world.real and self.state.normaliser is None:
+            advice += ", or give normalise=True"
+        return (
+            f"update {before + 1}: {what} not finite (rewards reach {rewards:.3g}, observations "
+            f"{seen:.3g}); the agent is as it was after update {before}; {advice}"
+        )
 
     def learn(
         self,

@@ -26,6 +26,7 @@ from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, direction_statistics
 from bayespg.precision import to_float64, to_numpy
 from bayespg.types import Array
+from bayespg.updates import within_range
 
 Gradient = Callable[[Float[Array, " n"], PRNGKeyArray], GradientPosterior]
 """What is known about the gradient at theta, each time from new paths."""
@@ -306,7 +307,7 @@ def searching(
 
     Without `first_step` a search begins where the policy has changed by `limit`, in
     Kullback-Leibler divergence to second order. A gradient that is not finite ends the search where
-    it began.
+    it began. Where the gradient is finite and its direction is not, the change is NaN.
     """
 
     def init(theta):
@@ -328,7 +329,7 @@ def searching(
     def begin(theta, state, posterior):
         """A new direction from the gradient at theta, and its first trial point."""
         mean = posterior.mean
-        z = posterior.fisher.solve(mean) if natural else mean
+        z = within_range(posterior.fisher, mean)[1] if natural else mean
         gamma = (mean - state.g) @ z / state.size
         h = z + gamma * state.h
         _, rises, _ = judged(posterior, h)
@@ -371,13 +372,14 @@ def searching(
             lambda: begin(theta, state, posterior),
             lambda: go_on(theta, state, posterior),
         )
-        sound = jnp.all(jnp.isfinite(updates)) & jnp.isfinite(found.step + found.slope)
+        sound = jnp.all(jnp.isfinite(updates)) & jnp.isfinite(found.step + found.slope + found.size)
         stopped = state._replace(
             base=jnp.where(state.trials == 0, theta, state.base),
             trials=jnp.zeros_like(state.trials), step=jnp.zeros_like(state.step),
         )  # fmt: skip
+        lost = jnp.all(jnp.isfinite(updates)) & ~sound
         found = jax.tree.map(lambda a, b: jnp.where(sound, a, b), found, stopped)
-        return found.base + found.step * found.h - theta, found
+        return jnp.where(lost, jnp.nan, found.base + found.step * found.h - theta), found
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
 

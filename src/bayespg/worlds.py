@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg.environments import Environment, observe
-from bayespg.environments.host import Host, Lanes
+from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.vector import Vector
 from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
 from bayespg.rollout import play, rollout
@@ -79,10 +79,19 @@ class OnDevice(World):
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
-        """All episodes follow from the key; of the seeds only their number counts."""
+        """All episodes follow from the key; of the seeds only their number counts. An observation
+        or a reward that is not finite is an `EnvironmentFailure`."""
         if greedy:
             policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
-        return _draw(self.environment, policy, key, len(seeds))
+        paths = _draw(self.environment, policy, key, len(seeds))
+        for what, found in (("observation", paths.states), ("reward", paths.rewards)):
+            found, taken = np.asarray(found), np.asarray(paths.mask)
+            bad = ~np.isfinite(found.reshape(*taken.shape, -1)).all(-1) & taken
+            if bad.any():
+                t, j = np.argwhere(bad)[0]
+                name, here = type(self.environment).__name__, found[t, j]
+                raise EnvironmentFailure(f"{name}, path {j}, step {t + 1}: the {what} is {here}")
+        return paths
 
     def encode(self, observation: Any) -> np.ndarray:
         return np.asarray(observation, np.float32)
