@@ -267,8 +267,7 @@ class Agent:
         seeds = _seeds(seed, -1, episodes)
         with self._precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
-        rewards = np.where(paths.mask, paths.rewards, 0.0)
-        return Evaluation(rewards.sum(0), np.asarray(paths.mask).sum(0))
+        return Evaluation(_undiscounted(paths), np.asarray(paths.mask).sum(0))
 
     # Learning.
 
@@ -286,15 +285,15 @@ class Agent:
         self.state = state
         done = time.perf_counter()
         self._seconds += done - begun
-        rewards = np.where(paths.mask, paths.rewards, 0.0).sum(0)
+        found = _undiscounted(paths)
         lengths = np.asarray(paths.mask).sum(0)
         sure = _uphill(record.slope, record.slope_error, record.freedom)
         return {
             "update": int(self.state.updates), "steps": int(self.state.steps),
             "episodes": int(self.state.episodes), "seconds": self._seconds,
-            "return": float(rewards.mean()),
-            "return_error": float(rewards.std(ddof=1) / math.sqrt(rewards.size))
-            if rewards.size > 1 else math.nan,
+            "return": float(found.mean()),
+            "return_error": float(found.std(ddof=1) / math.sqrt(found.size))
+            if found.size > 1 else math.nan,
             "length": float(lengths.mean()),
             "terminated": float(np.mean(paths.terminated)),
             **{k: v for k, v in record._asdict().items() if k != "stage"}, "sure": sure,
@@ -431,6 +430,11 @@ def BPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -
 def MCPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
     return Agent(environment, policy, settings.pop("estimator", "gpomdp"), **settings)
+
+
+def _undiscounted(paths: Trajectories) -> np.ndarray:
+    """Returns of whole episodes, in float64."""
+    return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
 
 
 def _seeds(seed: int, updates: int, count: int) -> list[int]:

@@ -222,13 +222,13 @@ class Learner(eqx.Module):
         )  # fmt: skip
         finite = jnp.stack([_finite(stage) for stage in stages])
         sound = jnp.all(finite)
-        learned = jax.tree.map(
+        policy, optimiser, learned, normaliser = jax.tree.map(
             lambda new, old: jnp.where(sound, new, old) if eqx.is_array(new) else new,
             (rebuild(theta + change), optimiser, fresh, normaliser),
             (policy, state.optimiser, state.values, state.normaliser),
         )
         state = State(
-            *learned, state.key, state.updates + 1, state.episodes + paths.mask.shape[1],
+            policy, optimiser, learned, normaliser, state.key, state.updates + 1, state.episodes + paths.mask.shape[1],
             state.steps + jnp.sum(paths.mask, dtype=state.steps.dtype),
         )  # fmt: skip
         left, whole = (values.centred(x, paths.mask)[1] for x in (togo, togo + V))

@@ -322,6 +322,7 @@ def searching(
         if level is None:
             return p, p > 0, p < 0
         centre, error, freedom = direction_statistics(posterior, h)
+        p = jnp.where(jnp.isnan(error), jnp.nan, p)
         up = student_cdf(centre / jnp.where(error > 0, error, 1.0), freedom)
         up = jnp.where(error > 0, up, jnp.where(p > 0, 1.0, 0.0))
         return p, up > level, up < 1 - level
@@ -332,13 +333,14 @@ def searching(
         z = within_range(posterior.fisher, mean)[1] if natural else mean
         gamma = (mean - state.g) @ z / state.size
         h = z + gamma * state.h
-        _, rises, _ = judged(posterior, h)
+        p, rises, _ = judged(posterior, h)
         h = jnp.where(rises, h, z)
         if first_step is None:
             curved = jnp.maximum(h @ posterior.fisher.multiply(h), jnp.finfo(h.dtype).tiny)
-            step = jnp.sqrt(2 * limit / curved)
+            step = math.sqrt(2 * limit) / jnp.sqrt(curved)
         else:
             step = jnp.asarray(first_step, h.dtype)
+        step = jnp.where(jnp.isnan(p), jnp.nan, step)
         zero = jnp.zeros_like(step)
         return Searching(
             theta, mean, h, jnp.maximum(mean @ z, jnp.finfo(h.dtype).tiny),
@@ -373,6 +375,7 @@ def searching(
             lambda: go_on(theta, state, posterior),
         )
         sound = jnp.all(jnp.isfinite(updates)) & jnp.isfinite(found.step + found.slope + found.size)
+        sound &= (found.size > jnp.finfo(theta.dtype).tiny) | jnp.all(updates == 0)
         stopped = state._replace(
             base=jnp.where(state.trials == 0, theta, state.base),
             trials=jnp.zeros_like(state.trials), step=jnp.zeros_like(state.step),

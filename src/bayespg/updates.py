@@ -115,10 +115,10 @@ def trust_region(
 
     `divergence(theta)` comes with each update and measures that change. Since it grows with the
     square of the step, one measurement tells how long the step must be; it is then halved until the
-    divergence is at most `slack` times the limit. The step has no part in the null space of G,
-    which no divergence limits. A gradient of zero, and a step that stays too long after ten
-    halvings, leave the parameters alone. Where the gradient is finite and its direction is not, the
-    change is NaN.
+    divergence is at most `slack` times the limit. What the gradient has in the null space of G,
+    where no divergence limits a step, is left out. A gradient of zero, and a step that stays too
+    long after ten halvings, leave the parameters alone. Where the gradient is finite and its
+    direction is not, the change is NaN.
     """
     if not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")
