@@ -13,9 +13,9 @@ state that comes back.
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,8 +24,8 @@ import numpy as np
 import optax
 import scipy.stats
 
-from bayespg import choices, interruption, values
-from bayespg.environments.spaces import Bounds
+from bayespg import checks, choices, interruption, settings, values
+from bayespg.environments.spaces import Bounded
 from bayespg.estimators import Estimator
 from bayespg.learner import (
     STAGES,
@@ -34,6 +34,7 @@ from bayespg.learner import (
     NotFinite,
     Recorded,
     State,
+    TargetKind,
     no_statistics,
 )
 from bayespg.network_estimators import NetworkEstimator
@@ -47,59 +48,6 @@ Row = dict[str, float]
 """What an update reports: a row of metrics.csv."""
 Callback = Callable[["Agent", Row], Any]
 """Called after each update; an answer of False ends training."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Everything that decides a run but the environment, the policy, the estimator and the update
-    themselves."""
-
-    episodes: int = 4
-    """For each update."""
-    discount: float = 0.99
-    smoothing: float = 0.95
-    """lambda of the advantages."""
-    limit: float = 0.03
-    """Kullback-Leibler divergence of an update, mean over steps."""
-    rate: float = 1e-3
-    """Of optimisers that have one."""
-    hidden: tuple[int, ...] = (32, 32)
-    """Widths of the layers of an MLP."""
-    horizon: int | None = None
-    """Steps after which an episode is cut off; None leaves it to the environment."""
-    lanes: int = 8
-    """Environments side by side."""
-    processes: bool = False
-    """Each of them in a process of its own."""
-    normalise: bool | None = None
-    """Observations; None means on Gymnasium, not in JAX."""
-    bounds: Bounds = "clip"
-    """How draws of a Gaussian policy get into the bounds of the actions."""
-    seed: int = 0
-
-    def __post_init__(self):
-        for name in ("episodes", "lanes", "seed"):
-            if not isinstance(getattr(self, name), int | np.integer):
-                raise ValueError(f"{name}: expected a whole number, found {getattr(self, name)!r}")
-        for name in ("discount", "smoothing", "limit", "rate"):
-            if not isinstance(getattr(self, name), int | float | np.number):
-                raise ValueError(f"{name}: expected a number, found {getattr(self, name)!r}")
-        if self.bounds not in get_args(Bounds):
-            raise ValueError(
-                f"bounds: expected {' or '.join(get_args(Bounds))}, found {self.bounds!r}"
-            )
-        for name in ("episodes", "lanes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        for name in ("discount", "smoothing"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: expected 0 to 1, found {getattr(self, name)}")
-        for name in ("limit", "rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected above 0, found {getattr(self, name)}")
-        if self.seed < 0:
-            raise ValueError(f"seed: expected 0 or more, found {self.seed}")
-        object.__setattr__(self, "hidden", tuple(int(width) for width in self.hidden))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,32 +87,29 @@ class Agent:
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.choices`) or objects; a policy may have a memory. `options` go to `gymnasium.make`;
-    everything else is in `Settings`.
+    `bayespg.choices`) or objects; a policy may have a memory, and without one it is "linear", or
+    the paper's in an environment of the paper. `options` go to `gymnasium.make`; everything else is
+    in `Settings`. A setting that would have no effect is refused.
     """
 
     def __init__(
         self,
         environment: AnyEnvironment,
-        policy: str | AnyPolicy = "linear",
+        policy: str | AnyPolicy | None = None,
         estimator: str | Estimator | NetworkEstimator = "bac",
         update: str | optax.GradientTransformationExtraArgs = "natural",
         *,
         options: dict[str, Any] | None = None,
-        **settings: Any,
+        **given: Any,
     ):
-        known = {field.name for field in dataclasses.fields(Settings)}
-        if unknown := set(settings) - known:
-            raise ValueError(
-                f"{sorted(unknown)[0]}: no such setting; there are {', '.join(sorted(known))}"
-            )
-        self.settings = Settings(**settings)
-        self.options = dict(options or {})
+        s = self.settings = settings.made(given)
+        self.options = _options(options, environment)
+        with jax.enable_x64(True):  # all 64 bits of the seed
+            key_policy, key_run = jax.random.split(jax.random.key(s.seed))
+        self.world, policy, start = self._begin(environment, policy, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
-        key_policy, key_run = jax.random.split(jax.random.key(self.settings.seed))
-        self.world, start = self._begin(environment, policy, key_policy)
         inputs = math.prod(self.world.shape)
         found, targets = choices.estimator(estimator, Fourier(inputs))
         if isinstance(start, MemoryPolicy):
@@ -172,40 +117,81 @@ class Agent:
         self._double = isinstance(found, Estimator)
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
-            changes = choices.update(update, self.settings.limit, self.settings.rate)
+            changes = choices.update(update, s["limit"], s["rate"])
             task = Recorded(self.world.horizon, self.world.discount)
-            self._learner = Learner(found, changes, task, self.settings.smoothing, targets)
+            self._learner = Learner(found, changes, task, s["smoothing"], targets)
             zero = jnp.zeros((), jnp.int32)
             self.state = State(
                 start, changes.init(flatten(start)[0]), values.start(Fourier(inputs)),
                 self._statistics(), key_run, zero, zero, zero,
             )  # fmt: skip
+        self.settings = s.as_done(self._facts(targets))
         self._seconds = 0.0
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
         self.reset()
 
-    def _begin(self, environment: Any, policy: Any, key: Any) -> tuple[World, AnyPolicy]:
-        """Where to learn, and the policy to start from."""
+    def _begin(
+        self, environment: Any, policy: Any, key: Any
+    ) -> tuple[World, str | AnyPolicy, AnyPolicy]:
+        """Where to learn, what the policy is called, and the policy to start from."""
         s = self.settings
         known = choices.built_in(environment) if isinstance(environment, str) else None
         found = world(
-            known.environment if known else environment, discount=s.discount, horizon=s.horizon,
-            lanes=min(s.lanes, s.episodes), bounds=s.bounds, options=self.options,
-            processes=s.processes,
+            known.environment if known else environment, discount=s["discount"],
+            horizon=s.horizon, lanes=min(s["lanes"], s.episodes), bounds=s["bounds"],
+            options=self.options, processes=s.processes,
         )  # fmt: skip
         if isinstance(policy, AnyPolicy):
-            return found, policy
-        if not isinstance(policy, str):
+            return found, policy, policy
+        if not isinstance(policy, str | None):
             raise ValueError(
                 "policy: expected a name, a Policy or a MemoryPolicy, found "
                 f"{type(policy).__name__}"
             )
         if isinstance(found, OnHost):
-            return found, choices.policy(policy, found.host, key, s.hidden)
+            policy = "linear" if policy is None else policy
+            return found, policy, choices.policy(policy, found.host, key, s["hidden"])
         if known is None:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-        return found, known.policy()
+        if policy not in (None, choices.PAPER):
+            raise settings.no_effect(
+                "policy", policy, f"{environment} comes with the paper's policy"
+            )
+        return found, choices.PAPER, known.policy()
+
+    def _facts(self, targets: TargetKind) -> dict[str, tuple[Any, str]]:
+        """Settings as they are in force, and why they can be no others."""
+        s, found, task = self.settings, self.world, self.world.name
+        host = found.host if isinstance(found, OnHost) else None
+        policy, estimator, update = (
+            name if isinstance(name, str) else f"a {type(name).__name__} of your own"
+            for name in (self.names[kind] for kind in ("policy", "estimator", "update"))
+        )
+        limited, rated = update in choices.LIMITED, isinstance(self.names["update"], str)
+        bounded = host is not None and isinstance(host.actions, Bounded) and host.actions.bounded
+        lanes = f"an update of {s.episodes} episodes fills no more lanes"
+        if host is None:
+            lanes = f"{task} in JAX draws all paths at once"
+        elif host.lanes < min(s["lanes"], s.episodes):
+            lanes = f"the environment that was given is {host.lanes} of them"
+        return {
+            "discount": (found.discount, f"{task} has its own discount, {found.discount:g}"),
+            "horizon": (found.horizon, f"{task} ends episodes after {found.horizon} steps"),
+            "lanes": (host and host.lanes, lanes),
+            "processes": (s.processes and host is not None, f"{task} runs in JAX"),
+            "normalise": (self.state.normaliser is not None, ""),
+            "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
+            "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
+            "smoothing": (
+                s["smoothing"] if targets == "advantages" else None,
+                f"{estimator} looks at returns, not at advantages",
+            ),
+            "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
+            "rate": (
+                s["rate"] if rated and not limited else None, f"{update} takes no rate"
+            ),
+        }  # fmt: skip
 
     def _statistics(self) -> Normaliser | None:
         wanted = self.settings.normalise
@@ -241,8 +227,12 @@ class Agent:
 
         A policy with memory remembers the observations since the last `reset`.
         """
+        deterministic = checks.flag("deterministic", deterministic)
         key = jax.random.key(np.random.default_rng().integers(2**31))
-        seen = self.world.encode(observation)
+        try:
+            seen = self.world.encode(observation)
+        except (TypeError, ValueError) as problem:
+            raise ValueError(f"observation: {problem}") from None
         if not np.isfinite(seen).all():
             raise ValueError(f"observation: expected finite numbers, found {observation!r}")
         with self._precision():
@@ -260,10 +250,11 @@ class Agent:
     ) -> Evaluation:
         """Whole episodes with the policy as it is, on seeds that training never uses; observation
         statistics stay as they are."""
-        if episodes < 1:
-            raise ValueError(f"episodes: expected at least 1, found {episodes}")
-        seed = self.settings.seed if seed is None else seed
-        key = jax.random.fold_in(jax.random.key(seed), 2)
+        episodes = checks.whole("episodes", episodes, 1)
+        deterministic = checks.flag("deterministic", deterministic)
+        seed = self.settings.seed if seed is None else settings.seed("seed", seed)
+        with jax.enable_x64(True):
+            key = jax.random.fold_in(jax.random.key(seed), 2)
         seeds = _seeds(seed, -1, episodes)
         with self._precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
@@ -326,9 +317,18 @@ class Agent:
         With `run`, a directory, every update is written down and the run can be resumed, whatever
         happens. Ctrl-C ends after the current update.
         """
-        if not isinstance(steps, int | float | np.number) or not steps >= 1:
-            raise ValueError(f"steps: expected a number from 1, found {steps!r}")
-        callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        steps = checks.whole("steps", steps, 1)
+        progress, tensorboard = (
+            checks.flag("progress", progress),
+            checks.flag("tensorboard", tensorboard),
+        )
+        callbacks = [callbacks] if callable(callbacks) else list(_iterable(callbacks))
+        if bad := [c for c in callbacks if not callable(c)]:
+            raise ValueError(f"callbacks: expected functions of agent and row, found {bad[0]!r}")
+        if not isinstance(run, str | Path | Run | None):
+            raise ValueError(f"run: expected a directory, found {run!r}")
+        if tensorboard and not isinstance(run, str | Path):
+            raise settings.no_effect("tensorboard", True, "events go into a new run directory")
         begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):
             run = Run.create(run, self.config | {"steps": begun + steps}, tensorboard=tensorboard)
@@ -396,14 +396,18 @@ def load(path: str | Path, **objects: Any) -> Agent:
 def reopen(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tuple[Agent, Run]:
     """The agent that a run directory describes, before any checkpoint, and the run."""
     run = Run.open(path, tensorboard=tensorboard)
-    config = {k: v for k, v in run.config.items() if k != "steps"} | objects
+    config: dict[str, Any] = {k: v for k, v in run.config.items() if k != "steps"}
+    if config.get("hidden") is not None:
+        config["hidden"] = tuple(config["hidden"])
+    # Earlier versions recorded defaults also where there was nothing to set.
+    usual = settings.DEFAULTS | {"policy": "linear"}
+    config = {k: v for k, v in config.items() if usual.get(k) != v or v is None} | objects
     for name in ("environment", "policy", "estimator", "update"):
-        if config.get(name) is None:
+        if config.get(name, run.config.get(name)) is None:
             raise ValueError(
                 f"{path}: {name} was an object when this was saved; give it again: "
                 f"load({str(path)!r}, {name}=...)"
             )
-    config["hidden"] = tuple(config.get("hidden", ()))
     return Agent(**config), run
 
 
@@ -416,20 +420,36 @@ def resume(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tu
     return agent, run
 
 
-def BAC(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
+def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian actor-critic: advantages explained by states and scores together, followed along
     the natural gradient."""
-    return Agent(environment, policy, settings.pop("estimator", "bac"), **settings)
+    return Agent(environment, policy, given.pop("estimator", "bac"), **given)
 
 
-def BPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
+def BPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
-    return Agent(environment, policy, settings.pop("estimator", "model2"), **settings)
+    return Agent(environment, policy, given.pop("estimator", "model2"), **given)
 
 
-def MCPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
+def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
-    return Agent(environment, policy, settings.pop("estimator", "gpomdp"), **settings)
+    return Agent(environment, policy, given.pop("estimator", "gpomdp"), **given)
+
+
+def _options(options: Any, environment: Any) -> dict[str, Any]:
+    """What `gymnasium.make` gets."""
+    if not isinstance(options, Mapping | None):
+        raise ValueError(f"options: expected a dictionary for gymnasium.make, found {options!r}")
+    if options and (not isinstance(environment, str) or choices.built_in(environment)):
+        reason = "they go to gymnasium.make, and the environment is no Gymnasium id"
+        raise settings.no_effect("options", options, reason)
+    return dict(options or {})
+
+
+def _iterable(callbacks: Any) -> Iterable[Any]:
+    if not isinstance(callbacks, Iterable):
+        raise ValueError(f"callbacks: expected functions of agent and row, found {callbacks!r}")
+    return callbacks
 
 
 def _undiscounted(paths: Trajectories) -> np.ndarray:

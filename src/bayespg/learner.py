@@ -228,7 +228,8 @@ class Learner(eqx.Module):
             (policy, state.optimiser, state.values, state.normaliser),
         )
         state = State(
-            policy, optimiser, learned, normaliser, state.key, state.updates + 1, state.episodes + paths.mask.shape[1],
+            policy, optimiser, learned, normaliser, state.key, state.updates + 1,
+            state.episodes + paths.mask.shape[1],
             state.steps + jnp.sum(paths.mask, dtype=state.steps.dtype),
         )  # fmt: skip
         left, whole = (values.centred(x, paths.mask)[1] for x in (togo, togo + V))

@@ -156,8 +156,8 @@ def conjugate_gradients(
     epsilon = float(checks.shaped("epsilon", epsilon, ((),)))
     if epsilon < 0:
         raise ValueError(f"epsilon: expected a number from 0, found {epsilon}")
-    _count("iterations", iterations)
-    _count("doublings", doublings)
+    iterations = checks.whole("iterations", iterations, 1)
+    doublings = checks.whole("doublings", doublings, 1)
     if level is not None and checks.probability("level", level) < 0.5:
         raise ValueError(f"level: expected at least 0.5, found {level}")
     keys = (_fold_in(key, i) for i in itertools.count())
@@ -216,11 +216,6 @@ def _slope(
     return Slope(p, uphill > level, uphill < 1 - level)
 
 
-def _count(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name}: expected a whole number from 1, found {value!r}")
-
-
 def train(
     environment: Environment,
     policy: Policy,
@@ -239,7 +234,7 @@ def train(
 
     Paths are drawn in float32, the algebra is float64.
     """
-    _count("paths", paths)
+    paths = checks.whole("paths", paths, 1)
     policy, returns = to_float64(policy), []
 
     def gradient(theta: Float[Array, " n"], key: PRNGKeyArray) -> GradientPosterior:

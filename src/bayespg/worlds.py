@@ -24,6 +24,7 @@ from bayespg.types import Array
 class World(abc.ABC):
     """An environment that policies can be sent into."""
 
+    name: str
     horizon: int
     discount: float
     shape: tuple[int, ...]
@@ -51,6 +52,7 @@ class OnHost(World):
 
     def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
+        self.name = host.name
         self.shape = (host.observations.size,)
 
     def play(
@@ -69,7 +71,7 @@ class OnDevice(World):
     """JAX: whole paths in one compiled program."""
 
     def __init__(self, environment: Environment):
-        self.environment = environment
+        self.environment, self.name = environment, type(environment).__name__
         self.horizon, self.discount = environment.horizon, environment.discount
         seen = jax.eval_shape(
             lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
@@ -89,8 +91,8 @@ class OnDevice(World):
             bad = ~np.isfinite(found.reshape(*taken.shape, -1)).all(-1) & taken
             if bad.any():
                 t, j = np.argwhere(bad)[0]
-                name, here = type(self.environment).__name__, found[t, j]
-                raise EnvironmentFailure(f"{name}, path {j}, step {t + 1}: the {what} is {here}")
+                here = f"{self.name}, path {j}, step {t + 1}"
+                raise EnvironmentFailure(f"{here}: the {what} is {found[t, j]}")
         return paths
 
     def encode(self, observation: Any) -> np.ndarray:
