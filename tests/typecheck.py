@@ -17,6 +17,7 @@ TAKES_ANYTHING = {
         "agents.Agent.evaluate",
         "agents.Agent.learn",
         "agents.Agent.predict",
+        "environments.host.Host.__init__",
         "evidence.choose_model1",
         "evidence.choose_model2",
         "fisher.inputs.checked",

@@ -1,5 +1,6 @@
 """bayespg demo, train, evaluate, plot, watch and environments."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Annotated
@@ -64,25 +65,40 @@ def demo(
 
 @app.command()
 def train(
-    context: typer.Context,
     environment: Annotated[
         str | None, typer.Argument(help="A Gymnasium id, or one of the paper's environments.")
     ] = None,
     algorithm: Annotated[
         str | None, typer.Option(help="bac, bpg or mcpg: a short name for an estimator.")
     ] = None,
-    estimator: Annotated[str, typer.Option(help=", ".join(choices.ESTIMATORS))] = "bac",
+    estimator: Annotated[
+        str | None, typer.Option(help=", ".join(choices.ESTIMATORS), show_default="bac")
+    ] = None,
     update: Annotated[
-        str, typer.Option(help=f"{', '.join(choices.UPDATES)}, or another optimiser of optax.")
-    ] = "natural",
+        str | None,
+        typer.Option(
+            help=f"{', '.join(choices.UPDATES)}, or another optimiser of optax.",
+            show_default="natural",
+        ),
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(help="linear, fourier, gaussian, tiles or mlp.", show_default="linear"),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Environment steps of each run.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Independent runs, one after another.")] = 1,
-    episodes: Annotated[int, typer.Option(help="Episodes per update.")] = 4,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Environment steps of each run.", show_default="100000"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The first seed.", show_default="0")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Independent runs, one after another.", show_default="1"),
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(help="Episodes per update.", show_default="4")
+    ] = None,
     discount: Annotated[float | None, typer.Option(help="gamma", show_default="0.99")] = None,
     smoothing: Annotated[
         float | None, typer.Option(help="lambda of the advantages.", show_default="0.95")
@@ -123,8 +139,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option(help="Write events for TensorBoard too.")] = False,
 ) -> None:
     """Train a policy, with error bars on every gradient. Every update is written down at once."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    said = {name for name, source in sources.items() if source and source.name != "DEFAULT"}
+    said = _not_default(locals())
     if resume is not None:
         if more := said - {"resume", "tensorboard"}:
             raise ValueError(f"{min(more)}: a run goes on as it began; leave it out with --resume")
@@ -138,10 +153,13 @@ def train(
         if algorithm not in ALGORITHMS:
             raise choices.known("algorithm", algorithm, list(ALGORITHMS))
         estimator = ALGORITHMS[algorithm]
+    estimator, update = estimator or "bac", update or "natural"
+    steps, seed, seeds = steps or 100_000, seed or 0, seeds or 1
     settings = {
-        "episodes": episodes, "discount": discount, "smoothing": smoothing, "limit": limit,
-        "rate": rate, "hidden": _widths(hidden), "horizon": horizon, "lanes": lanes,
-        "processes": processes, "normalise": normalise, "bounds": bounds,
+        "episodes": 4 if episodes is None else episodes, "discount": discount,
+        "smoothing": smoothing, "limit": limit, "rate": rate, "hidden": _widths(hidden),
+        "horizon": horizon, "lanes": lanes, "processes": processes, "normalise": normalise,
+        "bounds": bounds,
     }  # fmt: skip
 
     def made(k: int) -> agents.Agent:
@@ -152,7 +170,7 @@ def train(
     folder = out or _free(Path("runs") / f"{environment.replace('/', '-')}-{estimator}-{kind}")
     console.print(
         f"[bold]{environment}[/bold]: {estimator}, {kind} policy with {first.parameters:,} "
-        f"parameters, {episodes} episodes per update. Run: [bold]{folder}[/bold]"
+        f"parameters, {first.settings.episodes} episodes per update. Run: [bold]{folder}[/bold]"
     )
     _plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
     for k in range(seed, seed + seeds):
@@ -160,6 +178,12 @@ def train(
         agent.learn(steps, run=folder / f"seed-{k}", tensorboard=tensorboard)
         _stop_if_asked(agent, folder)
     _summary(folder)
+
+
+def _not_default(arguments: dict[str, object]) -> set[str]:
+    """Which arguments of `train` were given."""
+    known = inspect.signature(train).parameters
+    return {name for name, value in arguments.items() if value != known[name].default}
 
 
 PLAN = "seeds.json"
