@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from bayespg import fisher, kernels, policies, updates
+from bayespg import fisher, kernels, policies, training, updates
 from bayespg.environments import LQR, MountainCar, RandomWalk, check_solved, exact_gradient
 from bayespg.estimators import BAC, Model2, Reinforce
 from bayespg.policies import BoundedLinearGaussian, Tabular
@@ -43,11 +43,44 @@ def test_the_answer_is_float64_and_jax_s_setting_is_untouched(learned):
     assert not jax.config.jax_enable_x64
 
 
-def test_progress_is_reported_and_changes_nothing(learned):
-    calls = []
-    again = learn(progress=lambda done, total: calls.append((done, total)))
-    assert calls[-1] == (30, 30)
-    np.testing.assert_allclose(again.history.parameters, learned.history.parameters, rtol=1e-9)
+TRACED = []
+
+
+class Watched(Model2):
+    """Counts how often it is traced: once per program that is compiled."""
+
+    def __call__(self, sample):
+        TRACED.append(sample)
+        return super().__call__(sample)
+
+
+def test_progress_and_evaluations_change_nothing_because_the_same_program_runs():
+    calls, few = [], {"estimator": Watched(baseline=float("inf")), "runs": 2, "paths": 5}
+    plain = learn(**few)
+    compiled = len(TRACED)
+    shown = learn(progress=lambda *at: calls.append(at), **few)
+    asked = learn(evaluate=lambda policy, key: policy.kappa, every=6, **few)
+    assert len(TRACED) == compiled > 0
+    assert calls == [(done, 30) for done in range(1, 31)]
+    for other in (shown, asked):
+        for one, same in zip(plain.history, other.history, strict=True):
+            np.testing.assert_array_equal(one, same)
+        np.testing.assert_array_equal(plain.policy.kappa, other.policy.kappa)
+
+
+@pytest.mark.parametrize(
+    ("total", "every", "progress", "stops"),
+    [
+        (7, None, False, [7]),
+        (6, 2, False, [2, 4, 6]),
+        (3, None, True, [1, 2, 3]),
+        (300, 150, True, list(range(6, 301, 6))),
+        (101, None, True, [*range(2, 101, 2), 101]),
+        (120, 15, True, sorted({*range(2, 121, 2), *range(15, 121, 15)})),
+    ],
+)
+def test_the_loop_comes_back_where_somebody_asks(total, every, progress, stops):
+    assert training._stops(total, every, progress) == stops
 
 
 def test_one_run_alone_equals_nothing_else_than_a_run():

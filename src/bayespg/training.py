@@ -88,7 +88,8 @@ def train(
     `stop`. With `runs`, that many independent runs go side by side; the arrays of `policy` then
     hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
     float64. `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates;
-    `progress` is called some fifty times along the way.
+    `progress` is called some fifty times along the way. Neither changes the numbers: the same
+    compiled program does the updates, however many it does at a time.
     """
     for name, count in (("updates", updates), ("paths", paths), ("runs", runs)):
         if count is not None and count < 1:
@@ -106,8 +107,6 @@ def train(
             state = begin(policy, update, key)
         else:
             state = jax.vmap(lambda p, k: begin(p, update, k))(policy, jax.random.split(key, runs))
-        most = updates if progress is None else max(1, updates // 50)
-        size = _divisor(every or updates, min(most, every or updates))
         records, asked = [], []
         key_evaluate = jax.random.fold_in(key, updates)
 
@@ -117,15 +116,17 @@ def train(
                 asked.append((done, to_numpy(_ask(evaluate, state.policy, k, runs))))
 
         ask(0)
-        for done in range(size, updates + 1, size):
+        axis, done = int(runs is not None), 0
+        for upto in _stops(updates, every, progress is not None):
+            count = jnp.asarray(upto - done)
             state, record = _advance(
-                environment, estimator, update, state, paths, stop, size, runs is not None
+                environment, estimator, update, state, paths, stop, count, updates, runs is not None
             )
-            records.append(to_numpy(record))
+            records.append(to_numpy(_first(record, upto - done, axis)))
+            done = upto
             ask(done)
             if progress is not None:
                 progress(done, updates)
-        axis = int(runs is not None)
         history = jax.tree.map(lambda *parts: np.concatenate(parts, axis), *records)
         evaluations = None
         if asked:
@@ -141,9 +142,18 @@ def _ask(evaluate, policy, key, runs):
     return jax.vmap(evaluate)(policy, jax.random.split(key, runs))
 
 
-def _divisor(total: int, most: int) -> int:
-    """The largest divisor of `total` that is at most `most`, so that every chunk compiles once."""
-    return next(size for size in range(most, 0, -1) if total % size == 0)
+def _stops(updates: int, every: int | None, progress: bool) -> list[int]:
+    """After how many updates the compiled loop comes back: to evaluate, to report, at the end."""
+    stops = {updates}
+    if every is not None:
+        stops |= set(range(every, updates, every))
+    if progress:
+        stops |= set(range(max(1, updates // 50), updates, max(1, updates // 50)))
+    return sorted(stops)
+
+
+def _first(record: History, count: int, axis: int) -> History:
+    return jax.tree.map(lambda x: jax.lax.slice_in_dim(x, 0, count, axis=axis), record)
 
 
 def begin(
@@ -155,14 +165,26 @@ def begin(
 
 
 @eqx.filter_jit
-def _advance(environment, estimator, update, state, paths, stop, size, many):
-    """`size` updates, of one run or of many side by side."""
+def _advance(environment, estimator, update, state, paths, stop, count, room, many):
+    """`count` updates, of one run or of many side by side, and a history with room for `room`.
+
+    `count` is traced, so that one compiled program serves every count. Programs compiled for
+    different counts round differently: XLA removes a loop of one pass and fuses its body otherwise.
+    """
+
+    def one(state: State) -> tuple[State, History]:
+        return step(environment, estimator, update, state, paths, stop)
 
     def run(state: State) -> tuple[State, History]:
-        def one(state: State, _: None) -> tuple[State, History]:
-            return step(environment, estimator, update, state, paths, stop)
+        put = jax.lax.dynamic_update_index_in_dim
 
-        return jax.lax.scan(one, state, None, size)
+        def body(i, carry):
+            state, record = one(carry[0])
+            return state, jax.tree.map(lambda h, r: put(h, r, i, 0), carry[1], record)
+
+        record = jax.eval_shape(one, state)[1]
+        empty = jax.tree.map(lambda r: jnp.zeros((room, *r.shape), r.dtype), record)
+        return jax.lax.fori_loop(0, count, body, (state, empty))
 
     return (jax.vmap(run) if many else run)(state)
 
