@@ -413,7 +413,8 @@ def _seeds(seed: int, updates: int, count: int) -> list[int]:
 
 
 def _uphill(slope: float, error: float, freedom: float) -> float:
-    """The probability that the step taken leads uphill."""
+    """Student's t of the slope along the step taken. As a probability that the step leads uphill it
+    is optimistic, because the same episodes chose the step and judge it."""
     if not error > 0:
         return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
     return float(scipy.stats.t.cdf(slope / error, max(freedom, 1.0)))

@@ -59,10 +59,7 @@ class Bar:
     def __call__(self, row: dict[str, float]) -> None:
         if self._progress is None:
             return
-        what = (
-            f"return {row['return']:.1f}  KL {row['divergence']:.3f}  "
-            f"sure {100 * row['sure']:.0f} %"
-        )
+        what = f"return {row['return']:.1f}  KL {row['divergence']:.3f}"
         self._progress.update(
             self._task, completed=row["steps"] - self._begun,
             description=f"{row['steps']:,.0f} steps", what=what,

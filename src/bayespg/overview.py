@@ -56,7 +56,10 @@ def _seeds(group: Group) -> Markup:
             ]
         )  # fmt: skip
     columns = ["seed", "steps", "updates", "return", "sure", "divergence", "seconds"]
-    note = "Return, sure (the probability that a step leads uphill) and divergence: last tenth."
+    note = (
+        "Return, sure and divergence: last tenth. Sure, Student's t of the slope along the step, "
+        "is optimistic: the same episodes chose the step and judge it."
+    )
     return page.join([page.table(columns, rows), element("p", note, class_="soft")])
 
 

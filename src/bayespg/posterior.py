@@ -170,7 +170,12 @@ class GradientPosterior(eqx.Module):
         return bool(distance <= spread * scipy.stats.f.ppf(level, rank, freedom))
 
     def probability_uphill(self, direction: Any, *, robust: bool = True) -> float:
-        """The probability that the return rises along `direction`."""
+        """The probability that the return rises along `direction`, chosen without these paths.
+
+        For a direction that the same paths chose, `mean` or `natural`, it is optimistic: their
+        noise points that way too. On returns of pure noise it then averages far above a half. Let
+        one half of the paths choose the direction and the other half judge it.
+        """
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry a parameter")
         if not d.any():
             raise ValueError("direction: all entries are zero")
