@@ -93,8 +93,8 @@ FAULTS = {
 
 
 def by_state(observations, tick, first):
-    """Actions that depend on a lane's own observation alone."""
-    return (np.sin(observations[:, 1:]),) * 2
+    """Actions that depend on a lane's own observation alone, exact however many there are."""
+    return (observations[:, 1:] / 4,) * 2
 
 
 def upright(observations, tick, first):

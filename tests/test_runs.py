@@ -463,7 +463,7 @@ def nursery():
     start.status = lambda: int(process.stdout.readline())
     yield start
     process.stdin.close()
-    assert process.wait(30) == 0
+    assert process.wait() == 0
 
 
 def started(path):
