@@ -148,7 +148,7 @@ def outcomes(paths):
 
 
 def test_a_policy_earns_what_it_earns_in_gymnasium(name):
-    policy, count = POLICIES[name], 60
+    policy, count = POLICIES[name], 40
     host = world(name, lanes=count)
     theirs = outcomes(host.play(policy, jax.random.key(0), list(range(count))))
     device = world(classic.NAMES[name]())
@@ -192,14 +192,13 @@ def test_an_agent_draws_the_same_by_name_and_by_object(name):
     assert ours.actions.shape[2:] == theirs.action_space.shape
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_an_agent_learns(name):
-    agent = bayespg.Agent(f"jax/{name}", episodes=2, normalise=True, bounds="squash", seed=0)
+def test_an_agent_changes_its_policy_and_acts_within_bounds():
+    agent = bayespg.Agent("jax/Pendulum-v1", episodes=2, normalise=True, bounds="squash", seed=0)
     row = agent.update()
     assert row["sound"] == 1
     assert row["step_norm"] > 0
-    action = agent.predict(np.asarray(agent.draw().states)[0, 0])
-    assert gymnasium.make(name).action_space.contains(action)
+    action = agent.predict(np.full(agent.world.shape, 0.1), deterministic=False)
+    assert gymnasium.make("Pendulum-v1").action_space.contains(action)
 
 
 def test_training_goes_side_by_side():
