@@ -91,6 +91,7 @@ def test_environments_lists_the_paper_s_and_gymnasium_s():
     shown = bayespg("environments").output
     assert "mountain-car" in shown
     assert "CartPole-v1" in shown
+    assert bayespg("environments", "jax/").output.count("Gymnasium's, in JAX") == 5
 
 
 @pytest.mark.parametrize(

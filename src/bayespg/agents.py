@@ -29,7 +29,7 @@ from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
 from bayespg.learner import Learner, Normaliser, Recorded, State, no_statistics
 from bayespg.network_estimators import NetworkEstimator
-from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten
+from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten, named
 from bayespg.policies.features import Fourier
 from bayespg.runs import Run
 from bayespg.trajectories import Trajectories
@@ -193,11 +193,11 @@ class Agent:
                 "policy: expected a name, a Policy or a MemoryPolicy, found "
                 f"{type(policy).__name__}"
             )
-        if isinstance(found, OnHost):
-            return found, choices.policy(policy, found.host, key, s.hidden)
-        if known is None:
+        if known is not None and known.policy is not None:
+            return found, known.policy()
+        if found.actions is None:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-        return found, known.policy()
+        return found, named.make(policy, math.prod(found.shape), found.actions, key, s.hidden)
 
     def _statistics(self) -> Normaliser | None:
         wanted = self.settings.normalise

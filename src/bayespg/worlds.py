@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
-from bayespg.environments import Environment, observe
+from bayespg.environments import Environment, classic, observe, spaces
 from bayespg.environments.host import Host, Lanes
+from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.vector import Vector
 from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
 from bayespg.rollout import play, rollout
@@ -30,6 +31,8 @@ class World(abc.ABC):
     """Of an observation."""
     real: bool = True
     """Whether observations are real numbers."""
+    actions: Actions | None = None
+    """What a policy chosen by name must draw; None where the environment does not say."""
 
     @abc.abstractmethod
     def play(
@@ -51,7 +54,7 @@ class OnHost(World):
 
     def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
-        self.shape = (host.observations.size,)
+        self.shape, self.actions = (host.observations.size,), host.actions
 
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
@@ -68,7 +71,13 @@ class OnHost(World):
 class OnDevice(World):
     """JAX: whole paths in one compiled program."""
 
-    def __init__(self, environment: Environment):
+    def __init__(self, environment: Environment, bounds: Bounds = "clip"):
+        if isinstance(environment, classic.Continuous):
+            environment = classic.InBounds(environment, bounds)
+        if isinstance(environment, classic.Discrete):
+            self.actions = spaces.actions(gymnasium.spaces.Discrete(environment.choices))
+        elif isinstance(environment, classic.InBounds):
+            self.actions = spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
         self.environment = environment
         self.horizon, self.discount = environment.horizon, environment.discount
         seen = jax.eval_shape(
@@ -88,6 +97,8 @@ class OnDevice(World):
         return np.asarray(observation, np.float32)
 
     def decode(self, actions: np.ndarray) -> Any:
+        if isinstance(self.environment, classic.InBounds):
+            actions = np.asarray(self.environment.within(actions))
         return actions[0]
 
 
@@ -100,7 +111,7 @@ AnyEnvironment = (
 def world(environment: AnyEnvironment, **options: Any) -> World:
     """The world of an environment; `options` are those of `Host`."""
     if isinstance(environment, Environment):
-        return OnDevice(environment)
+        return OnDevice(environment, options.get("bounds", "clip"))
     if isinstance(environment, gymnasium.vector.VectorEnv):
         if options.get("processes"):
             raise ValueError("processes: a vector environment has its own, or none")

@@ -65,7 +65,8 @@ def demo(
 @app.command()
 def train(
     environment: Annotated[
-        str | None, typer.Argument(help="A Gymnasium id, or one of the paper's environments.")
+        str | None,
+        typer.Argument(help="A name that 'bayespg environments' lists, such as a Gymnasium id."),
     ] = None,
     algorithm: Annotated[
         str | None, typer.Option(help="bac, bpg or mcpg: a short name for an estimator.")
@@ -133,7 +134,8 @@ def train(
         return agents.Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
-    kind = "paper" if choices.built_in(environment) else policy
+    known = choices.built_in(environment)
+    kind = "paper" if known is not None and known.policy is not None else policy
     folder = out or _free(Path("runs") / f"{environment.replace('/', '-')}-{estimator}-{kind}")
     console.print(
         f"[bold]{environment}[/bold]: {estimator}, {kind} policy with {first.parameters:,} "
@@ -295,8 +297,10 @@ def watch(
 def environments(
     pattern: Annotated[str, typer.Argument(help="Part of the name.")] = "",
 ) -> None:
-    """What can be trained on: the paper's environments, in JAX, and all that Gymnasium knows."""
-    rows = [[name, "the paper's, in JAX"] for name in choices.BUILT_IN]
+    """List what can be trained on: the paper's environments and Gymnasium's classic control in
+    JAX, and all that Gymnasium knows."""
+    of = {True: "Gymnasium's, in JAX", False: "the paper's, in JAX"}
+    rows = [[name, of[name.startswith("jax/")]] for name in choices.BUILT_IN]
     for name, spec in sorted(gymnasium.registry.items()):
         module = str(spec.entry_point).split(":")[0]
         rows.append([name, module.removeprefix("gymnasium.envs.")])
