@@ -83,7 +83,7 @@ FAULTS = {
     "reward is NaN": "reward is nan",
     "reward is infinite": "reward is -inf",
     "reward is beyond float32": "reward is 1e",
-    "reward is no number": "TypeError",
+    "reward is no number": "the reward is None, not a number",
     "observation is NaN": "observation holds nan",
     "observation is infinite": "observation holds inf",
     "observation changes shape": r"observation of shape \(3,\), the space says \(2,\)",

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg.environments import Environment, observe
-from bayespg.environments.host import Host, Lanes
+from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.vector import Vector
 from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
 from bayespg.rollout import play, rollout
@@ -82,7 +82,10 @@ class OnDevice(World):
         """All episodes follow from the key; of the seeds only their number counts."""
         if greedy:
             policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
-        return _draw(self.environment, policy, key, len(seeds))
+        paths, sound = _draw(self.environment, policy, key, len(seeds))
+        if not sound:
+            raise EnvironmentFailure(f"{type(self.environment).__name__}, {_first_bad(paths)}")
+        return paths
 
     def encode(self, observation: Any) -> np.ndarray:
         return np.asarray(observation, np.float32)
@@ -159,7 +162,39 @@ def _chosen(at, key, tick, greedy):
 
 @eqx.filter_jit
 def _draw(environment, policy, key, count):
-    return rollout(environment, policy, key, count)
+    """Paths, and whether all numbers in them are finite."""
+    paths = rollout(environment, policy, key, count)
+    unsound = [jnp.any(bad) for _, _, bad in _not_finite(paths)]
+    return paths, ~jnp.any(jnp.stack(unsound))
+
+
+def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any]]:
+    """Where steps that were taken hold numbers that are not finite, time in front: the step of the
+    first entry, what it is, and a mask."""
+
+    def bad(x: Any, taken: Any) -> Any:
+        real = jnp.issubdtype(x.dtype, jnp.floating)
+        found = ~jnp.isfinite(x) if real else jnp.zeros(x.shape, bool)
+        return taken & found.reshape(*taken.shape, -1).any(-1)
+
+    ended = jnp.arange(len(paths.mask))[:, None] == paths.lengths - 1
+    final = bad(paths.final, jnp.ones(paths.final.shape[:1], bool))
+    return [
+        (0, "observation", bad(paths.states, paths.mask)),
+        (1, "action that the policy drew", bad(paths.actions, paths.mask)),
+        (1, "reward", bad(paths.rewards, paths.mask)),
+        (1, "observation", ended & final),
+    ]
+
+
+def _first_bad(paths: Trajectories) -> str:
+    """The episode and the step at which the first number that is not finite appeared."""
+    step, _, episode, what = min(
+        (offset + int(t), order, int(m), what)
+        for order, (offset, what, where) in enumerate(_not_finite(paths))
+        for t, m in np.argwhere(where)
+    )
+    return f"episode {episode + 1} of {len(paths.final)}, step {step}: the {what} is not finite"
 
 
 class Greedy(Policy):
