@@ -262,12 +262,11 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
     if isinstance(environment, str):
         try:
             return gymnasium.make(environment, disable_env_checker=True, **options)
-        except (gymnasium.error.Error, ModuleNotFoundError) as problem:
+        except Exception as problem:
             missing = isinstance(problem, gymnasium.error.DependencyNotInstalled)
             if missing or environment in gymnasium.registry:
-                raise ValueError(
-                    f"environment: {environment} cannot be made: {problem}"
-                ) from problem
+                what = f"{type(problem).__name__}: {problem}"
+                raise ValueError(f"environment: {environment} cannot be made: {what}") from problem
             close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.5)
             hint = f"; did you mean '{close[0]}'?" if close else ""
             raise ValueError(

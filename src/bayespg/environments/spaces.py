@@ -83,12 +83,12 @@ def _box(shape: tuple[int, ...], x: Any, where: str) -> np.ndarray:
 
 def _one_hot(n: int, start: int, x: Any, where: str) -> np.ndarray:
     """A choice among `n` that are counted from `start`, as zeros and a one."""
-    if not isinstance(x, int | np.integer) and np.size(x) == 1:
+    if not isinstance(x, int) and np.size(x) == 1:
         x = np.asarray(x).item()
-    if not isinstance(x, int | np.integer) or not start <= x < start + n:
+    if not isinstance(x, int) or not start <= x < start + n:
         raise ValueError(f"{where} {x!r}, the space says {start} to {start + n - 1}")
     found = np.zeros(n, np.float32)
-    found[int(x) - start] = 1
+    found[x - start] = 1
     return found
 
 
