@@ -59,10 +59,10 @@ class Broken(Environment):
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("reset", "episode 1 of 3, step 0: the observation is not finite"),
-        ("reward", "episode 2 of 3, step 4: the reward is not finite"),
-        ("state", "episode 2 of 3, step 4: the observation is not finite"),
-        ("last state", "episode 1 of 3, step 6: the observation is not finite"),
+        ("reset", "episode 1 of 3, step 0: the observation holds nan"),
+        ("reward", "episode 2 of 3, step 4: the reward is inf"),
+        ("state", "episode 2 of 3, step 4: the observation holds nan"),
+        ("last state", "episode 1 of 3, step 6: the observation holds -inf"),
     ],
 )
 def test_a_number_that_is_not_finite_is_located(fault, says):
@@ -74,7 +74,7 @@ def test_a_number_that_is_not_finite_is_located(fault, says):
 
 def test_an_action_that_is_not_finite_is_the_policy_s():
     agent = Agent(Broken(), LinearGaussian(jnp.inf, 1.0), "model2")
-    with pytest.raises(EnvironmentFailure, match="the action that the policy drew is not finite"):
+    with pytest.raises(EnvironmentFailure, match="step 1: the action that the policy drew holds"):
         agent.evaluate(2)
 
 

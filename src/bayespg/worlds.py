@@ -164,37 +164,41 @@ def _chosen(at, key, tick, greedy):
 def _draw(environment, policy, key, count):
     """Paths, and whether all numbers in them are finite."""
     paths = rollout(environment, policy, key, count)
-    unsound = [jnp.any(bad) for _, _, bad in _not_finite(paths)]
-    return paths, ~jnp.any(jnp.stack(unsound))
+    return paths, ~jnp.any(jnp.stack([jnp.any(bad) for *_, bad in _not_finite(paths)]))
 
 
-def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any]]:
-    """Where steps that were taken hold numbers that are not finite, time in front: the step of the
-    first entry, what it is, and a mask."""
+def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any, Any]]:
+    """What the steps that were taken hold, and where it is not finite, time and path in front. Each
+    entry begins with the step that its first row belongs to, and the words for it."""
+    last = jnp.arange(len(paths.mask))[:, None] == paths.lengths - 1
+    final = jnp.broadcast_to(paths.final, (len(paths.mask), *paths.final.shape))
 
     def bad(x: Any, taken: Any) -> Any:
-        real = jnp.issubdtype(x.dtype, jnp.floating)
-        found = ~jnp.isfinite(x) if real else jnp.zeros(x.shape, bool)
-        return taken & found.reshape(*taken.shape, -1).any(-1)
+        return taken & ~jnp.isfinite(x).reshape(*taken.shape, -1).all(-1)
 
-    ended = jnp.arange(len(paths.mask))[:, None] == paths.lengths - 1
-    final = bad(paths.final, jnp.ones(paths.final.shape[:1], bool))
     return [
-        (0, "observation", bad(paths.states, paths.mask)),
-        (1, "action that the policy drew", bad(paths.actions, paths.mask)),
-        (1, "reward", bad(paths.rewards, paths.mask)),
-        (1, "observation", ended & final),
+        (offset, words, x, bad(x, taken))
+        for offset, words, x, taken in (
+            (0, "observation holds", paths.states, paths.mask),
+            (1, "action that the policy drew holds", paths.actions, paths.mask),
+            (1, "reward is", paths.rewards, paths.mask),
+            (1, "observation holds", final, last),
+        )
     ]
 
 
 def _first_bad(paths: Trajectories) -> str:
     """The episode and the step at which the first number that is not finite appeared."""
-    step, _, episode, what = min(
-        (offset + int(t), order, int(m), what)
-        for order, (offset, what, where) in enumerate(_not_finite(paths))
-        for t, m in np.argwhere(where)
+    found = _not_finite(paths)
+    step, k, t, m = min(
+        (offset + t, k, t, m)
+        for k, (offset, _, _, where) in enumerate(found)
+        for t, m in np.argwhere(where).tolist()
     )
-    return f"episode {episode + 1} of {len(paths.final)}, step {step}: the {what} is not finite"
+    _, words, values, _ = found[k]
+    here = np.ravel(values[t, m])
+    value = here[~np.isfinite(here)][0]
+    return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
 
 
 class Greedy(Policy):
