@@ -24,7 +24,7 @@ import numpy as np
 import optax
 import scipy.stats
 
-from bayespg import choices, interruption, values
+from bayespg import choices, device, interruption, values
 from bayespg.environments.spaces import Bounds
 from bayespg.estimators import Estimator
 from bayespg.learner import Learner, Normaliser, Recorded, State, no_statistics
@@ -58,7 +58,8 @@ class Settings:
     hidden: tuple[int, ...] = (32, 32)
     """Widths of the layers of an MLP."""
     horizon: int | None = None
-    """Steps after which an episode is cut off; None leaves it to the environment."""
+    """Steps after which an episode is cut off; None leaves it to the environment, or is 1,000 where
+    that has no limit."""
     lanes: int = 8
     """Environments side by side."""
     processes: bool = False
@@ -150,6 +151,7 @@ class Agent:
             raise ValueError(
                 f"{sorted(unknown)[0]}: no such setting; there are {', '.join(sorted(known))}"
             )
+        device.require()
         self.settings = Settings(**settings)
         self.options = dict(options or {})
         self.names = {
@@ -157,6 +159,8 @@ class Agent:
         }  # fmt: skip
         key_policy, key_run = jax.random.split(jax.random.key(self.settings.seed))
         self.world, start = self._begin(environment, policy, key_policy)
+        if isinstance(self.world, OnHost) and not self.world.host.limited:
+            self.settings = dataclasses.replace(self.settings, horizon=self.world.horizon)
         inputs = math.prod(self.world.shape)
         found, targets = choices.estimator(estimator, Fourier(inputs))
         if isinstance(start, MemoryPolicy):

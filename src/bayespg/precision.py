@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from bayespg import device
+
 
 def traced(*trees: Any) -> bool:
     """Whether any leaf is being traced by a JAX transformation."""
@@ -64,6 +66,7 @@ def in_float64(function: Callable) -> Callable:
     compiled = eqx.filter_jit(function)
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        device.require()
         with jax.enable_x64(True):
             return to_numpy(compiled(*args, **kwargs))
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg.environments import Environment, classic, observe, spaces
-from bayespg.environments.host import Host, Lanes
+from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.vector import Vector
 from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
@@ -91,7 +91,10 @@ class OnDevice(World):
         """All episodes follow from the key; of the seeds only their number counts."""
         if greedy:
             policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
-        return _draw(self.environment, policy, key, len(seeds))
+        paths, sound = _draw(self.environment, policy, key, len(seeds))
+        if not sound:
+            raise EnvironmentFailure(f"{type(self.environment).__name__}, {_first_bad(paths)}")
+        return paths
 
     def encode(self, observation: Any) -> np.ndarray:
         return np.asarray(observation, np.float32)
@@ -170,7 +173,43 @@ def _chosen(at, key, tick, greedy):
 
 @eqx.filter_jit
 def _draw(environment, policy, key, count):
-    return rollout(environment, policy, key, count)
+    """Paths, and whether all numbers in them are finite."""
+    paths = rollout(environment, policy, key, count)
+    return paths, ~jnp.any(jnp.stack([jnp.any(bad) for *_, bad in _not_finite(paths)]))
+
+
+def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any, Any]]:
+    """What the steps that were taken hold, and where it is not finite, time and path in front. Each
+    entry begins with the step that its first row belongs to, and the words for it."""
+    last = jnp.arange(len(paths.mask))[:, None] == paths.lengths - 1
+    final = jnp.broadcast_to(paths.final, (len(paths.mask), *paths.final.shape))
+
+    def bad(x: Any, taken: Any) -> Any:
+        return taken & ~jnp.isfinite(x).reshape(*taken.shape, -1).all(-1)
+
+    return [
+        (offset, words, x, bad(x, taken))
+        for offset, words, x, taken in (
+            (0, "observation holds", paths.states, paths.mask),
+            (1, "action that the policy drew holds", paths.actions, paths.mask),
+            (1, "reward is", paths.rewards, paths.mask),
+            (1, "observation holds", final, last),
+        )
+    ]
+
+
+def _first_bad(paths: Trajectories) -> str:
+    """The episode and the step at which the first number that is not finite appeared."""
+    found = _not_finite(paths)
+    step, k, t, m = min(
+        (offset + t, k, t, m)
+        for k, (offset, _, _, where) in enumerate(found)
+        for t, m in np.argwhere(where).tolist()
+    )
+    _, words, values, _ = found[k]
+    here = np.ravel(values[t, m])
+    value = here[~np.isfinite(here)][0]
+    return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
 
 
 class Greedy(Policy):

@@ -11,7 +11,14 @@ from rich.markup import escape
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
 
-from bayespg import __version__, _command, compilation
+from bayespg import __version__, _command, compilation, device
+
+try:
+    device.require()  # the paper's experiments hold arrays, which start JAX when imported
+except ValueError as problem:
+    print(f"bayespg: {problem}", file=sys.stderr)
+    sys.exit(2)
+
 from bayespg.cli import reproducing, training
 from bayespg.cli.common import app, console
 from bayespg.environments.host import EnvironmentFailure
