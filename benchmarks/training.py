@@ -44,7 +44,8 @@ def _throughput(steps: int | None) -> Table:
     rows = []
     for task, most in TASKS:
         for policy in POLICIES:
-            agent = Agent(task, policy, episodes=8, hidden=(64, 64), seed=0)
+            hidden = (64, 64) if policy == "mlp" else None
+            agent = Agent(task, policy, episodes=8, hidden=hidden, seed=0)
             agent.learn(steps or most, progress=False)  # compiles every length that occurs
             kept: list[dict[str, float]] = []
             inside = _timed(agent.world.host)

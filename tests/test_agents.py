@@ -1,5 +1,6 @@
 """Agents: training on real tasks, and what happens when something goes wrong."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax
 from bayespg.runs import Run
+from bayespg.settings import Settings
 
 ACTIONS = {
     "discrete": spaces.Discrete(3, start=-1),
@@ -107,14 +109,15 @@ def test_every_estimator_by_name_takes_sound_steps(name):
 
 @pytest.mark.parametrize("name", ["plain", "conjugate-gradients", "adam", "sgd", "variance-scaled"])
 def test_every_update_by_name_changes_the_policy(name):
-    agent = Agent("Walk-v0", update=name, estimator="model1" if "var" in name else "bac", rate=0.01)
+    rate = None if name in choices.LIMITED else 0.01
+    agent = Agent("Walk-v0", update=name, estimator="model1" if "var" in name else "bac", rate=rate)
     assert agent.update()["step_norm"] > 0
 
 
 @pytest.mark.parametrize("policy", ["linear", "fourier", "gaussian", "tiles", "mlp"])
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_every_policy_acts_in_every_space(policy, kind):
-    agent = Agent(lambda: Walk(kind), policy, hidden=(4,), seed=3)
+    agent = Agent(lambda: Walk(kind), policy, hidden=(4,) if policy == "mlp" else None, seed=3)
     assert agent.world.host.environments[0].action_space.contains(agent.predict(np.zeros(2)))
     paths = agent.draw()
     assert paths.mask.sum() > 0
@@ -291,20 +294,162 @@ def test_callbacks_evaluate_keep_and_stop(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"episodes": 0}, "episodes: expected at least 1"),
-        ({"discount": 1.5}, "discount: expected 0 to 1"),
-        ({"limit": 0.0}, "limit: expected above 0"),
-        ({"seed": -1}, "seed: expected 0 or more"),
         ({"epsiodes": 3}, "epsiodes: no such setting"),
         ({"policy": "liner"}, "did you mean 'linear'"),
+        ({"policy": 3}, "policy: expected a name, a Policy or a MemoryPolicy, found int"),
         ({"estimator": "bacc"}, "did you mean 'bac'"),
+        ({"estimator": ["bac"]}, "estimator: expected a name or an estimator"),
         ({"update": "naturel"}, "did you mean 'natural'"),
+        ({"update": "chain"}, "update: nothing is called 'chain'"),
+        ({"update": "lbfgs"}, "update: nothing is called 'lbfgs'"),
+        ({"update": ["adam"]}, "update: expected a name or an optax transformation"),
         ({"environment": "CartPol-v1"}, "did you mean 'CartPole-v"),
+        ({"environment": 3}, "environment: expected an id"),
+        ({"options": 3}, "options: expected a dictionary"),
     ],
 )
 def test_a_wrong_word_is_named(options, says):
     with pytest.raises(ValueError, match=says):
         Agent(**{"environment": "Walk-v0"} | options)
+
+
+WRONG = {
+    "episodes": [0, 1.5, True, "4", None, np.nan],
+    "discount": [-0.1, 1.5, True, "1", np.nan],
+    "smoothing": [-0.1, 1.5, True, "1", np.nan],
+    "limit": [0.0, -1, True, "1", np.inf],
+    "rate": [0.0, -1, True, "1", np.nan],
+    "hidden": [5, "32", (), (0,), (2.5,), (True,), {"a": 1}],
+    "horizon": [0, 2.5, True, "7"],
+    "lanes": [0, 2.5, True, "7"],
+    "processes": [1, "no", None],
+    "normalise": [1, "no"],
+    "bounds": ["cut", 1, ["clip"]],
+    "seed": [-1, 1.5, True, "0", None, 2**63],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_value_of_a_setting_is_named(name):
+    assert set(WRONG) == {field.name for field in dataclasses.fields(Settings)}
+    for value in WRONG[name]:
+        with pytest.raises(ValueError, match=f"^{name}: expected "):
+            Agent("Walk-v0", **{name: value})
+
+
+def test_numbers_of_numpy_are_recorded_as_plain_ones():
+    options = {"episodes": np.int64(2), "discount": np.float32(0.5), "seed": np.uint8(7)}
+    config = Agent(Walk, **options, normalise=np.bool_(True)).config
+    assert json.loads(json.dumps(config))["seed"] == 7
+    assert config["normalise"] is True
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda a: a.evaluate(1.5), "episodes: expected a whole number from 1, found 1.5"),
+        (lambda a: a.evaluate(True), "episodes: expected a whole number"),
+        (lambda a: a.evaluate(2, seed=-1), "seed: expected a whole number from 0"),
+        (lambda a: a.evaluate(2, seed=2**63), "seed: expected a whole number from 0"),
+        (lambda a: a.evaluate(2, deterministic="no"), "deterministic: expected True or False"),
+        (lambda a: a.learn(1.5), "steps: expected a whole number from 1, found 1.5"),
+        (lambda a: a.learn(np.inf), "steps: expected a whole number"),
+        (lambda a: a.learn(True), "steps: expected a whole number"),
+        (lambda a: a.learn(9, callbacks=3), "callbacks: expected functions of agent and row"),
+        (lambda a: a.learn(9, callbacks=[3]), "callbacks: expected functions of agent and row"),
+        (lambda a: a.learn(9, run=3), "run: expected a directory"),
+        (lambda a: a.learn(9, progress="no"), "progress: expected True or False"),
+        (lambda a: a.learn(9, tensorboard=True), "tensorboard: True would have no effect"),
+        (lambda a: a.predict("left"), "observation: "),
+        (lambda a: a.predict([1.0]), "observation: "),
+    ],
+)
+def test_a_wrong_argument_of_a_call_is_named(call, says):
+    with pytest.raises(ValueError, match=says):
+        call(Agent("Walk-v0"))
+
+
+def test_seeds_that_differ_in_their_upper_bits_differ():
+    def policy(seed):
+        return np.asarray(
+            Agent("Walk-v0", "mlp", hidden=(4,), seed=seed).policy.features.weights[0]
+        )
+
+    assert not np.array_equal(policy(1), policy(2**32 + 1))
+
+
+# What is recorded is what was done.
+
+CAR = {"environment": MountainCar(), "policy": mountain_car_softmax()}
+IGNORED = [
+    (CAR | {"discount": 0.5}, "discount: 0.5 .* MountainCar has its own discount, 0.99"),
+    (CAR | {"horizon": 7}, "horizon: 7 .* MountainCar ends episodes after 200 steps"),
+    (CAR | {"lanes": 2}, "lanes: 2 .* all paths at once"),
+    (CAR | {"processes": True}, "processes: True .* MountainCar runs in JAX"),
+    (CAR | {"bounds": "clip"}, "bounds: 'clip' .* have no bounds"),
+    (CAR | {"hidden": (4,)}, "hidden: .* a Softmax of your own has no such layers"),
+    (CAR | {"options": {"g": 1}}, "options: .* no Gymnasium id"),
+    ({"environment": "mountain-car", "policy": "mlp"}, "policy: 'mlp' .* the paper's policy"),
+    ({"environment": "lqr", "discount": 0.5}, "discount: 0.5 .* LQR has its own discount, 1"),
+    ({"environment": "lqr", "options": {"g": 1}}, "options: .* no Gymnasium id"),
+    ({"environment": Walk, "options": {"g": 1}}, "options: .* no Gymnasium id"),
+    ({"environment": Walk(), "lanes": 3}, "lanes: 3 .* is 1 of them"),
+    ({"lanes": 8, "episodes": 2}, "lanes: 8 .* 2 episodes fills no more lanes"),
+    ({"environment": "CartPole-v1", "horizon": 501}, "horizon: 501 .* after 500 steps"),
+    ({"bounds": "squash"}, "bounds: 'squash' .* have no bounds"),
+    ({"hidden": (64, 64)}, "hidden: .* linear has no such layers"),
+    ({"rate": 0.1}, "rate: 0.1 .* natural takes no rate"),
+    ({"update": "conjugate-gradients", "rate": 0.1}, "rate: 0.1 .* takes no rate"),
+    ({"update": "adam", "limit": 0.1}, "limit: 0.1 .* adam has no such limit"),
+    ({"update": "variance-scaled", "limit": 0.1}, "limit: 0.1 .* has no such limit"),
+    ({"update": optax.sgd(1.0), "rate": 0.1}, "rate: 0.1 .* of your own takes no rate"),
+    ({"update": optax.sgd(1.0), "limit": 0.1}, "limit: 0.1 .* of your own has no such limit"),
+    ({"estimator": "model2", "smoothing": 1.0}, "smoothing: 1.0 .* model2 looks at returns"),
+    ({"estimator": "gpomdp", "smoothing": 1.0}, "smoothing: 1.0 .* gpomdp looks at returns"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), IGNORED, ids=[says for _, says in IGNORED])
+def test_a_setting_that_would_have_no_effect_is_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        Agent(**{"environment": "Walk-v0"} | options)
+
+
+NOTHING = {"hidden": None, "rate": None, "bounds": None}
+
+
+@pytest.mark.parametrize(
+    ("options", "done"),
+    [
+        ({}, NOTHING | {"policy": "linear", "lanes": 4, "limit": 0.03, "smoothing": 0.95}),
+        ({"policy": "mlp"}, {"hidden": (32, 32)}),
+        ({"update": "adam"}, {"limit": None, "rate": 1e-3}),
+        ({"estimator": "model2"}, {"smoothing": None, "discount": 0.99, "normalise": True}),
+        ({"environment": "lqr", "estimator": "mc"}, {
+            "policy": "paper", "discount": 1.0, "horizon": 20, "lanes": None, "normalise": False
+        }),
+        ({"environment": "CartPole-v1"}, {"horizon": 500}),
+        ({"environment": "CartPole-v1", "horizon": 7}, {"horizon": 7}),
+        ({"environment": "Pendulum-v1"}, {"bounds": "clip"}),
+    ],
+)  # fmt: skip
+def test_the_configuration_says_what_was_done_and_makes_the_same_agent(options, done):
+    agent = Agent(**{"environment": "Walk-v0"} | options)
+    assert {name: agent.config[name] for name in done} == done
+    assert Agent(**agent.config).config == agent.config
+
+
+def test_runs_of_earlier_versions_which_recorded_every_default_load(tmp_path):
+    """Also where these had no effect."""
+    for i, options in enumerate(({"environment": "Walk-v0"}, {"environment": "lqr"})):
+        agent, path = Agent(**options, estimator="mc"), tmp_path / str(i)
+        agent.save(path)
+        old = {
+            "policy": "linear", "discount": 0.99, "smoothing": 0.95, "limit": 0.03, "rate": 1e-3,
+            "hidden": [32, 32], "horizon": None, "lanes": 8, "normalise": None, "bounds": "clip",
+        }  # fmt: skip
+        (path / "config.json").write_text(json.dumps(agent.config | old))
+        assert bayespg.load(path).config == agent.config
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):

@@ -105,6 +105,23 @@ def test_a_run_whose_step_is_not_finite_keeps_its_parameters():
     assert not wild.history.running[:, -1].any()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"updates": 2.5}, "updates: expected a whole number from 1, found 2.5"),
+        ({"paths": True}, "paths: expected a whole number"),
+        ({"runs": "4"}, "runs: expected a whole number"),
+        ({"stop": -1.0}, "stop: expected a number from 0"),
+        ({"every": 10}, "every: 10 would have no effect without evaluate"),
+        ({"every": 7, "evaluate": lambda policy, key: 0.0}, "every: expected a divisor"),
+    ],
+)
+def test_wrong_or_idle_arguments_are_named(wrong, says):
+    settings = {"key": fast_key(0), "updates": 30, "paths": 20} | wrong
+    with pytest.raises(ValueError, match=says):
+        train(LQR(), BoundedLinearGaussian(np.zeros(2)), OURS, RATE, **settings)
+
+
 def test_bad_counts_are_refused():
     with pytest.raises(ValueError, match="updates"):
         learn(updates=0)

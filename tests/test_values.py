@@ -127,12 +127,22 @@ def test_no_size_of_targets_makes_a_value_that_is_not_finite(kind, scale):
 TAKEN = jnp.ones(200, bool)
 
 
-def test_a_fit_that_is_not_finite_is_not_made():
+def test_a_fit_to_what_is_not_finite_shows_it():
+    """The learner then keeps the values it had (tests/test_learner.py)."""
     states = jnp.asarray(np.random.default_rng(4).normal(size=(200, D)), jnp.float32)
-    y = jnp.full(200, jnp.nan, jnp.float32)
-    found = fit(LINEAR, states, y, TAKEN)
-    np.testing.assert_array_equal(found.weights, LINEAR.weights)
-    assert not fit(values.start(Linear(D)), states, y, TAKEN).fitted
+    found = fit(LINEAR, states, jnp.full(200, jnp.nan, jnp.float32), TAKEN)
+    assert np.isnan(found.weights).all()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_means_of_squares_and_spreads_follow_the_units(size):
+    x = jnp.asarray(size * np.array([1.0, 2.0, 3.0, 9.0]), jnp.float32)
+    taken = jnp.array([True, True, True, False])
+    np.testing.assert_allclose(values.root_mean_square(x, taken) / size, np.sqrt(14 / 3), rtol=1e-6)
+    away, spread = values.centred(x, taken)
+    np.testing.assert_allclose(away / size, [-1, 0, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(spread / size, np.sqrt(2 / 3), rtol=1e-6)
+    assert values.centred(x * 0 + x[0], taken)[1] == 0
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e8])

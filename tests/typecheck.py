@@ -13,6 +13,10 @@ TAKES_ANYTHING = {
     f"bayespg.{name}"
     for name in (
         "actor_critic.gradient_posterior",
+        "agents.Agent.__init__",
+        "agents.Agent.evaluate",
+        "agents.Agent.learn",
+        "agents.Agent.predict",
         "evidence.choose_model1",
         "evidence.choose_model2",
         "fisher.inputs.checked",
@@ -37,7 +41,10 @@ TAKES_ANYTHING = {
         "quadrature.model1",
         "quadrature.model2",
         "integrals.vector_integral",
+        "settings.Settings.__init__",
         "sparsification.Sparsify.__init__",
+        "training.train",
+        "worlds.world",
     )
 }
 _checked = beartype(conf=BeartypeConf(is_pep484_tower=True))

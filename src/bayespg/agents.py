@@ -13,9 +13,9 @@ state that comes back.
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,10 +24,19 @@ import numpy as np
 import optax
 import scipy.stats
 
-from bayespg import choices, device, interruption, values
-from bayespg.environments.spaces import Bounds
+from bayespg import checks, choices, device, interruption, settings, values
+from bayespg.environments.spaces import Bounded
 from bayespg.estimators import Estimator
-from bayespg.learner import Learner, Normaliser, Recorded, State, no_statistics
+from bayespg.learner import (
+    STAGES,
+    Learner,
+    Normaliser,
+    NotFinite,
+    Recorded,
+    State,
+    TargetKind,
+    no_statistics,
+)
 from bayespg.network_estimators import NetworkEstimator
 from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten, named
 from bayespg.policies.features import Fourier
@@ -39,60 +48,6 @@ Row = dict[str, float]
 """What an update reports: a row of metrics.csv."""
 Callback = Callable[["Agent", Row], Any]
 """Called after each update; an answer of False ends training."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Everything that decides a run but the environment, the policy, the estimator and the update
-    themselves."""
-
-    episodes: int = 4
-    """For each update."""
-    discount: float = 0.99
-    smoothing: float = 0.95
-    """lambda of the advantages."""
-    limit: float = 0.03
-    """Kullback-Leibler divergence of an update, mean over steps."""
-    rate: float = 1e-3
-    """Of optimisers that have one."""
-    hidden: tuple[int, ...] = (32, 32)
-    """Widths of the layers of an MLP."""
-    horizon: int | None = None
-    """Steps after which an episode is cut off; None leaves it to the environment, or is 1,000 where
-    that has no limit."""
-    lanes: int = 8
-    """Environments side by side."""
-    processes: bool = False
-    """Each of them in a process of its own."""
-    normalise: bool | None = None
-    """Observations; None means on Gymnasium, not in JAX."""
-    bounds: Bounds = "clip"
-    """How draws of a Gaussian policy get into the bounds of the actions."""
-    seed: int = 0
-
-    def __post_init__(self):
-        for name in ("episodes", "lanes", "seed"):
-            if not isinstance(getattr(self, name), int | np.integer):
-                raise ValueError(f"{name}: expected a whole number, found {getattr(self, name)!r}")
-        for name in ("discount", "smoothing", "limit", "rate"):
-            if not isinstance(getattr(self, name), int | float | np.number):
-                raise ValueError(f"{name}: expected a number, found {getattr(self, name)!r}")
-        if self.bounds not in get_args(Bounds):
-            raise ValueError(
-                f"bounds: expected {' or '.join(get_args(Bounds))}, found {self.bounds!r}"
-            )
-        for name in ("episodes", "lanes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        for name in ("discount", "smoothing"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: expected 0 to 1, found {getattr(self, name)}")
-        for name in ("limit", "rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected above 0, found {getattr(self, name)}")
-        if self.seed < 0:
-            raise ValueError(f"seed: expected 0 or more, found {self.seed}")
-        object.__setattr__(self, "hidden", tuple(int(width) for width in self.hidden))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,35 +87,30 @@ class Agent:
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.choices`) or objects; a policy may have a memory. `options` go to `gymnasium.make`;
-    everything else is in `Settings`.
+    `bayespg.choices`) or objects; a policy may have a memory, and without one it is "linear", or
+    the paper's in an environment of the paper. `options` go to `gymnasium.make`; everything else is
+    in `Settings`. A setting that would have no effect is refused.
     """
 
     def __init__(
         self,
         environment: AnyEnvironment,
-        policy: str | AnyPolicy = "linear",
+        policy: str | AnyPolicy | None = None,
         estimator: str | Estimator | NetworkEstimator = "bac",
         update: str | optax.GradientTransformationExtraArgs = "natural",
         *,
         options: dict[str, Any] | None = None,
-        **settings: Any,
+        **given: Any,
     ):
-        known = {field.name for field in dataclasses.fields(Settings)}
-        if unknown := set(settings) - known:
-            raise ValueError(
-                f"{sorted(unknown)[0]}: no such setting; there are {', '.join(sorted(known))}"
-            )
         device.require()
-        self.settings = Settings(**settings)
-        self.options = dict(options or {})
+        s = self.settings = settings.made(given)
+        self.options = _options(options, environment)
+        with jax.enable_x64(True):  # all 64 bits of the seed
+            key_policy, key_run = jax.random.split(jax.random.key(s.seed))
+        self.world, policy, start = self._begin(environment, policy, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
-        key_policy, key_run = jax.random.split(jax.random.key(self.settings.seed))
-        self.world, start = self._begin(environment, policy, key_policy)
-        if isinstance(self.world, OnHost) and not self.world.host.limited:
-            self.settings = dataclasses.replace(self.settings, horizon=self.world.horizon)
         inputs = math.prod(self.world.shape)
         found, targets = choices.estimator(estimator, Fourier(inputs))
         if isinstance(start, MemoryPolicy):
@@ -168,40 +118,82 @@ class Agent:
         self._double = isinstance(found, Estimator)
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
-            changes = choices.update(update, self.settings.limit, self.settings.rate)
+            changes = choices.update(update, s["limit"], s["rate"])
             task = Recorded(self.world.horizon, self.world.discount)
-            self._learner = Learner(found, changes, task, self.settings.smoothing, targets)
+            self._learner = Learner(found, changes, task, s["smoothing"], targets)
             zero = jnp.zeros((), jnp.int32)
             self.state = State(
                 start, changes.init(flatten(start)[0]), values.start(Fourier(inputs)),
                 self._statistics(), key_run, zero, zero, zero,
             )  # fmt: skip
+        self.settings = s.as_done(self._facts(targets))
         self._seconds = 0.0
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
         self.reset()
 
-    def _begin(self, environment: Any, policy: Any, key: Any) -> tuple[World, AnyPolicy]:
-        """Where to learn, and the policy to start from."""
+    def _begin(
+        self, environment: Any, policy: Any, key: Any
+    ) -> tuple[World, str | AnyPolicy, AnyPolicy]:
+        """Where to learn, what the policy is called, and the policy to start from."""
         s = self.settings
         known = choices.built_in(environment) if isinstance(environment, str) else None
         found = world(
-            known.environment if known else environment, discount=s.discount, horizon=s.horizon,
-            lanes=min(s.lanes, s.episodes), bounds=s.bounds, options=self.options,
-            processes=s.processes,
+            known.environment if known else environment, discount=s["discount"],
+            horizon=s.horizon, lanes=min(s["lanes"], s.episodes), bounds=s["bounds"],
+            options=self.options, processes=s.processes,
         )  # fmt: skip
         if isinstance(policy, AnyPolicy):
-            return found, policy
-        if not isinstance(policy, str):
+            return found, policy, policy
+        if not isinstance(policy, str | None):
             raise ValueError(
                 "policy: expected a name, a Policy or a MemoryPolicy, found "
                 f"{type(policy).__name__}"
             )
         if known is not None and known.policy is not None:
-            return found, known.policy()
+            if policy not in (None, choices.PAPER):
+                raise settings.no_effect(
+                    "policy", policy, f"{environment} comes with the paper's policy"
+                )
+            return found, choices.PAPER, known.policy()
         if found.actions is None:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-        return found, named.make(policy, math.prod(found.shape), found.actions, key, s.hidden)
+        policy = "linear" if policy is None else policy
+        inputs = math.prod(found.shape)
+        return found, policy, named.make(policy, inputs, found.actions, key, s["hidden"])
+
+    def _facts(self, targets: TargetKind) -> dict[str, tuple[Any, str]]:
+        """Settings as they are in force, and why they can be no others."""
+        s, found, task = self.settings, self.world, self.world.name
+        host = found.host if isinstance(found, OnHost) else None
+        policy, estimator, update = (
+            name if isinstance(name, str) else f"a {type(name).__name__} of your own"
+            for name in (self.names[kind] for kind in ("policy", "estimator", "update"))
+        )
+        limited, rated = update in choices.LIMITED, isinstance(self.names["update"], str)
+        bounded = isinstance(found.actions, Bounded) and found.actions.bounded
+        lanes = f"an update of {s.episodes} episodes fills no more lanes"
+        if host is None:
+            lanes = f"{task} in JAX draws all paths at once"
+        elif host.lanes < min(s["lanes"], s.episodes):
+            lanes = f"the environment that was given is {host.lanes} of them"
+        return {
+            "discount": (found.discount, f"{task} has its own discount, {found.discount:g}"),
+            "horizon": (found.horizon, f"{task} ends episodes after {found.horizon} steps"),
+            "lanes": (host and host.lanes, lanes),
+            "processes": (s.processes and host is not None, f"{task} runs in JAX"),
+            "normalise": (self.state.normaliser is not None, ""),
+            "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
+            "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
+            "smoothing": (
+                s["smoothing"] if targets == "advantages" else None,
+                f"{estimator} looks at returns, not at advantages",
+            ),
+            "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
+            "rate": (
+                s["rate"] if rated and not limited else None, f"{update} takes no rate"
+            ),
+        }  # fmt: skip
 
     def _statistics(self) -> Normaliser | None:
         wanted = self.settings.normalise
@@ -229,20 +221,25 @@ class Agent:
         updates = int(self.state.updates)
         key = jax.random.fold_in(jax.random.fold_in(self.state.key, 1), updates)
         seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
-        return self.world.play(self.state.acting, key, seeds)
+        with self._precision():
+            return self.world.play(self.state.acting, key, seeds)
 
     def predict(self, observation: Any, deterministic: bool = True) -> Any:
         """The environment's action for one observation, as the environment gives it.
 
         A policy with memory remembers the observations since the last `reset`.
         """
+        deterministic = checks.flag("deterministic", deterministic)
         key = jax.random.key(np.random.default_rng().integers(2**31))
-        act = Acting(self.state.acting, key, deterministic, self._memory)
-        first = np.array([self._memory is None])
-        seen = self.world.encode(observation)
+        try:
+            seen = self.world.encode(observation)
+        except (TypeError, ValueError) as problem:
+            raise ValueError(f"observation: {problem}") from None
         if not np.isfinite(seen).all():
             raise ValueError(f"observation: expected finite numbers, found {observation!r}")
-        _, actions = act(seen[None], 0, first)
+        with self._precision():
+            act = Acting(self.state.acting, key, deterministic, self._memory)
+            _, actions = act(seen[None], 0, np.array([self._memory is None]))
         self._memory = act.memories
         return self.world.decode(actions)
 
@@ -255,40 +252,58 @@ class Agent:
     ) -> Evaluation:
         """Whole episodes with the policy as it is, on seeds that training never uses; observation
         statistics stay as they are."""
-        if episodes < 1:
-            raise ValueError(f"episodes: expected at least 1, found {episodes}")
-        seed = self.settings.seed if seed is None else seed
-        key = jax.random.fold_in(jax.random.key(seed), 2)
-        paths = self.world.play(self.state.acting, key, _seeds(seed, -1, episodes), deterministic)
-        rewards = np.where(paths.mask, paths.rewards, 0.0)
-        return Evaluation(rewards.sum(0), np.asarray(paths.mask).sum(0))
+        episodes = checks.whole("episodes", episodes, 1)
+        deterministic = checks.flag("deterministic", deterministic)
+        seed = self.settings.seed if seed is None else settings.seed("seed", seed)
+        with jax.enable_x64(True):
+            key = jax.random.fold_in(jax.random.key(seed), 2)
+        seeds = _seeds(seed, -1, episodes)
+        with self._precision():
+            paths = self.world.play(self.state.acting, key, seeds, deterministic)
+        return Evaluation(_undiscounted(paths), np.asarray(paths.mask).sum(0))
 
     # Learning.
 
     def update(self) -> Row:
-        """Draw a batch, learn from it, say what happened."""
+        """Draw a batch, learn from it, say what happened. NotFinite where that came to numbers that
+        are not finite: the agent then stays as it was."""
         begun = time.perf_counter()
         paths = self.draw()
         drawn = time.perf_counter()
         with self._precision():
-            self.state, record = self._learner(self.state, paths)
+            state, record = self._learner(self.state, paths)
             record = jax.tree.map(float, jax.device_get(record))
+        if not record.sound:
+            raise NotFinite(self._complaint(STAGES[int(record.stage)], paths))
+        self.state = state
         done = time.perf_counter()
         self._seconds += done - begun
-        rewards = np.where(paths.mask, paths.rewards, 0.0).sum(0)
+        found = _undiscounted(paths)
         lengths = np.asarray(paths.mask).sum(0)
         sure = _uphill(record.slope, record.slope_error, record.freedom)
         return {
             "update": int(self.state.updates), "steps": int(self.state.steps),
             "episodes": int(self.state.episodes), "seconds": self._seconds,
-            "return": float(rewards.mean()),
-            "return_error": float(rewards.std(ddof=1) / math.sqrt(rewards.size))
-            if rewards.size > 1 else math.nan,
+            "return": float(found.mean()),
+            "return_error": float(found.std(ddof=1) / math.sqrt(found.size))
+            if found.size > 1 else math.nan,
             "length": float(lengths.mean()),
             "terminated": float(np.mean(paths.terminated)),
-            **record._asdict(), "sure": sure,
+            **{k: v for k, v in record._asdict().items() if k != "stage"}, "sure": sure,
             "seconds_drawing": drawn - begun, "seconds_learning": done - drawn,
         }  # fmt: skip
+
+    def _complaint(self, what: str, paths: Trajectories) -> str:
+        """That an update was not made, and why, as far as one can see."""
+        taken, before = np.asarray(paths.mask), int(self.state.updates)
+        rewards, seen = (np.abs(np.asarray(x)[taken]).max() for x in (paths.rewards, paths.states))
+        advice = "scale rewards or observations in the environment"
+        if self.world.real and self.state.normaliser is None:
+            advice += ", or give normalise=True"
+        return (
+            f"update {before + 1}: {what} not finite (rewards reach {rewards:.3g}, observations "
+            f"{seen:.3g}); the agent is as it was after update {before}; {advice}"
+        )
 
     def learn(
         self,
@@ -304,9 +319,18 @@ class Agent:
         With `run`, a directory, every update is written down and the run can be resumed, whatever
         happens. Ctrl-C ends after the current update.
         """
-        if not isinstance(steps, int | float | np.number) or not steps >= 1:
-            raise ValueError(f"steps: expected a number from 1, found {steps!r}")
-        callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        steps = checks.whole("steps", steps, 1)
+        progress, tensorboard = (
+            checks.flag("progress", progress),
+            checks.flag("tensorboard", tensorboard),
+        )
+        callbacks = [callbacks] if callable(callbacks) else list(_iterable(callbacks))
+        if bad := [c for c in callbacks if not callable(c)]:
+            raise ValueError(f"callbacks: expected functions of agent and row, found {bad[0]!r}")
+        if not isinstance(run, str | Path | Run | None):
+            raise ValueError(f"run: expected a directory, found {run!r}")
+        if tensorboard and not isinstance(run, str | Path):
+            raise settings.no_effect("tensorboard", True, "events go into a new run directory")
         begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):
             run = Run.create(run, self.config | {"steps": begun + steps}, tensorboard=tensorboard)
@@ -374,14 +398,18 @@ def load(path: str | Path, **objects: Any) -> Agent:
 def reopen(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tuple[Agent, Run]:
     """The agent that a run directory describes, before any checkpoint, and the run."""
     run = Run.open(path, tensorboard=tensorboard)
-    config = {k: v for k, v in run.config.items() if k != "steps"} | objects
+    config: dict[str, Any] = {k: v for k, v in run.config.items() if k != "steps"}
+    if config.get("hidden") is not None:
+        config["hidden"] = tuple(config["hidden"])
+    # Earlier versions recorded defaults also where there was nothing to set.
+    usual = settings.DEFAULTS | {"policy": "linear"}
+    config = {k: v for k, v in config.items() if usual.get(k) != v or v is None} | objects
     for name in ("environment", "policy", "estimator", "update"):
-        if config.get(name) is None:
+        if config.get(name, run.config.get(name)) is None:
             raise ValueError(
                 f"{path}: {name} was an object when this was saved; give it again: "
                 f"load({str(path)!r}, {name}=...)"
             )
-    config["hidden"] = tuple(config.get("hidden", ()))
     return Agent(**config), run
 
 
@@ -394,20 +422,41 @@ def resume(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tu
     return agent, run
 
 
-def BAC(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
+def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian actor-critic: advantages explained by states and scores together, followed along
     the natural gradient."""
-    return Agent(environment, policy, settings.pop("estimator", "bac"), **settings)
+    return Agent(environment, policy, given.pop("estimator", "bac"), **given)
 
 
-def BPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
+def BPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
-    return Agent(environment, policy, settings.pop("estimator", "model2"), **settings)
+    return Agent(environment, policy, given.pop("estimator", "model2"), **given)
 
 
-def MCPG(environment: Any, policy: str | AnyPolicy = "linear", **settings: Any) -> Agent:
+def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
-    return Agent(environment, policy, settings.pop("estimator", "gpomdp"), **settings)
+    return Agent(environment, policy, given.pop("estimator", "gpomdp"), **given)
+
+
+def _options(options: Any, environment: Any) -> dict[str, Any]:
+    """What `gymnasium.make` gets."""
+    if not isinstance(options, Mapping | None):
+        raise ValueError(f"options: expected a dictionary for gymnasium.make, found {options!r}")
+    if options and (not isinstance(environment, str) or choices.built_in(environment)):
+        reason = "they go to gymnasium.make, and the environment is no Gymnasium id"
+        raise settings.no_effect("options", options, reason)
+    return dict(options or {})
+
+
+def _iterable(callbacks: Any) -> Iterable[Any]:
+    if not isinstance(callbacks, Iterable):
+        raise ValueError(f"callbacks: expected functions of agent and row, found {callbacks!r}")
+    return callbacks
+
+
+def _undiscounted(paths: Trajectories) -> np.ndarray:
+    """Returns of whole episodes, in float64."""
+    return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
 
 
 def _seeds(seed: int, updates: int, count: int) -> list[int]:

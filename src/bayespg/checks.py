@@ -176,3 +176,47 @@ def suggestion(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
     names = list(names)
     close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """A whole number; True is none, 4.0 is one."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    is_whole |= isinstance(value, float | np.floating) and float(value).is_integer()
+    if not is_whole or value < least or (most is not None and value > most):
+        to = "" if most is None else f" to {most}"
+        raise ValueError(f"{name}: expected a whole number from {least}{to}, found {value!r}")
+    return int(value)
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+) -> float:
+    """A finite number within bounds; True is none."""
+    is_real = isinstance(value, int | float | np.integer | np.floating)
+    inside = is_real and not isinstance(value, bool) and np.isfinite(float(value))
+    inside = inside and (least is None or value >= least) and (most is None or value <= most)
+    if not inside or (above is not None and value <= above):
+        where = f" above {above}" if above is not None else f" from {least}" * (least is not None)
+        where += "" if most is None else f" to {most}"
+        raise ValueError(f"{name}: expected a number{where}, found {value!r}")
+    return float(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name}: expected True or False, found {value!r}")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, names: Iterable[str]) -> str:
+    """One of several words."""
+    names = list(names)
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{name}: expected {' or '.join(names)}, found {value!r}")
+    return value

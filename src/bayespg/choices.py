@@ -1,9 +1,12 @@
 """What strings stand for: policies, estimators, updates and environments in JAX by name."""
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from bayespg import checks, environments, estimators, line_search, policies, updates
@@ -40,6 +43,8 @@ actor-critic; model1, model2: Bayesian quadrature of whole paths."""
 OF_PATHS = ("mc", "mc-baseline", "enac", "model1", "model2")
 """Those that look at whole paths alone, and so take policies with memory too."""
 
+LIMITED = ("natural", "plain", "conjugate-gradients")
+"""Updates that go as far as a limit allows; all others have a rate."""
 UPDATES = ("natural", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
 """natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows;
 conjugate-gradients: line searches along conjugate natural gradients, led by their error bars; adam,
@@ -76,6 +81,10 @@ def built_in(name: str) -> BuiltIn | None:
     return found() if found else None
 
 
+PAPER = "paper"
+"""The policy that comes with an environment of the paper."""
+
+
 def estimator(choice: Any, features: Features) -> Chosen:
     """An estimator and the targets it takes."""
     if isinstance(choice, NetworkEstimator):
@@ -99,13 +108,17 @@ def refuse_steps(choice: Any, found: Estimator | NetworkEstimator, policy: Memor
         )
 
 
-@functools.lru_cache(64)
 def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
     """The same object for the same choice, so that agents of a kind share compiled programs."""
     if isinstance(choice, optax.GradientTransformation):
         return optax.with_extra_args_support(choice)
     if not isinstance(choice, str):
         raise ValueError(f"update: expected a name or an optax transformation, found {choice!r}")
+    return _update(choice, limit, rate)
+
+
+@functools.lru_cache(64)
+def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
     match choice:
         case "natural":
             return updates.trust_region(limit)
@@ -115,7 +128,23 @@ def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformati
             return line_search.searching(limit)
         case "variance-scaled":
             return updates.variance_scaled(rate)
-    optimiser: Any = getattr(optax, choice, None)
-    if not callable(optimiser):
+    if not _is_optimiser(choice):
         raise known("update", choice, list(UPDATES))
-    return updates.ascending(optimiser(rate))  # pyright: ignore
+    return updates.ascending(getattr(optax, choice)(rate))
+
+
+def _is_optimiser(name: str) -> bool:
+    """Whether optax has an optimiser of that name that asks for a rate and nothing else, neither
+    when it is made nor, as line searches do, when it is used."""
+    found = getattr(optax, name, None)
+    if not inspect.isfunction(found) or name.startswith(("_", "scale_by_")):
+        return False
+    asked = [p.name for p in inspect.signature(found).parameters.values() if p.default is p.empty]
+    if asked not in (["learning_rate"], ["learning_rate", "kwargs"]):
+        return False
+    theta, optimiser = jnp.zeros(1), optax.with_extra_args_support(found(1e-3))
+    try:
+        jax.eval_shape(lambda: optimiser.update(theta, optimiser.init(theta), theta))
+    except TypeError:
+        return False
+    return True

@@ -2,7 +2,8 @@
 all that real tasks need around them.
 
 Observations are normalised with statistics of the batches before; advantages come from values
-fitted to the batch before; a change that is not finite is not made.
+fitted to the batch before. A gradient that is nothing but rounding is zero. An update in which
+anything is not finite is not made, and says at which stage that was.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -11,20 +12,35 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from bayespg import scores, values
 from bayespg.environments import Environment
 from bayespg.estimators import Estimator, Sample, StepEstimator
 from bayespg.network_estimators import NetworkEstimator, Targets
-from bayespg.policies import AnyPolicy, MemoryPolicy, Policy, as_dtype, flatten, memory
-from bayespg.posterior import direction_statistics
+from bayespg.policies import AnyPolicy, MemoryPolicy, Policy, flatten, memory
+from bayespg.posterior import GradientPosterior, direction_statistics
 from bayespg.trajectories import Trajectories, returns, returns_to_go
 from bayespg.types import Array
 from bayespg.values import Values
 
 CLIP = 10.0
 """Standard deviations beyond which a normalised observation is cut."""
+ROUNDING = 100
+"""Rounding errors of the terms of a gradient within which it is taken for zero."""
+STAGES = (
+    "the returns are",
+    "the statistics of the observations are",
+    "the values of the states are",
+    "the gradient is",
+    "the standard error of the gradient is",
+    "the step is",
+)
+"""Of an update, in the order in which they can fail."""
+
+
+class NotFinite(ValueError):
+    """An update came to numbers that are not finite, and was not made."""
 
 
 class Normaliser(eqx.Module):
@@ -40,20 +56,31 @@ class Normaliser(eqx.Module):
 
     def seen(self, x: Shaped[Array, "N *d"], taken: Shaped[Array, " N"]) -> "Normaliser":
         """After a batch, merged as by Chan et al."""
-        kept = taken.astype(self.mean.dtype).reshape(-1, *(1 for _ in self.mean.shape))
-        count = kept.sum()
-        mean = jnp.sum(kept * x, 0) / jnp.maximum(count, 1)
-        variance = jnp.sum(kept * (x - mean) ** 2, 0) / jnp.maximum(count, 1)
+        dtype = self.mean.dtype
+        count = taken.sum().astype(dtype)
+        weights = (taken / jnp.maximum(count, 1)).astype(dtype)
+        weights = weights.reshape(-1, *(1 for _ in self.mean.shape))
+        mean = jnp.sum(weights * x, 0)
+        variance = jnp.sum(weights * (x - mean) ** 2, 0)
         total = self.count + count
+        old, new = self.count / total, count / total
         away = mean - self.mean
-        within = self.variance * self.count + variance * count
-        between = away**2 * self.count * count / total
-        return Normaliser(self.mean + away * count / total, (within + between) / total, total)
+        spread = old * self.variance + new * variance + old * new * away**2
+        return Normaliser((self.mean + new * away).astype(dtype), spread.astype(dtype), total)
 
 
 def no_statistics(shape: tuple[int, ...]) -> Normaliser:
     zeros = jnp.zeros(shape, jnp.float32)
     return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
+
+
+def told(
+    x: Shaped[Array, "..."], normaliser: Normaliser | None, dtype: Any
+) -> Shaped[Array, "..."]:
+    """Observations as a policy takes them, acting and learning alike: normalised, and in the
+    precision of its parameters."""
+    x = x if normaliser is None else normaliser(x)
+    return x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
 
 class Normalised(Policy):
@@ -63,7 +90,7 @@ class Normalised(Policy):
     normaliser: Normaliser | None
 
     def __call__(self, state: Shaped[Array, " *state"]) -> Any:
-        return self.policy(state if self.normaliser is None else self.normaliser(state))
+        return self.policy(told(state, self.normaliser, flatten(self.policy)[0].dtype))
 
 
 class NormalisedMemory(MemoryPolicy):
@@ -76,8 +103,8 @@ class NormalisedMemory(MemoryPolicy):
         return self.policy.start()
 
     def __call__(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
-        seen = observation if self.normaliser is None else self.normaliser(observation)
-        return self.policy(memory, seen)
+        dtype = flatten(self.policy)[0].dtype
+        return self.policy(memory, told(observation, self.normaliser, dtype))
 
     def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
         return self.policy.settle(memory, choice)
@@ -97,10 +124,10 @@ class State(eqx.Module):
 
     @property
     def acting(self) -> Normalised | NormalisedMemory:
-        policy = as_dtype(self.policy, jnp.float32)
-        if isinstance(policy, MemoryPolicy):
-            return NormalisedMemory(policy, self.normaliser)
-        return Normalised(policy, self.normaliser)
+        """The policy that learns, in the precision in which it learns."""
+        if isinstance(self.policy, MemoryPolicy):
+            return NormalisedMemory(self.policy, self.normaliser)
+        return Normalised(self.policy, self.normaliser)
 
 
 class Record(NamedTuple):
@@ -117,7 +144,9 @@ class Record(NamedTuple):
     explained: Float[Array, ""]
     """Share of the returns' variance that the values of the batch before explain."""
     sound: Float[Array, ""]
-    """1, or 0 where the change was not finite and was not made."""
+    """1, or 0 where anything was not finite: the update was then not made."""
+    stage: Int[Array, ""]
+    """The first of `STAGES` that was not finite, or their number."""
 
 
 TargetKind = Literal["returns", "advantages"]
@@ -177,11 +206,6 @@ class Learner(eqx.Module):
             posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence
         )
         change = jnp.asarray(change)
-        sound = jnp.all(jnp.isfinite(change))
-        change = jnp.where(sound, change, 0.0)
-        optimiser = jax.tree.map(
-            lambda new, old: jnp.where(sound, new, old), optimiser, state.optimiser
-        )
         slope, error, freedom = direction_statistics(posterior, change)
         fresh = values.fit(
             state.values, states, jnp.where(taken, (V + y).T.reshape(-1), 0.0), taken
@@ -190,15 +214,30 @@ class Learner(eqx.Module):
         if normaliser is not None:
             everything = raw.states.reshape(-1, *raw.states.shape[2:])
             normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
+        moved = divergence(theta + change)
+        doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
+        stages = (
+            togo, normaliser, fresh.weights, posterior.mean, doubt,
+            (theta + change, optimiser, moved),
+        )  # fmt: skip
+        finite = jnp.stack([_finite(stage) for stage in stages])
+        sound = jnp.all(finite)
+        policy, optimiser, learned, normaliser = jax.tree.map(
+            lambda new, old: jnp.where(sound, new, old) if eqx.is_array(new) else new,
+            (rebuild(theta + change), optimiser, fresh, normaliser),
+            (policy, state.optimiser, state.values, state.normaliser),
+        )
         state = State(
-            rebuild(theta + change), optimiser, fresh, normaliser, state.key, state.updates + 1,
+            policy, optimiser, learned, normaliser, state.key, state.updates + 1,
             state.episodes + paths.mask.shape[1],
             state.steps + jnp.sum(paths.mask, dtype=state.steps.dtype),
         )  # fmt: skip
-        left = _variance(togo, paths.mask) / jnp.maximum(_variance(togo + V, paths.mask), 1e-12)
+        left, whole = (values.centred(x, paths.mask)[1] for x in (togo, togo + V))
+        share = jnp.where(whole > 0, left / jnp.where(whole > 0, whole, 1.0), 1.0)
         record = Record(
-            jnp.linalg.norm(posterior.mean), slope, error, freedom, divergence(theta + change),
-            jnp.linalg.norm(change), 1 - left, sound.astype(theta.dtype),
+            _norm(posterior.mean), slope, error, freedom, moved,
+            _norm(change), 1 - share**2, sound.astype(theta.dtype),
+            jnp.where(sound, len(STAGES), jnp.argmin(finite)),
         )  # fmt: skip
         return state, record
 
@@ -209,7 +248,22 @@ class Learner(eqx.Module):
         if not isinstance(self.estimator, StepEstimator):
             U = scores.of_paths(policy, paths)
         R = returns(paths, self.environment.discount)
-        return self.estimator(Sample(self.environment, policy, paths, R, U))
+        posterior = self.estimator(Sample(self.environment, policy, paths, R, U))
+        g = posterior.mean
+        rounding = ROUNDING * jnp.finfo(g.dtype).eps * _terms(posterior, R, U)
+        return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
+
+
+def _terms(
+    posterior: GradientPosterior, R: Float[Array, " M"], U: Float[Array, "M n"] | None
+) -> Float[Array, " n"] | float:
+    """How large the terms R u_j of the gradient are, whatever is left of their sum. Without path
+    scores, E|R u_j| <= sqrt(E R^2 G_jj)."""
+    if U is not None:
+        return jnp.mean(jnp.abs(R)[:, None] * jnp.abs(U), 0)
+    if posterior.fisher is None:
+        return 0.0
+    return values.root_mean_square(R) * jnp.sqrt(posterior.fisher.diagonal())
 
 
 def _log_probabilities(policy: AnyPolicy, steps: Targets) -> Float[Array, " N"]:
@@ -223,20 +277,18 @@ def _log_probabilities(policy: AnyPolicy, steps: Targets) -> Float[Array, " N"]:
 
 def _seen(raw: Trajectories, normaliser: Normaliser | None, dtype: Any) -> Trajectories:
     """Paths as the policy saw them, in its precision."""
-
-    def cast(x):
-        return x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-    states, final = raw.states, raw.final
-    if normaliser is not None:
-        states, final = normaliser(states), normaliser(final)
     return Trajectories(
-        cast(states), cast(jnp.asarray(raw.actions)), raw.rewards.astype(dtype), raw.mask,
-        raw.terminated, cast(final),
+        told(raw.states, normaliser, dtype), told(jnp.asarray(raw.actions), None, dtype),
+        raw.rewards.astype(dtype), raw.mask, raw.terminated, told(raw.final, normaliser, dtype),
     )  # fmt: skip
 
 
-def _variance(x: Float[Array, "T M"], mask: Shaped[Array, "T M"]) -> Float[Array, ""]:
-    count = jnp.maximum(mask.sum(), 1)
-    mean = jnp.sum(jnp.where(mask, x, 0.0)) / count
-    return jnp.sum(jnp.where(mask, (x - mean) ** 2, 0.0)) / count
+def _finite(tree: Any) -> Bool[Array, ""]:
+    """Whether all numbers of a tree are."""
+    leaves = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
+    return jnp.all(jnp.stack(leaves)) if leaves else jnp.asarray(True)
+
+
+def _norm(x: Float[Array, " n"]) -> Float[Array, ""]:
+    """|x|, without squares of large numbers."""
+    return jnp.sqrt(jnp.asarray(x.size, x.dtype)) * values.root_mean_square(x)

@@ -26,6 +26,7 @@ from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, direction_statistics
 from bayespg.precision import to_float64, to_numpy
 from bayespg.types import Array
+from bayespg.updates import within_range
 
 Gradient = Callable[[Float[Array, " n"], PRNGKeyArray], GradientPosterior]
 """What is known about the gradient at theta, each time from new paths."""
@@ -155,8 +156,8 @@ def conjugate_gradients(
     epsilon = float(checks.shaped("epsilon", epsilon, ((),)))
     if epsilon < 0:
         raise ValueError(f"epsilon: expected a number from 0, found {epsilon}")
-    _count("iterations", iterations)
-    _count("doublings", doublings)
+    iterations = checks.whole("iterations", iterations, 1)
+    doublings = checks.whole("doublings", doublings, 1)
     if level is not None and checks.probability("level", level) < 0.5:
         raise ValueError(f"level: expected at least 0.5, found {level}")
     keys = (_fold_in(key, i) for i in itertools.count())
@@ -215,11 +216,6 @@ def _slope(
     return Slope(p, uphill > level, uphill < 1 - level)
 
 
-def _count(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name}: expected a whole number from 1, found {value!r}")
-
-
 def train(
     environment: Environment,
     policy: Policy,
@@ -238,7 +234,7 @@ def train(
 
     Paths are drawn in float32, the algebra is float64.
     """
-    _count("paths", paths)
+    paths = checks.whole("paths", paths, 1)
     policy, returns = to_float64(policy), []
 
     def gradient(theta: Float[Array, " n"], key: PRNGKeyArray) -> GradientPosterior:
@@ -306,7 +302,7 @@ def searching(
 
     Without `first_step` a search begins where the policy has changed by `limit`, in
     Kullback-Leibler divergence to second order. A gradient that is not finite ends the search where
-    it began.
+    it began. Where the gradient is finite and its direction is not, the change is NaN.
     """
 
     def init(theta):
@@ -321,6 +317,7 @@ def searching(
         if level is None:
             return p, p > 0, p < 0
         centre, error, freedom = direction_statistics(posterior, h)
+        p = jnp.where(jnp.isnan(error), jnp.nan, p)
         up = student_cdf(centre / jnp.where(error > 0, error, 1.0), freedom)
         up = jnp.where(error > 0, up, jnp.where(p > 0, 1.0, 0.0))
         return p, up > level, up < 1 - level
@@ -328,16 +325,17 @@ def searching(
     def begin(theta, state, posterior):
         """A new direction from the gradient at theta, and its first trial point."""
         mean = posterior.mean
-        z = posterior.fisher.solve(mean) if natural else mean
+        z = within_range(posterior.fisher, mean)[1] if natural else mean
         gamma = (mean - state.g) @ z / state.size
         h = z + gamma * state.h
-        _, rises, _ = judged(posterior, h)
+        p, rises, _ = judged(posterior, h)
         h = jnp.where(rises, h, z)
         if first_step is None:
             curved = jnp.maximum(h @ posterior.fisher.multiply(h), jnp.finfo(h.dtype).tiny)
-            step = jnp.sqrt(2 * limit / curved)
+            step = math.sqrt(2 * limit) / jnp.sqrt(curved)
         else:
             step = jnp.asarray(first_step, h.dtype)
+        step = jnp.where(jnp.isnan(p), jnp.nan, step)
         zero = jnp.zeros_like(step)
         return Searching(
             theta, mean, h, jnp.maximum(mean @ z, jnp.finfo(h.dtype).tiny),
@@ -371,13 +369,15 @@ def searching(
             lambda: begin(theta, state, posterior),
             lambda: go_on(theta, state, posterior),
         )
-        sound = jnp.all(jnp.isfinite(updates)) & jnp.isfinite(found.step + found.slope)
+        sound = jnp.all(jnp.isfinite(updates)) & jnp.isfinite(found.step + found.slope + found.size)
+        sound &= (found.size > jnp.finfo(theta.dtype).tiny) | jnp.all(updates == 0)
         stopped = state._replace(
             base=jnp.where(state.trials == 0, theta, state.base),
             trials=jnp.zeros_like(state.trials), step=jnp.zeros_like(state.step),
         )  # fmt: skip
+        lost = jnp.all(jnp.isfinite(updates)) & ~sound
         found = jax.tree.map(lambda a, b: jnp.where(sound, a, b), found, stopped)
-        return found.base + found.step * found.h - theta, found
+        return jnp.where(lost, jnp.nan, found.base + found.step * found.h - theta), found
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
 

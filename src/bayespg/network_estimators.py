@@ -133,13 +133,7 @@ class Joint(NetworkEstimator):
 def standardised(targets: Targets) -> tuple[Float[Array, " N"], Float[Array, ""]]:
     """y with mean 0 and variance 1 over the steps taken, and what it was divided by: 0 where they
     differ by rounding alone."""
-    taken = targets.taken.reshape(-1)
-    y = jnp.where(taken, targets.y.reshape(-1), 0.0)
-    rounding = 10 * jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(y))
-    count = jnp.maximum(jnp.sum(taken), 1).astype(y.dtype)
-    y = jnp.where(taken, y - y.sum() / count, 0.0)
-    scale = jnp.sqrt(jnp.sum(y**2) / count)
-    scale = jnp.where(scale > rounding, scale, 0.0)
+    y, scale = values.centred(targets.y.reshape(-1), targets.taken.reshape(-1))
     return y / jnp.where(scale > 0, scale, 1.0), scale
 
 

@@ -231,6 +231,8 @@ def direction_statistics(
 
     def spread():
         Sd = S.multiply(direction) if isinstance(S, Covariance) else S @ direction
+        # A component that the direction leaves alone may have an infinite variance.
+        Sd = jnp.where(direction == 0, 0.0, Sd)
         return jnp.sqrt(jnp.maximum(direction @ Sd, 0.0))
 
     if not robust:
@@ -263,10 +265,13 @@ def _student(mean, influence, posterior, model, robust):
     if not robust:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, jnp.shape(mean)), model)
     M, (e, known) = influence.shape[0], _explained(posterior)
-    squares = (influence / e) ** 2
+    # In units of the largest: fourth powers of single precision end at 1e10 and begin at 1e-10.
+    unit = jnp.max(jnp.abs(influence), 0)
+    unit = jnp.where(unit > 0, unit, 1.0)
+    squares = (influence / unit) ** 2
     variance = squares.sum(0)
     freedom = _satterthwaite(squares, variance, posterior.freedom, M)
-    found = (mean / e, jnp.sqrt(variance), freedom)
+    found = (mean / e, unit * jnp.sqrt(variance) / e, freedom)
     return jax.tree.map(lambda new, old: jnp.where(known, new, old), found, model)
 
 
@@ -279,7 +284,7 @@ def _explained(posterior: GradientPosterior):
 
 def _satterthwaite(squares, variance, freedom, M: int):
     """nu = 2M / (kurtosis - 1), at most the freedom left by the fit, at least 1."""
-    kurtosis = M * (squares**2).sum(0) / jnp.where(variance > 0, variance**2, 1.0)
+    kurtosis = M * jnp.sum((squares / jnp.where(variance > 0, variance, 1.0)) ** 2, 0)
     nu = jnp.minimum(2 * M / jnp.maximum(kurtosis - 1, 1e-3), freedom)
     return jnp.clip(nu, 1.0, max(M - 1.0, 1.0))
 

@@ -61,7 +61,8 @@ def walk(
         rewards = rewards.astype(dtype)
 
         def hold(new: Array, old: Array) -> Array:
-            return jnp.where(running.reshape(running.shape + (1,) * (old.ndim - 1)), new, old)
+            at = running.reshape(running.shape + (1,) * (old.ndim - 1))
+            return jnp.where(at, new.astype(old.dtype), old)
 
         following = jax.tree.map(hold, following, states)
         sums = add(sums, t, seen, choices, rewards, running)

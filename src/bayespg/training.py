@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from bayespg import checks
 from bayespg.environments import Environment, expected_return
 from bayespg.estimators import Estimator, StepEstimator, draw
 from bayespg.policies import AnyPolicy, flatten
@@ -91,11 +92,14 @@ def train(
     `progress` is called some fifty times along the way. Neither changes the numbers: the same
     compiled program does the updates, however many it does at a time.
     """
-    for name, count in (("updates", updates), ("paths", paths), ("runs", runs)):
-        if count is not None and count < 1:
-            raise ValueError(f"{name}: expected at least 1, found {count}")
-    if evaluate is not None and (every is None or every < 1 or updates % every):
+    updates, paths = checks.whole("updates", updates, 1), checks.whole("paths", paths, 1)
+    runs = None if runs is None else checks.whole("runs", runs, 1)
+    every = None if every is None else checks.whole("every", every, 1)
+    stop = checks.real("stop", stop, least=0)
+    if evaluate is not None and (every is None or updates % every):
         raise ValueError(f"every: expected a divisor of updates = {updates}, found {every}")
+    if evaluate is None and every is not None:
+        raise ValueError(f"every: {every} would have no effect without evaluate; leave it out")
     axes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(policy)}
     if runs is not None and axes != {(runs,)}:
         raise ValueError(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
-from bayespg.fisher import Fisher, as_dense
+from bayespg.fisher import Dense, Fisher, as_dense
 from bayespg.posterior import Covariance, GradientPosterior
 from bayespg.types import Array
 
@@ -33,8 +33,8 @@ def ascend(rate: Rate) -> optax.GradientTransformation:
 
 
 def natural_gradient() -> optax.GradientTransformationExtraArgs:
-    """Replace the gradient by G^-1 times it."""
-    return _stateless(lambda g, posterior: _fisher(posterior).solve(g))
+    """Replace the gradient by G^-1 times it; directions that G knows nothing of are left out."""
+    return _stateless(lambda g, posterior: within_range(_fisher(posterior), g)[1])
 
 
 def scale_by_certainty() -> optax.GradientTransformationExtraArgs:
@@ -58,6 +58,26 @@ def scale_by_fisher_determinant() -> optax.GradientTransformationExtraArgs:
         return g * jnp.exp(as_dense(_fisher(posterior)).log_determinant())
 
     return _stateless(scale)
+
+
+def within_range(
+    fisher: Fisher, g: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """The part of g in the range of G, and G^+ times it.
+
+    A direction of the null space changes no probability, so the return cannot depend on it: what an
+    estimate has there is error, and a solve would divide it by rounding errors. Eigenvalues are
+    those of the correlation form of G, so that units of the parameters do not matter. Every form
+    but the dense one is damped and has no null space.
+    """
+    if not isinstance(fisher, Dense):
+        return g, fisher.solve(g)
+    n = fisher.size
+    units = jnp.where(fisher.D > 0, fisher.D, 1.0)
+    eigenvalues, Q = jnp.linalg.eigh(fisher.G / jnp.outer(units, units))
+    known = eigenvalues > 10 * n * jnp.finfo(eigenvalues.dtype).eps * eigenvalues[-1]
+    z = jnp.where(known, Q.T @ (g / units), 0.0)
+    return units * (Q @ z), Q @ (z / jnp.where(known, eigenvalues, 1.0)) / units
 
 
 def _fisher(posterior: GradientPosterior) -> Fisher:
@@ -95,8 +115,10 @@ def trust_region(
 
     `divergence(theta)` comes with each update and measures that change. Since it grows with the
     square of the step, one measurement tells how long the step must be; it is then halved until the
-    divergence is at most `slack` times the limit. A gradient of zero, and a step that stays too
-    long after ten halvings, leave the parameters alone.
+    divergence is at most `slack` times the limit. What the gradient has in the null space of G,
+    where no divergence limits a step, is left out. A gradient of zero, and a step that stays too
+    long after ten halvings, leave the parameters alone. Where the gradient is finite and its
+    direction is not, the change is NaN.
     """
     if not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")
@@ -107,8 +129,15 @@ def trust_region(
 
     def update(updates, state, params, *, posterior, divergence, **_):
         del state
-        d = _fisher(posterior).solve(updates) if natural else updates
-        slope = updates @ d
+        # Only the direction counts, so squares of large or small gradients need never be formed.
+        finite = jnp.all(jnp.isfinite(updates))
+        unit = jnp.max(jnp.abs(updates))
+        unit = jnp.where(finite & (unit > 0), unit, 1.0)
+        g = d = updates / unit
+        if natural or posterior.fisher is not None:
+            g, direction = within_range(_fisher(posterior), g)
+            d = direction if natural else g
+        slope = g @ d
         first = jnp.where(slope > 0, jnp.sqrt(2 * limit / jnp.where(slope > 0, slope, 1.0)), 0.0)
         seen = divergence(params + first * d)
         sound = jnp.isfinite(seen) & (seen > 0)
@@ -127,9 +156,9 @@ def trust_region(
         _, step, change = jax.lax.while_loop(going, halve, start)
         step = jnp.where(change <= slack * limit, step, 0.0)
         change = jnp.where(step > 0, change, 0.0)
-        return jnp.where(step > 0, step * d, 0.0), TrustState(
-            step.astype(params.dtype), change.astype(params.dtype)
-        )
+        lost = finite & ~jnp.all(jnp.isfinite(d))
+        moved = jnp.where(lost, jnp.nan, jnp.where(step > 0, step * d, 0.0))
+        return moved, TrustState((step / unit).astype(params.dtype), change.astype(params.dtype))
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
 

@@ -57,12 +57,35 @@ def fit(
 ) -> Values:
     """V regressed on `targets`, a new V."""
     kept = taken.astype(targets.dtype)
-    scale = jnp.sqrt(jnp.sum(kept * targets**2) / jnp.maximum(kept.sum(), 1)) + 1e-8
+    scale = root_mean_square(targets, taken)
+    scale = jnp.where(scale > 0, scale, 1.0)
     Psi = basis(values.features, states) * kept[:, None]
     at = conditioning.regress(Psi, (kept * targets / scale)[:, None], NOISE)
     found = (scale * at.weights[:, 0]).astype(values.weights.dtype)
-    sound = jnp.all(jnp.isfinite(found))
-    return Values(values.features, jnp.where(sound, found, values.weights), values.fitted | sound)
+    return Values(values.features, found, jnp.asarray(True))
+
+
+def root_mean_square(
+    x: Float[Array, "..."], taken: Bool[Array, "..."] | bool = True
+) -> Float[Array, ""]:
+    """Of the steps taken, in units of the largest: squares of single precision end at 1e19."""
+    taken = jnp.broadcast_to(taken, x.shape)
+    x = jnp.where(taken, x, 0.0)
+    unit = jnp.max(jnp.abs(x))
+    unit = jnp.where(unit > 0, unit, 1.0)
+    return unit * jnp.sqrt(jnp.sum((x / unit) ** 2) / jnp.maximum(jnp.sum(taken), 1))
+
+
+def centred(
+    x: Float[Array, "..."], taken: Bool[Array, "..."]
+) -> tuple[Float[Array, "..."], Float[Array, ""]]:
+    """x less its mean over the steps taken, and its standard deviation: 0 where they differ by
+    rounding alone."""
+    x = jnp.where(taken, x, 0.0)
+    rounding = 10 * jnp.finfo(x.dtype).eps * jnp.max(jnp.abs(x))
+    x = jnp.where(taken, x - jnp.sum(x / jnp.maximum(jnp.sum(taken), 1).astype(x.dtype)), 0.0)
+    spread = root_mean_square(x, taken)
+    return x, jnp.where(spread > rounding, spread, 0.0)
 
 
 def advantages(

@@ -25,6 +25,7 @@ from bayespg.types import Array
 class World(abc.ABC):
     """An environment that policies can be sent into."""
 
+    name: str
     horizon: int
     discount: float
     shape: tuple[int, ...]
@@ -54,7 +55,8 @@ class OnHost(World):
 
     def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
-        self.shape, self.actions = (host.observations.size,), host.actions
+        self.name, self.actions = host.name, host.actions
+        self.shape = (host.observations.size,)
 
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
@@ -72,6 +74,7 @@ class OnDevice(World):
     """JAX: whole paths in one compiled program."""
 
     def __init__(self, environment: Environment, bounds: Bounds = "clip"):
+        self.name = type(environment).__name__
         if isinstance(environment, classic.Continuous):
             environment = classic.InBounds(environment, bounds)
         if isinstance(environment, classic.Discrete):
@@ -88,12 +91,13 @@ class OnDevice(World):
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
-        """All episodes follow from the key; of the seeds only their number counts."""
+        """All episodes follow from the key; of the seeds only their number counts. An observation
+        or a reward that is not finite is an `EnvironmentFailure`."""
         if greedy:
             policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
         paths, sound = _draw(self.environment, policy, key, len(seeds))
         if not sound:
-            raise EnvironmentFailure(f"{type(self.environment).__name__}, {_first_bad(paths)}")
+            raise EnvironmentFailure(f"{self.name}, {_first_bad(paths)}")
         return paths
 
     def encode(self, observation: Any) -> np.ndarray:

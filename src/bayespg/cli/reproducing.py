@@ -70,6 +70,8 @@ def reproduce(
         raise ValueError(
             "--only: goes with all, as in: bayespg reproduce all --only bandit,lengths"
         )
+    if name != "all" and (again or jobs is not None):
+        raise ValueError(f"--{'again' if again else 'jobs'}: goes with all; leave it out")
     chosen = [one.strip() for some in only or [] for one in some.split(",")] or list(EXPERIMENTS)
     names = list(dict.fromkeys(_known(one) for one in (chosen if name == "all" else [name])))
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it

@@ -1,6 +1,5 @@
 """bayespg demo, train, evaluate, plot, watch and environments."""
 
-import inspect
 import json
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +12,6 @@ from bayespg import agents, choices, curves, film, plots
 from bayespg.cli.common import app, console, progress, table
 from bayespg.runs import CONFIG, Run, write_whole
 
-DEMONSTRATED = {"episodes": 4, "limit": 0.02, "smoothing": 1.0}
-"""Settings of the demonstration."""
 SHOWN = {
     "bac": "Bayesian actor-critic",
     "gpomdp": "Monte Carlo",
@@ -37,7 +34,10 @@ def demo(
     with progress("CartPole-v1") as advance:
         for i, name in enumerate(found):
             for seed in range(seeds):
-                agent = agents.Agent("CartPole-v1", "linear", name, seed=seed, **DEMONSTRATED)
+                agent = agents.Agent(
+                    "CartPole-v1", "linear", name, seed=seed, episodes=4, limit=0.02,
+                    smoothing=1.0 if name == "bac" else None,
+                )  # fmt: skip
                 done = (i * seeds + seed) / (len(SHOWN) * seeds)
                 kept: list[agents.Row] = []
 
@@ -64,6 +64,7 @@ def demo(
 
 @app.command()
 def train(
+    context: typer.Context,
     environment: Annotated[
         str | None,
         typer.Argument(help="A name that 'bayespg environments' lists, such as a Gymnasium id."),
@@ -76,21 +77,33 @@ def train(
         str, typer.Option(help=f"{', '.join(choices.UPDATES)}, or another optimiser of optax.")
     ] = "natural",
     policy: Annotated[
-        str, typer.Option(help="linear, fourier, gaussian, tiles or mlp.")
-    ] = "linear",
+        str | None,
+        typer.Option(help="linear, fourier, gaussian, tiles or mlp.", show_default="linear"),
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Environment steps of each run.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Independent runs, one after another.")] = 1,
-    episodes: Annotated[int, typer.Option(help="Episodes an update.")] = 4,
-    discount: Annotated[float, typer.Option(help="gamma")] = 0.99,
-    smoothing: Annotated[float, typer.Option(help="lambda of the advantages.")] = 0.95,
-    limit: Annotated[float, typer.Option(help="Kullback-Leibler limit of an update.")] = 0.03,
-    rate: Annotated[float, typer.Option(help="Rate of optimisers that have one.")] = 1e-3,
-    hidden: Annotated[str, typer.Option(help="Widths of an MLP's layers.")] = "32,32",
+    episodes: Annotated[int, typer.Option(help="Episodes per update.")] = 4,
+    discount: Annotated[float | None, typer.Option(help="gamma", show_default="0.99")] = None,
+    smoothing: Annotated[
+        float | None, typer.Option(help="lambda of the advantages.", show_default="0.95")
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(help="Kullback-Leibler limit of an update.", show_default="0.03"),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Rate of optimisers that have one.", show_default="0.001")
+    ] = None,
+    hidden: Annotated[
+        str | None, typer.Option(help="Widths of an MLP's layers.", show_default="32,32")
+    ] = None,
     horizon: Annotated[
         int | None, typer.Option(help="Cut episodes off after so many steps.")
     ] = None,
-    lanes: Annotated[int, typer.Option(help="Environments side by side.")] = 8,
+    lanes: Annotated[
+        int | None, typer.Option(help="Environments side by side.", show_default="up to 8")
+    ] = None,
     processes: Annotated[bool, typer.Option(help="Each of them in its own process.")] = False,
     normalise: Annotated[
         bool | None,
@@ -99,8 +112,9 @@ def train(
         ),
     ] = None,
     bounds: Annotated[
-        str, typer.Option(help="clip or squash draws into an action's bounds.")
-    ] = "clip",
+        str | None,
+        typer.Option(help="clip or squash draws into an action's bounds.", show_default="clip"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run.", show_default="a new one under runs/")
     ] = None,
@@ -110,7 +124,8 @@ def train(
     tensorboard: Annotated[bool, typer.Option(help="Write events for TensorBoard too.")] = False,
 ) -> None:
     """Train a policy, with error bars on every gradient. Every update is written down at once."""
-    said = _not_default(locals())
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    said = {name for name, source in sources.items() if source and source.name != "DEFAULT"}
     if resume is not None:
         if more := said - {"resume", "tensorboard"}:
             raise ValueError(f"{min(more)}: a run goes on as it began; leave it out with --resume")
@@ -134,12 +149,11 @@ def train(
         return agents.Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
-    known = choices.built_in(environment)
-    kind = "paper" if known is not None and known.policy is not None else policy
+    kind = first.config["policy"]
     folder = out or _free(Path("runs") / f"{environment.replace('/', '-')}-{estimator}-{kind}")
     console.print(
         f"[bold]{environment}[/bold]: {estimator}, {kind} policy with {first.parameters:,} "
-        f"parameters, {episodes} episodes an update. Run: [bold]{folder}[/bold]"
+        f"parameters, {episodes} episodes per update. Run: [bold]{folder}[/bold]"
     )
     _plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
     for k in range(seed, seed + seeds):
@@ -147,12 +161,6 @@ def train(
         agent.learn(steps, run=folder / f"seed-{k}", tensorboard=tensorboard)
         _stop_if_asked(agent, folder)
     _summary(folder)
-
-
-def _not_default(arguments: dict[str, object]) -> set[str]:
-    """Which arguments of `train` were given, as far as one can see."""
-    known = inspect.signature(train).parameters
-    return {name for name, value in arguments.items() if value != known[name].default}
 
 
 PLAN = "seeds.json"
@@ -233,7 +241,9 @@ def _free(path: Path) -> Path:
     return found
 
 
-def _widths(text: str) -> tuple[int, ...]:
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
     try:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:

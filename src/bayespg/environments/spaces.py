@@ -117,6 +117,8 @@ class Bounded:
         low, high = (b.reshape(-1).astype(float) for b in (space.low, space.high))
         self._low, self._high = low, high
         self._bounded = (space.bounded_below & space.bounded_above).reshape(-1)
+        self.bounded = bool(self._bounded.any())
+        """Whether any component has both bounds."""
         low, high = np.where(self._bounded, (low, high), ([-1.0], [1.0]))
         self._mid, self._half = low / 2 + high / 2, high / 2 - low / 2
 
