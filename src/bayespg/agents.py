@@ -420,10 +420,11 @@ def reopen(
     try:
         return Agent(**config), run
     except (ValueError, TypeError, OverflowError) as problem:
-        name = str(stored.get("environment", "")).rpartition(":")[2]
-        unknown = name and not choices.built_in(name) and name not in gymnasium.registry
-        hint = "; name the module that registers it: --import, or imports= in Python"
-        raise ValueError(f"{run.path / CONFIG}: {problem}{hint * bool(unknown)}") from problem
+        hint, named = "", stored.get("environment")
+        if isinstance(named, str) and not choices.built_in(named):
+            if named.rpartition(":")[2] not in gymnasium.registry:
+                hint = "; name the module that registers it: --import, or imports= in Python"
+        raise ValueError(f"{run.path / CONFIG}: {problem}{hint}") from problem
 
 
 def resume(

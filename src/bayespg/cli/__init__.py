@@ -7,13 +7,12 @@ from typing import Annotated
 import jax
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
 
 from bayespg import __version__, compilation
 from bayespg.cli import reproducing, training
-from bayespg.cli.common import app, console
+from bayespg.cli.common import app, console, sentence
 from bayespg.environments.host import EnvironmentFailure
 
 __all__ = ["app", "main", "reproducing", "training"]
@@ -48,5 +47,6 @@ def main() -> None:
             console.print("Interrupted. Files already written are whole.")
         raise
     except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
-        Console(stderr=True).print(f"[red]bayespg:[/red] {escape(str(problem))}", highlight=False)
+        said = sentence(("bayespg:", "red"), f" {problem}")
+        Console(stderr=True).print(said, soft_wrap=True)
         sys.exit(2)
