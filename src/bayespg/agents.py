@@ -420,10 +420,9 @@ def reopen(
     try:
         return Agent(**config), run
     except (ValueError, TypeError, OverflowError) as problem:
-        hint, named = "", stored.get("environment")
-        if isinstance(named, str) and not choices.built_in(named):
-            if named.rpartition(":")[2] not in gymnasium.registry:
-                hint = "; name the module that registers it: --import, or imports= in Python"
+        hint, named = "", str(stored.get("environment", "")).rpartition(":")[2]
+        if named and named not in gymnasium.registry and not choices.built_in(named):
+            hint = "; name the module that registers it: --import, or imports= in Python"
         raise ValueError(f"{run.path / CONFIG}: {problem}{hint}") from problem
 
 
