@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -289,6 +290,15 @@ def test_a_directory_runs_no_code_of_its_own(tmp_path, evil, change):
     given = {name: agent.config[name] for name in change}
     assert same(bayespg.load(tmp_path / "run", **given), agent)
     assert not evil.exists()
+
+
+def test_a_path_with_a_colon_is_no_module(tmp_path):
+    config = Agent("Walk-v0").config
+    for path in ("Q:/models/ant.xml", r"Q:\\ant.xml"):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        Run.create(tmp_path / "run", config | {"options": {"xml_file": path}})
+        with pytest.raises(ValueError, match="unexpected keyword argument 'xml_file'"):
+            agents.reopen(tmp_path / "run")
 
 
 def test_a_module_is_imported_where_the_call_names_it(tmp_path, evil):

@@ -11,7 +11,7 @@ state that comes back.
 """
 
 import dataclasses
-import importlib
+import importlib.util
 import math
 import shlex
 import time
@@ -408,7 +408,8 @@ def reopen(
             )
     allowed = import_all(imports)
     stored = {k: v for k, v in config.items() if k not in objects}
-    for module in _modules(stored.get("environment"), stored.get("options")):
+    optional = [module for module in _modules(stored.get("options")) if _findable(module)]
+    for module in _modules(stored.get("environment")) + optional:
         if module not in allowed:
             raise ValueError(
                 f"{run.path / CONFIG}: asks to import the module '{module}', which would run its "
@@ -467,6 +468,15 @@ def _modules(*values: Any) -> list[str]:
             case list() | tuple() as parts:
                 left += parts
     return found
+
+
+def _findable(module: str) -> bool:
+    """Whether importing it could run anything. What holds it is not imported to find out, and
+    options such as C:/models/ant.xml name no module."""
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is not None
+    except ValueError:
+        return True
 
 
 def resuming(path: Path, agent: Agent) -> str:

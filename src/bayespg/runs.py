@@ -417,14 +417,14 @@ class Run:
         path = self._file(METRICS)
         columns, rows = self._table(mend=True)
         if columns:
-            updates = self._numbers("update", [row[columns.index("update")] for row in rows])
+            updates = self._updates(columns, rows)
             kept = [row for row, at in zip(rows, updates, strict=True) if at <= update]
             write_whole(path, _text([columns, *kept]))
 
     def expect(self, update: int) -> None:
         """ValueError where the run has rows after `update`: somebody else has trained in it since
         the agent that is to go on from there was made."""
-        last = max(self.metrics().get("update", ()), default=update)
+        last = max(self._updates(*self._table()), default=update)
         if last > update:
             raise ValueError(
                 f"{self.path}: has been trained to update {last} since this agent was at update "
@@ -460,6 +460,9 @@ class Run:
                 found = f"line {number} has {len(row)} cells, expected {len(columns)}"
                 raise ValueError(f"{path}: {found}; mend or delete it")
         return columns, rows
+
+    def _updates(self, columns: list[str], rows: list[list[str]]) -> np.ndarray:
+        return self._numbers("update", [row[columns.index("update")] for row in rows])
 
     def _numbers(self, name: str, cells: Sequence[str]) -> np.ndarray:
         try:
