@@ -230,10 +230,13 @@ def test_saving_leaves_no_run_behind(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"environment": 5}, "environment"),
+        ({"environment": 5}, "environment: expected a JSON string, found 5"),
         ({"environment": "Nowhere-v0"}, "Nowhere-v0.*name the module that registers it: --import"),
         ({"policy": "liner"}, "did you mean 'linear'"),
-        ({"options": [1]}, ""),
+        ({"options": [1]}, r"options: expected a JSON object, found \[1\]"),
+        ({"options": {"render_mode": 5}}, ""),
+        ({"hidden": "32"}, "hidden: expected a JSON list, found '32'"),
+        ({"update": {}}, "update: expected a JSON string, found {}"),
         ({"options": {"id": "CartPole-v1"}}, ""),
         ({"seed": "x"}, "seed"),
         ({"discount": float("nan")}, "discount: expected"),

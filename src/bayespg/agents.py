@@ -375,6 +375,13 @@ class Agent:
         return True
 
 
+STORED = {
+    "environment": str, "policy": str, "estimator": str, "update": str, "options": dict,
+    "hidden": list,
+}  # fmt: skip
+"""What a configuration on disk holds besides numbers, which `Settings` judges."""
+NAMED = {str: "string", dict: "object", list: "list"}
+
 Imports = str | Iterable[str]
 """Modules, by name, that may be imported because a run directory asks for them."""
 
@@ -406,8 +413,14 @@ def reopen(
                 f"{path}: {name} was an object when this was saved; give it again: "
                 f"load({str(path)!r}, {name}=...)"
             )
-    allowed = import_all(imports)
     stored = {k: v for k, v in config.items() if k not in objects}
+    for name, kind in STORED.items():
+        if not isinstance(stored.get(name), kind | None):
+            raise ValueError(
+                f"{run.path / CONFIG}: {name}: expected a JSON {NAMED[kind]}, found "
+                f"{stored[name]!r:.40}"
+            )
+    allowed = import_all(imports)
     optional = [module for module in _modules(stored.get("options")) if _findable(module)]
     for module in _modules(stored.get("environment")) + optional:
         if module not in allowed:
@@ -416,12 +429,12 @@ def reopen(
                 f"code; if you trust it, say so with --import {module} on the command line, or "
                 f"bayespg.load({str(path)!r}, imports={module!r}) in Python"
             )
-    if isinstance(config.get("hidden"), list):
-        config["hidden"] = tuple(config["hidden"])
+    if stored.get("hidden") is not None:
+        config["hidden"] = tuple(stored["hidden"])
     try:
         return Agent(**config), run
-    except (ValueError, TypeError, OverflowError) as problem:
-        hint, named = "", str(stored.get("environment", "")).rpartition(":")[2]
+    except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
+        hint, named = "", stored.get("environment", "").rpartition(":")[2]
         if named and named not in gymnasium.registry and not choices.built_in(named):
             hint = "; name the module that registers it: --import, or imports= in Python"
         raise ValueError(f"{run.path / CONFIG}: {problem}{hint}") from problem
