@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from bayespg.files import printable
 from bayespg.runs import Run
 
 
@@ -67,7 +68,7 @@ class Bar:
 
     def say(self, sentence: str) -> None:
         console = self._progress.console if self._progress is not None else Console()
-        console.print(sentence, soft_wrap=True)
+        console.print(printable(sentence), soft_wrap=True, markup=False, highlight=False)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from typing import Annotated
 import jax
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
 
@@ -20,7 +19,7 @@ except ValueError as problem:
     sys.exit(2)
 
 from bayespg.cli import reproducing, training
-from bayespg.cli.common import app, console
+from bayespg.cli.common import app, console, sentence
 from bayespg.environments.host import EnvironmentFailure
 
 __all__ = ["app", "main", "reproducing", "training"]
@@ -56,7 +55,8 @@ def main() -> None:
             _interrupted()
         raise
     except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
-        Console(stderr=True).print(f"[red]bayespg:[/red] {escape(str(problem))}", highlight=False)
+        said = sentence(("bayespg:", "red"), f" {problem}")
+        Console(stderr=True).print(said, soft_wrap=True)
         sys.exit(2)
 
 
