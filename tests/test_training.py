@@ -92,11 +92,13 @@ def test_one_run_alone_equals_nothing_else_than_a_run():
     assert single.policy.kappa.shape == (2,)
 
 
-def test_a_run_stops_where_the_gradient_is_small():
-    stopped = learn(stop=1e6)
-    assert not stopped.history.running.any()
-    first = stopped.history.parameters[:, :1]
-    np.testing.assert_array_equal(stopped.policy.kappa, first[:, 0])
+def test_a_step_that_is_too_short_is_taken_and_is_the_last():
+    """Algorithm 4, lines 7 and 8."""
+    stopped = learn(stop=1e6, updates=4)
+    np.testing.assert_array_equal(stopped.history.running, [[True, False, False, False]] * 8)
+    start, after = stopped.history.parameters[:, 0], stopped.history.parameters[:, 1:]
+    assert np.all(np.linalg.norm(after[:, 0] - start, axis=-1) > 0)
+    np.testing.assert_array_equal(after, stopped.policy.kappa[:, None].repeat(3, 1))
 
 
 def test_a_run_whose_step_is_not_finite_keeps_its_parameters():
@@ -136,7 +138,7 @@ def test_bad_counts_are_refused():
 
 # The actor-critic on the random walk.
 
-STOP = 0.35
+STOP = 0.175
 
 
 def walk(policy, key, runs=None):
@@ -163,9 +165,10 @@ def test_bac_s_parameters_are_frozen_once_it_has_stopped(walked):
     assert np.all(running[:, 1:] <= running[:, :-1])
     stopped = ~running[:, -1]
     assert stopped.any()
+    steps = np.linalg.norm(np.diff(parameters, axis=1), axis=-1)
     for i in np.flatnonzero(stopped):
         at = running[i].argmin()
-        assert walked.history.gradient_norm[i, at] < STOP
+        assert steps[i, at - 1] < STOP <= steps[i, : at - 1].min()
         np.testing.assert_array_equal(parameters[i, at:], parameters[i, at:][:1].repeat(40 - at, 0))
         np.testing.assert_array_equal(walked.policy.logits[i], parameters[i, at])
 

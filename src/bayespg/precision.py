@@ -67,7 +67,8 @@ def in_float64(function: Callable) -> Callable:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         device.require()
-        with jax.enable_x64(True):
+        # Constants inside somebody's jit are worked on at once too.
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
             return to_numpy(compiled(*args, **kwargs))
 
     return run

@@ -38,7 +38,7 @@ class History(NamedTuple):
     """Square root of the trace of the robust covariance: the norm's standard error, roughly. NaN
     beyond 2048 parameters, where it would cost a solve a path."""
     running: Bool[Array, "*runs N"]
-    """False once the stopping rule has fired."""
+    """Whether the update was made: False once the stopping rule has fired."""
 
 
 class Evaluations(NamedTuple):
@@ -85,12 +85,15 @@ def train(
     """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`; BAC(theta_0, M,
     epsilon), Algorithm 4, with `estimators.BAC` and epsilon = `stop`.
 
-    A run ends early, its parameters frozen, once the norm of the estimated gradient falls below
-    `stop`. With `runs`, that many independent runs go side by side; the arrays of `policy` then
-    hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
-    float64. `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates;
-    `progress` is called some fifty times along the way. Neither changes the numbers: the same
-    compiled program does the updates, however many it does at a time.
+    A run ends early, its parameters frozen, after a step shorter than `stop`, |theta_{j+1} -
+    theta_j| < stop. (The paper's Delta theta does not contain the learning rate; a rate need not
+    exist here, so with a constant one `stop` is that rate times epsilon.)
+
+    With `runs`, that many independent runs go side by side; the arrays of `policy` then hold the
+    start of each in their leading axis. Paths are drawn in float32, the algebra is float64.
+    `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates; `progress`
+    is called some fifty times along the way. Neither changes the numbers: the same compiled program
+    does the updates, however many it does at a time.
     """
     updates, paths = checks.whole("updates", updates, 1), checks.whole("paths", paths, 1)
     runs = None if runs is None else checks.whole("runs", runs, 1)
@@ -212,7 +215,7 @@ def step(
     change = jnp.asarray(change)
     norm = jnp.linalg.norm(posterior.mean)
     # A gradient that is not finite stops the run too: its parameters stay what they were.
-    running = state.running & (norm >= stop) & jnp.all(jnp.isfinite(change))
+    running = state.running & jnp.all(jnp.isfinite(change))
     record = History(
         parameters=theta if theta.size <= LARGE else None,
         sample_return=sample.returns.mean(),
@@ -226,4 +229,6 @@ def step(
         running=running,
     )
     policy = rebuild(jnp.where(running, theta + change, theta))
-    return State(policy, optimiser, key, running), record
+    # Algorithm 4, lines 7 and 8: the step that is too short is taken, and is the last.
+    going_on = running & (jnp.linalg.norm(change) >= stop)
+    return State(policy, optimiser, key, going_on), record
