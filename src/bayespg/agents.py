@@ -452,8 +452,7 @@ def reopen(
                 f"load({str(path)!r}, {name}=...)"
             )
     allowed = import_all(imports)
-    optional = [module for module in _modules(stored.get("options")) if _findable(module)]
-    for module in _modules(stored.get("environment")) + optional:
+    for module in _modules(stored.get("environment"), stored.get("options")):
         if module not in allowed:
             raise ValueError(
                 f"{run.path / CONFIG}: asks to import the module '{module}', which would run its "
@@ -497,24 +496,25 @@ def import_all(modules: Imports) -> list[str]:
     return names
 
 
-def _modules(*values: Any) -> list[str]:
-    """Modules that Gymnasium may import for an id and its options: what stands before a colon, in
-    any string within."""
-    found, left = [], list(values)
+def _modules(environment: Any, options: Any) -> list[str]:
+    """Modules that may be imported for an id and its options: what stands before a colon in the
+    id, and in any string within the options where there is such a module (C:/models/ant.xml names
+    none)."""
+    found, left = [], [options]
     while left:
         match left.pop():
-            case str() as text if ":" in text:
+            case str() as text if ":" in text and _findable(text.partition(":")[0]):
                 found.append(text.partition(":")[0])
             case dict() as parts:
                 left += [*parts, *parts.values()]
             case list() | tuple() as parts:
                 left += parts
-    return found
+    named = isinstance(environment, str) and ":" in environment
+    return [environment.partition(":")[0], *found] if named else found
 
 
 def _findable(module: str) -> bool:
-    """Whether importing it could run anything. What holds it is not imported to find out, and
-    options such as C:/models/ant.xml name no module."""
+    """Whether importing it could run anything; nothing is imported to find out."""
     try:
         return importlib.util.find_spec(module.partition(".")[0]) is not None
     except ValueError:
