@@ -23,7 +23,5 @@ print("exact gradient   [ 2.   -2.  ]")
 print("posterior mean  ", np.round(posterior.mean, 2))
 print("95 % interval   ", [f"{a:.2f} to {b:.2f}" for a, b in zip(lower, upper, strict=True)])
 print("natural gradient", np.round(posterior.natural, 2))
-print(
-    "uphill along the mean with probability", round(posterior.probability_uphill(posterior.mean), 4)
-)
+print("a larger mean is better with probability", round(posterior.probability_uphill([1, 0]), 4))
 print({name: float(value) for name, value in posterior.info.items()})

@@ -53,7 +53,8 @@ posterior = actor_critic.gradient_posterior(
     last=last, terminated=terminated, discount=0.99, state_kernel=kernels.Gaussian(1.0), noise=30.0,
 )  # fmt: skip
 print(f"{scores.shape[0]} steps, {scores.shape[1]} parameters")
-print("uphill along the mean with probability", posterior.probability_uphill(posterior.mean))
+lower, upper = posterior.interval(0.95)
+print("95 % interval of the first component", lower[0], "to", upper[0])
 
 # Back to torch: one step of stochastic gradient ascent along the posterior mean.
 step = torch.tensor(np.array(posterior.mean), dtype=torch.float32)

@@ -1,15 +1,21 @@
 """bayespg train, evaluate, plot, watch and environments, as a user meets them."""
 
+import json
+import shutil
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from bayespg import agents
 from bayespg.agents import Agent
 from bayespg.cli import app, main
-from bayespg.runs import Run
+from bayespg.runs import METRICS, Run
+
+COLUMNS = ("update", "steps", "return", "slope", "slope_error")
 
 
 def bayespg(*arguments):
@@ -91,6 +97,235 @@ def test_environments_lists_the_paper_s_and_gymnasium_s():
     shown = bayespg("environments").output
     assert "mountain-car" in shown
     assert "CartPole-v1" in shown
+    assert bayespg("environments", "jax/").output.count("Gymnasium's, in JAX") == 5
+
+
+# Names and files of all kinds.
+
+
+def logged(path, columns=COLUMNS, environment="A-v0", rows=5):
+    """A run that was never trained, quickly."""
+    with Run.create(path, {"environment": environment, "steps": 100}) as run:
+        for i in range(1, rows + 1):
+            run.log(dict.fromkeys(columns, float(i)))
+    return path
+
+
+def said(monkeypatch, capsys, *words):
+    """What the command says in one sentence, when it fails."""
+    monkeypatch.setattr(sys, "argv", ["bayespg", *map(str, words)])
+    monkeypatch.setattr("bayespg.compilation.remember", lambda: None)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert len(told.strip().splitlines()) == 1 + sum(str(word).count("\n") for word in words)
+    return told
+
+
+NAMES = ["x[/bold] $\\bad$", "_[red]x$\\", "\x1b[31mred\nline\udcff"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_may_have_any_name(tmp_path, name):
+    folder = tmp_path / name
+    logged(folder / "seed-0", environment=name)
+    for words in (("plot",), ("plot", "--out", folder / "[/bold].svg"), ("report",)):
+        done = bayespg(words[0], folder, *words[1:])
+        assert done.exit_code == 0
+        assert "\x1b" not in done.output
+    for made in ("plots/learning.png", "[/bold].svg", "report.html"):
+        assert (folder / made).stat().st_size > 1000
+    if name.isprintable():
+        assert name in done.output
+
+
+def test_training_in_a_folder_of_any_name(tmp_path):
+    folder = tmp_path / "x[/bold]$\\bad$"
+    done = bayespg("train", "CartPole-v1", "--steps", 5, "--episodes", 1, "--out", folder)
+    assert done.exit_code == 0
+    assert f"Run: {folder}" in done.output
+    assert f"Picture: {folder / 'plots' / 'learning.png'}" in done.output
+    done = bayespg("train", "--resume", folder)
+    assert f"{folder / 'seed-0'}: done" in done.output
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_names_any_file(tmp_path, name, monkeypatch, capsys):
+    told = said(monkeypatch, capsys, "evaluate", tmp_path / name)
+    assert "no run is here" in told
+    assert "\x1b" not in told
+
+
+def test_a_legend_shows_a_name_as_it_is(tmp_path):
+    from bayespg import curves
+
+    found = curves.of(curves.group(logged(tmp_path / "_$x^2$")))
+    figure = curves.draw([("_$x^2$", found)], "$title$")
+    (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    figure.canvas.draw()
+    assert [text.get_text() for text in legend.get_texts()] == [r" _\$x^2\$ (1 seed)"]
+
+
+@pytest.mark.parametrize("command", ["plot", "report"])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("update,steps,slope,slope_error\n1,2,3,4\n", "has no column return, only update, steps"),
+        ("update,return\n1,2\n", "has no column steps"),
+        ("a,b\n1,2\n", "line 1 must name the columns"),
+        ("update,steps,return,slope,slope_error\n1,x,3,4,5\n", "column steps must hold numbers"),
+        ("update,steps,return,slope,slope_error\n1,nan,3,4,5\n", "steps must hold numbers that"),
+        ("update,steps,return,slope,slope_error\n1,9,3,4,5\n2,8,3,4,5\n", "numbers that grow"),
+        ("update,steps\n1\n", "line 2 has 1 cells, expected 2"),
+        ("", "no update has been logged yet"),
+    ],
+)
+def test_metrics_that_cannot_be_drawn_are_named(
+    tmp_path, command, content, says, monkeypatch, capsys
+):
+    folder = tmp_path / "run"
+    logged(folder / "seed-0")
+    (folder / "seed-0" / METRICS).write_text(content)
+    told = said(monkeypatch, capsys, command, folder)
+    assert says in told
+    assert METRICS in told or not content
+
+
+def test_a_report_leaves_out_what_was_not_logged(tmp_path):
+    logged(tmp_path / "run" / "seed-0")
+    logged(tmp_path / "run" / "seed-1", rows=0)
+    assert bayespg("report", tmp_path / "run").exit_code == 0
+    assert "seed-1" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_picture_of_no_known_kind_is_refused(tmp_path, monkeypatch, capsys):
+    logged(tmp_path / "run")
+    for name in ("picture", "picture.doc"):
+        told = said(monkeypatch, capsys, "plot", tmp_path / "run", "--out", tmp_path / name)
+        assert "expected a picture such as learning.png" in told
+
+
+def test_a_folder_that_is_no_seed_is_named(tmp_path, monkeypatch, capsys):
+    logged(tmp_path / "run" / "seed-0")
+    (tmp_path / "run" / "seed-notes").mkdir()
+    assert bayespg("plot", tmp_path / "run").exit_code == 0
+    logged(tmp_path / "run" / "seed-abc")
+    for command in ("plot", "report", "evaluate", "watch"):
+        told = said(monkeypatch, capsys, command, tmp_path / "run")
+        assert "seed-abc: is a run, but its name is not seed- and a number; rename it" in told
+    told = said(monkeypatch, capsys, "train", "--resume", tmp_path / "run")
+    assert "seed-abc" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[0, ", "damaged"),
+        ("{}", "expected a JSON list, found {}"),
+        ('["a"]', "expected a list of seeds, found 'a'"),
+        ("[-1]", "expected a list of seeds, found -1"),
+        ("[true]", "expected a list of seeds, found True"),
+        ("[" * 100_000, "damaged"),
+    ],
+)
+def test_a_damaged_plan_is_named(run, tmp_path, content, says, monkeypatch, capsys):
+    folder = shutil.copytree(run, tmp_path / "run")
+    (folder / "seeds.json").write_text(content)
+    told = said(monkeypatch, capsys, "train", "--resume", folder)
+    assert f"seeds.json: {says}" in told
+
+
+def test_pictures_are_not_drawn_through_a_link(tmp_path, monkeypatch, capsys):
+    logged(tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run" / "plots").symlink_to(tmp_path / "elsewhere")
+    assert "plots: is a symbolic link" in said(monkeypatch, capsys, "plot", tmp_path / "run")
+    (tmp_path / "victim").write_text("precious")
+    for name in ("report.html", ".report.html.partial"):
+        (tmp_path / "run" / name).symlink_to(tmp_path / "victim")
+    assert bayespg("report", tmp_path / "run").exit_code == 0
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+# Saved agents and modules.
+
+
+def test_a_saved_agent_says_how_it_is_trained_on(run, tmp_path, monkeypatch, capsys):
+    agents.load(run / "seed-0").save(tmp_path / "kept")
+    told = said(monkeypatch, capsys, "train", "--resume", tmp_path / "kept")
+    assert "is a saved agent" in told
+    assert ".learn(STEPS, run='NEW FOLDER')" in told
+    again = agents.load(tmp_path / "kept").learn(1, run=tmp_path / "new", progress=False)
+    done = bayespg("train", "--resume", tmp_path / "new")
+    assert f"done, {int(again.state.steps):,} steps" in done.output
+
+
+@pytest.mark.parametrize("steps", ["many", -3, True, [1], None, float("nan")])
+def test_steps_that_are_no_number_are_named(run, tmp_path, steps, monkeypatch, capsys):
+    folder = shutil.copytree(run / "seed-0", tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"steps": steps}))
+    told = said(monkeypatch, capsys, "train", "--resume", folder)
+    assert "saved agent" in told if steps is None else "config.json: steps must be a number" in told
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module with an environment, which leaves a trace where it is imported."""
+    trace = tmp_path / "trace"
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_tasks.py").write_text(
+        "import gymnasium, pathlib\n"
+        f"pathlib.Path({str(trace)!r}).touch()\n"
+        "gymnasium.register('Own-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    yield trace
+    sys.modules.pop("own_tasks", None)
+    gymnasium.registry.pop("Own-v0", None)
+
+
+def test_a_module_that_a_run_names_is_imported_only_with_consent(
+    run, module, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("bayespg.film.record", lambda *_: [1.0])
+    folder = shutil.copytree(run / "seed-0", tmp_path / "downloaded")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"environment": "own_tasks:Own-v0"}))
+    commands = (
+        ("evaluate", folder, "--episodes", 1),
+        ("watch", folder),
+        ("train", "--resume", folder),
+    )
+    for words in commands:
+        told = said(monkeypatch, capsys, *words)
+        assert "config.json: asks to import the module 'own_tasks'" in told
+        assert "--import own_tasks" in told
+    for words in (("plot", folder), ("report", folder)):
+        assert bayespg(*words).exit_code == 0
+    assert not module.exists()
+    for words in commands:
+        assert bayespg(*words, "--import", "own_tasks").exit_code == 0
+    assert module.exists()
+
+
+def test_a_module_that_the_user_types_is_imported(module, tmp_path):
+    out = tmp_path / "run"
+    small = ("--steps", 5, "--episodes", 1, "--out", out)
+    assert bayespg("train", "Own-v0", "--import", "own_tasks", *small).exit_code == 0
+    assert Run.open(out / "seed-0").config["environment"] == "own_tasks:Own-v0"
+    shutil.rmtree(out)
+    assert bayespg("train", "own_tasks:Own-v0", *small).exit_code == 0
+    agent, found = agents.resume(out / "seed-0", imports="own_tasks")
+    assert agents.resuming(found.path, agent).endswith(f"{out / 'seed-0'} --import own_tasks")
+
+
+def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
+    for words in (("evaluate", run), ("train", "CartPole-v1")):
+        told = said(monkeypatch, capsys, *words, "--import", "no_such_module")
+        assert "import: no_such_module cannot be imported" in told
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,17 @@ left out. Budgets are cut: a page may train for as long as it likes.
 """
 
 import functools
+import json
 import os
 import re
+import runpy
 import textwrap
 import traceback
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 
 from bayespg import agents, line_search, training
@@ -187,3 +190,69 @@ def test_every_page_is_in_the_navigation():
     docs = ROOT / "docs"
     there = {page.relative_to(docs).as_posix() for page in PAGES if docs in page.parents}
     assert set(listed) == there | {page.name for page in MADE}
+
+
+# Numbers that stand in a page are those of the stored runs.
+
+RESULTS = ROOT / "docs" / "results"
+
+
+@functools.cache
+def benchmark():
+    """The names of benchmarks/learning.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        return runpy.run_path(str(ROOT / "benchmarks" / "learning.py"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ([5.0] * 3, "5 (5 to 5)"),
+        ([4.0, 10.0], "7 (4 to 10)"),
+        ([1.0, 2.0, 4.0, np.inf], "3 (1 to never)"),
+        ([1.0, np.inf], "never (1 to never)"),
+        ([np.inf, np.inf], "never (never to never)"),
+        ([0.0], "0 (0 to 0)"),
+    ],
+)
+def test_a_median_of_an_even_number_of_runs_is_the_mean_of_the_middle_two(steps, says):
+    assert benchmark()["_median"](steps) == says
+
+
+def test_the_tables_of_learning_are_those_of_the_stored_runs(monkeypatch, capsys):
+    files = ["--out", str(RESULTS / "ours.jsonl"), "--rivals", str(RESULTS / "rivals.jsonl")]
+    monkeypatch.setattr("sys.argv", ["learning.py", "table", *files])
+    benchmark()["main"]()
+    tables = re.findall(
+        r"^(\S+, return \S+)\n\n((?:\|.*\n)+)", capsys.readouterr().out, re.MULTILINE
+    )
+    assert len(tables) == 7
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    for title, table in tables:
+        assert f"**{title}**\n\n{table}" in page, title
+
+
+def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
+    tasks = {"CartPole-v1": "475", "Acrobot-v1": "-100", "Pendulum-v1": "-200"}
+    found = {}
+    for file, name in (("ours", "settings_name"), ("rivals", "algorithm")):
+        for line in map(json.loads, (RESULTS / f"{file}.jsonl").read_text().splitlines()):
+            if line["task"] in tasks:
+                steps = line["steps_to_threshold"]["stochastic"][tasks[line["task"]]]
+                found.setdefault((line["task"], line[name]), []).append(steps or np.inf)
+    medians = {key: float(np.median(steps)) for key, steps in found.items()}
+    ours = [medians[task, "tuned"] for task in tasks]
+    best = [min(medians[task, rival] for rival in ("PPO", "A2C", "TRPO")) for task in tasks]
+    said = "ours {:,.0f}, {:,.0f}, {:,.0f}; the best of PPO, A2C and TRPO {:,.0f}, {:,.0f}, {:,.0f}"
+    behind = [task.split("-")[0] for task, a, b in zip(tasks, ours, best, strict=True) if a > b]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"{said.format(*ours, *best)}: ours is behind on {', '.join(behind)} |" in readme
+
+
+def test_no_page_judges_a_direction_by_the_paths_that_chose_it():
+    """Except the one that says why not."""
+    optimistic = re.compile(r"probability_uphill\(posterior\.|\[.sure.\]")
+    for page in [*PAGES, *(ROOT / "examples").glob("*.py")]:
+        if page.name != "uncertainty.md":
+            assert optimistic.findall(page.read_text("utf-8")) == [], page

@@ -265,7 +265,7 @@ def test_tiles_given_their_weights_act_as_the_policy(kind):
 
     local, whole, sparse, dense = ask(policy, jax.random.key(0))
     for one, other in zip(jax.tree.leaves(local), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=1e-6)
     np.testing.assert_allclose(sparse, dense, atol=1e-6)
 
 

@@ -1,5 +1,7 @@
 """Gymnasium environments: what goes wrong is located, and nothing of an episode is lost."""
 
+import warnings
+
 import gymnasium
 import numpy as np
 import pytest
@@ -48,7 +50,17 @@ class Faulty(Counting):
     def reset(self, *, seed=None, options=None):
         if self.fault == "raises at reset":
             raise RuntimeError("no memory left")
-        return super().reset(seed=seed)
+        found = super().reset(seed=seed)
+        match self.fault:
+            case "forgets info at reset":
+                return found[0]
+            case "info at reset is missing":
+                return found[0], None
+            case "actions change at reset":
+                self.action_space = gym.Discrete(3)
+            case "NaN at reset":
+                found[0][1] = np.nan
+        return found
 
     def step(self, action):
         observation, reward, *rest = super().step(action)
@@ -64,6 +76,28 @@ class Faulty(Counting):
                     reward = 1e39
                 case "reward is no number":
                     reward = None
+                case "reward is text":
+                    reward = "3.0"
+                case "reward is a vector":
+                    reward = np.ones(2)
+                case "reward is complex":
+                    reward = 1j
+                case "terminated is text":
+                    return observation, reward, "False", False, {}
+                case "terminated is missing":
+                    return observation, reward, None, False, {}
+                case "truncated is info":
+                    return observation, reward, False, {}, False
+                case "truncated is a number":
+                    return observation, reward, False, 2, {}
+                case "info is missing":
+                    return observation, reward, False, False, None
+                case "observation is text":
+                    observation = ["1", "2"]
+                case "observation is beyond float32":
+                    observation = np.array([0.0, 1e39])
+                case "exits":
+                    raise SystemExit(3)
                 case "observation is NaN":
                     observation[1] = np.nan
                 case "observation is infinite":
@@ -79,22 +113,37 @@ class Faulty(Counting):
 
 FAULTS = {
     "raises at reset": "no memory left",
+    "forgets info at reset": "expected observation and info, found ndarray",
+    "info at reset is missing": "info is None, not a dictionary",
+    "actions change at reset": r"the action space is Discrete\(3\) where it was Box",
+    "NaN at reset": "the observation holds nan",
     "raises": "KeyError: 'wheel'",
+    "exits": "SystemExit: 3",
     "reward is NaN": "reward is nan",
     "reward is infinite": "reward is -inf",
     "reward is beyond float32": "reward is 1e",
-    "reward is no number": "TypeError",
+    "reward is no number": "the reward is None, not a number",
+    "reward is text": "the reward is '3.0', not a number",
+    "reward is a vector": r"the reward is array\(.*\), not a number",
+    "reward is complex": "the reward is 1j, not a number",
+    "terminated is text": "terminated is 'False', not true or false",
+    "terminated is missing": "terminated is None, not true or false",
+    "truncated is info": "info is False, not a dictionary",
+    "truncated is a number": "truncated is 2, not true or false",
+    "info is missing": "info is None, not a dictionary",
+    "observation is text": "observation of type <U1, expected numbers",
+    "observation is beyond float32": "observation holds inf",
     "observation is NaN": "observation holds nan",
     "observation is infinite": "observation holds inf",
     "observation changes shape": r"observation of shape \(3,\), the space says \(2,\)",
-    "observation is missing": "",
-    "forgets truncated": "ValueError",
+    "observation is missing": "observation of type object, expected numbers",
+    "forgets truncated": "expected observation, reward, terminated, truncated and info, found 4",
 }
 
 
 def by_state(observations, tick, first):
-    """Actions that depend on a lane's own observation alone."""
-    return (np.sin(observations[:, 1:]),) * 2
+    """Actions that depend on a lane's own observation alone, exact however many there are."""
+    return (observations[:, 1:] / 4,) * 2
 
 
 def upright(observations, tick, first):
@@ -110,16 +159,59 @@ def test_a_failure_says_where_so_that_it_can_be_seen_again(fault):
         play(made, by_state, [71, 72])
 
 
+class Loose(Counting):
+    """Answers with numbers and booleans of other types."""
+
+    def __init__(self, as_number, as_flag):
+        super().__init__(4)
+        self.as_number, self.as_flag = as_number, as_flag
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        observation = observation.astype(float).tolist()
+        flags = self.as_flag(terminated), self.as_flag(truncated)
+        return [observation, self.as_number(reward), *flags, info]
+
+
+@pytest.mark.parametrize("as_flag", [int, float, np.bool_, np.array, lambda x: np.array([x])])
+@pytest.mark.parametrize("as_number", [float, np.float64, np.array, lambda x: np.array([[x]])])
+def test_one_number_and_one_flag_may_have_any_type(as_number, as_flag):
+    expected = play(Host(Counting(4)), by_state, [0, 1])
+    found = play(Host(Loose(as_number, as_flag)), by_state, [0, 1])
+    np.testing.assert_array_equal(found.rewards, expected.rewards)
+    np.testing.assert_array_equal(found.states, expected.states)
+    np.testing.assert_array_equal(found.terminated, expected.terminated)
+
+
 def test_an_environment_that_never_ends_is_cut_off_at_the_horizon():
     paths = play(Host(Counting(10**9), horizon=5), by_state, [0, 3])
     np.testing.assert_array_equal(paths.lengths, [5, 5])
     assert not paths.terminated.any()
 
 
-def test_without_any_limit_the_fallback_holds():
-    paths = play(Host(Counting(10**9)), by_state, [0])
+def test_without_any_limit_the_fallback_holds_and_is_announced_once():
+    made = Host(Counting(10**9))
+    with pytest.warns(UserWarning, match="^Counting has no time limit: .* 1000 steps, .*horizon="):
+        paths = play(made, by_state, [0])
     assert Host(Counting()).horizon == FALLBACK == paths.lengths[0]
     assert not paths.terminated.any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        play(made, by_state, [0])
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        lambda: Host(Counting(8)),
+        lambda: Host(Counting(10**9), horizon=8),
+        lambda: Host(gymnasium.wrappers.TimeLimit(Counting(10**9), 8)),
+    ],
+)
+def test_nothing_is_announced_where_nothing_is_cut_or_a_limit_is_known(quiet):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert play(quiet(), by_state, [0, 1]).lengths.tolist() == [8, 8]
 
 
 def test_the_shorter_of_the_horizon_and_the_environment_s_own_limit_holds():
@@ -263,6 +355,18 @@ def test_what_is_no_environment_is_refused(thing):
     """Asked of the function behind Host, whose annotations the tests check."""
     with pytest.raises(ValueError, match="environment: expected an id"):
         host._make(thing, {})
+
+
+def test_an_environment_that_raises_when_it_is_made_is_named():
+    def fail():
+        raise RuntimeError("no display")
+
+    gymnasium.register("Failing-v0", entry_point=fail)
+    try:
+        with pytest.raises(ValueError, match="Failing-v0 cannot be made: RuntimeError: no display"):
+            Host("Failing-v0")
+    finally:
+        del gymnasium.registry["Failing-v0"]
 
 
 def test_an_environment_whose_package_is_missing_is_not_taken_for_a_typo():

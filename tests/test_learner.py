@@ -179,7 +179,7 @@ def test_an_environment_in_jax_that_pays_nonsense_is_named(what):
     one = Agent(Broken(what=what), LinearGaussian(-0.2, 1.0), "model2")
     for ask in (one.update, one.evaluate):
         with pytest.raises(
-            EnvironmentFailure, match=f"Broken, path 0, step 1: the reward is {what}"
+            EnvironmentFailure, match=f"Broken, episode 1 of [0-9]+, step 1: the reward is {what}"
         ):
             ask()
 

@@ -55,12 +55,69 @@ def test_an_observation_of_another_shape_is_refused(space, wrong):
         spaces.Observations(space).encode(wrong)
 
 
+NESTED = gym.Dict(a=gym.Box(-1, 1, (2,)), b=gym.Tuple([gym.Discrete(2), gym.MultiBinary(2)]))
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong", "says"),
+    [
+        (gym.Discrete(3), -1, r"observation -1, the space says 0 to 2"),
+        (gym.Discrete(3), 3, r"observation 3, the space says 0 to 2"),
+        (gym.Discrete(3), 1.0, r"observation 1.0, the space says"),
+        (gym.Discrete(3), "1", r"observation '1', the space says"),
+        (gym.Discrete(3), [1, 2], r"observation \[1, 2\], the space says"),
+        (gym.MultiDiscrete([2, 3]), [1, 3], r"observation 3, the space says 0 to 2"),
+        (gym.MultiDiscrete([2, 3]), [1], r"observation of shape \(1,\), the space says \(2,\)"),
+        (gym.MultiBinary(2), [0, 2], r"observation \[0, 2\], the space says MultiBinary"),
+        (NESTED, np.zeros(6), r"the space says keys \['a', 'b'\]"),
+        (NESTED, {"a": np.zeros(2)}, r"keys \['a'\], the space says keys \['a', 'b'\]"),
+        (NESTED, {"a": 0, "b": 0, "c": 0}, r"keys \['a', 'b', 'c'\], the space says"),
+        (
+            NESTED,
+            {"a": np.zeros((1, 2)), "b": (0, [0, 0])},
+            r"observation\['a'\] of shape \(1, 2\)",
+        ),
+        (NESTED, {"a": np.zeros(2), "b": 0}, r"observation\['b'\] 0, the space says a tuple of 2"),
+        (NESTED, {"a": np.zeros(2), "b": (2, [0, 0])}, r"observation\['b'\]\[0\] 2, the space"),
+        (gym.Box(-1, 1, (2,)), ["1", "2"], "observation of type <U1, expected numbers"),
+        (gym.Box(-1, 1, (2,)), [1j, 2], "observation of type complex128, expected numbers"),
+        (gym.Box(-1, 1, (2,)), {"a": 1}, "observation of type object, expected numbers"),
+    ],
+)
+def test_an_observation_that_does_not_fit_its_space_is_named(space, wrong, says):
+    with pytest.raises(ValueError, match=says):
+        spaces.Observations(space).encode(wrong)
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+def test_vectors_are_those_of_gymnasium(name):
+    space, _ = OBSERVED[name]
+    space.seed(1)
+    for _ in range(5):
+        sample = space.sample()
+        expected = np.ravel(gym.flatten(space, sample))
+        np.testing.assert_array_equal(spaces.Observations(space).encode(sample), expected)
+
+
+def test_bytes_in_a_dictionary_keep_numbers_that_bytes_cannot_hold():
+    """Gymnasium's own `flatten` would turn NaN into 0 here."""
+    space = gym.Dict(a=gym.Box(0, 255, (1,), np.uint8))
+    assert np.isnan(spaces.Observations(space).encode({"a": np.array([np.nan])})[0])
+
+
+def test_draws_that_are_not_finite_are_the_policy_s():
+    for space in (gym.Box(-1, 1, (2,)), gym.Box(-np.inf, np.inf, (2,))):
+        with pytest.raises(ValueError, match="policy: drew an action that holds nan"):
+            spaces.actions(space).decode(np.array([[0.0, np.nan]]))
+
+
 UNSUPPORTED = {
     "Text": gym.Text(5),
     "Sequence": gym.Sequence(gym.Discrete(2)),
     "Graph": gym.Graph(gym.Box(0, 1, (2,)), None),
     "Tuple": gym.Tuple([gym.Discrete(2)]),
     "Dict": gym.Dict(a=gym.Discrete(2)),
+    "Box": gym.Box(0, 1, (0,)),
 }
 
 

@@ -1,14 +1,16 @@
 """Experiments side by side."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 
 import pytest
 
+from bayespg import _command
 from bayespg.reproduce import together
 
 
@@ -42,29 +44,125 @@ def test_an_error_is_told_when_the_others_have_ended(x, says):
     assert not multiprocessing.active_children()
 
 
+# Ctrl-C and other ends of the command. Output is read to its end, which comes when the last
+# process that shares it has ended.
+
+ONLY = ["reproduce", "all", "--quick", "--jobs", "2", "--only", "calibration,lqr-noise"]
+
+
+def forever(name, settings, out, advance):
+    """Experiments that say when they have begun and never end."""
+    print("begun", flush=True)
+    threading.Event().wait()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts Python with the arguments of the command, its output in a pipe."""
+    begun = []
+
+    def call(*arguments, **variables):
+        path = os.pathsep.join([str(tmp_path), os.path.dirname(__file__), *filter(None, sys.path)])
+        process = subprocess.Popen(
+            [sys.executable, *arguments, *ONLY, "--out", str(tmp_path / "out")],
+            start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=os.environ | variables | {"PYTHONPATH": path},
+        )  # fmt: skip
+        begun.append(process)
+        return process
+
+    yield call
+    for process in begun:
+        with contextlib.suppress(ProcessLookupError):  # else the test has failed
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+PATIENT = """
+import sys
+import test_together
+from bayespg import cli
+if __name__ == "__main__":
+    cli.reproducing.make = test_together.forever
+    cli.main()
+"""
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_the_processes_end_with_the_command(how, tmp_path):
-    command = [sys.executable, "-m", "bayespg", "reproduce", "all", "--quick", "--jobs", "2"]
-    only = ["--only", "calibration", "--only", "lqr-noise", "--out", str(tmp_path)]
-    process = subprocess.Popen(
-        command + only, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    time.sleep(6)
-    os.kill(process.pid, how)
-    process.wait(30)
-    for _ in range(50):
-        if not _alive(process.pid):
-            break
-        time.sleep(0.2)
-    assert not _alive(process.pid)
-    if how == signal.SIGINT:
+def test_the_processes_end_with_the_command(how, start):
+    process = start("-c", PATIENT)
+    for _ in range(2):
+        assert process.stdout.readline() == "begun\n"
+    os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()
+    said, _ = process.communicate()
+    if how == signal.SIGINT:  # to all of them, as in a terminal
         assert process.returncode == 130
-        assert b"Traceback" not in process.stdout.read()
+        assert "Interrupted. Files already written are whole." in said
+        assert "Traceback" not in said
 
 
-def _alive(group):
+PRESS = """
+import os, signal, sys
+
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["PRESS_AT"]:
+            if os.environ["PRESS_IN"] == "command":
+                os.kill(os.getpid(), signal.SIGINT)
+            elif "--multiprocessing-fork" in sys.orig_argv:
+                os.killpg(os.getpgrp(), signal.SIGINT)
+
+sys.meta_path.insert(0, Press())
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "module"),
+    [("command", "jax"), ("command", "bayespg.cli.reproducing"), ("child", "jax")],
+)
+def test_ctrl_c_while_modules_are_imported_is_an_interrupt_like_any_other(
+    where, module, start, tmp_path
+):
+    (tmp_path / "sitecustomize.py").write_text(PRESS)
+    process = start("-m", "bayespg", PRESS_AT=module, PRESS_IN=where)
+    said, _ = process.communicate()
+    assert process.returncode == 130
+    assert "Interrupted." in said
+    assert "Traceback" not in said
+
+
+def test_none_is_started_after_the_end():
+    group = together._Group()
+    group.end()
+    with pytest.raises(RuntimeError, match="interrupted"):
+        group.start(together.SPAWN.Process(target=print))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begun", "is_command"),
+    [
+        (["-m"], ["python", "-u", "-m", "bayespg", "train"], True),
+        (["-m"], ["python", "-m", "pytest", "bayespg"], False),
+        (["/usr/bin/bayespg", "train"], ["python", "/usr/bin/bayespg", "train"], True),
+        (["experiment.py"], ["python", "experiment.py"], False),
+        ([""], ["python"], False),
+    ],
+)
+def test_only_the_command_has_its_own_ctrl_c_while_it_is_imported(
+    arguments, begun, is_command, monkeypatch
+):
+    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.setattr(sys, "orig_argv", begun)
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        _command.begin()
+        assert (signal.getsignal(signal.SIGINT) is _command._leave) == is_command
+        _command.ready()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _command.begin()
+        _command.ready()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

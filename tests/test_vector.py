@@ -135,6 +135,50 @@ def test_a_failure_says_where(fault, says, mode):
         play(vector, by_state, [71, 72])
 
 
+class Damaged(gymnasium.vector.VectorWrapper):
+    """A vector environment that does not answer for each lane, or not in kind."""
+
+    def __init__(self, environment, fault):
+        super().__init__(environment)
+        self.fault = fault
+
+    def reset(self, **options):
+        observations, infos = self.env.reset(**options)
+        return observations[:1] if self.fault == "few at reset" else observations, infos
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        match self.fault:
+            case "few observations":
+                observations = observations[:1]
+            case "many rewards":
+                rewards = np.ones(5)
+            case "one reward":
+                rewards = 1.0
+            case "text":
+                terminated = ["False", "False"]
+            case "no infos":
+                infos = None
+        return observations, rewards, terminated, truncated, infos
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("few at reset", "step 0: .*observation: expected 2, one for each lane, found 1"),
+        ("few observations", "step 1: .*observation: expected 2, one for each lane, found 1"),
+        ("many rewards", "step 1: .*reward: expected 2, one for each lane, found 5"),
+        ("one reward", "step 1: .*reward: expected 2, one for each lane, found 1"),
+        ("text", "step 1: .*terminated is 'False', not true or false"),
+        ("no infos", "step 1: .*info is None, not a dictionary"),
+    ],
+)
+def test_what_is_not_one_answer_for_each_lane_is_refused(fault, says):
+    vector = Vector(Damaged(sync(Counting, 2), fault))
+    with pytest.raises(EnvironmentFailure, match=f"^SyncVectorEnv, one of lanes 0, 1 .*, {says}"):
+        play(vector, by_state, [71, 72])
+
+
 def test_what_goes_wrong_after_an_episode_s_end_is_not_looked_at():
     vector = Vector(sync(lambda: Faulty("observation is NaN"), 2), horizon=2)
     assert play(vector, by_state, [71, 72]).mask.sum() == 4

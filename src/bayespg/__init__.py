@@ -18,8 +18,9 @@ sets the environment variable ``NPROC`` if it is unset, because XLA can deadlock
 `bayespg._threads`).
 """
 
-from bayespg import _threads
+from bayespg import _command, _threads
 
+_command.begin()
 _threads.protect()
 
 from bayespg import (  # noqa: E402  (the pool must be safe before JAX is imported)

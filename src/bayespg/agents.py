@@ -11,20 +11,23 @@ state that comes back.
 """
 
 import dataclasses
+import importlib.util
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import scipy.stats
 
-from bayespg import checks, choices, interruption, settings, values
+from bayespg import checks, choices, device, interruption, settings, values
 from bayespg.environments.spaces import Bounded
 from bayespg.estimators import Estimator
 from bayespg.learner import (
@@ -38,9 +41,9 @@ from bayespg.learner import (
     no_statistics,
 )
 from bayespg.network_estimators import NetworkEstimator
-from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten
+from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten, named
 from bayespg.policies.features import Fourier
-from bayespg.runs import Run
+from bayespg.runs import CONFIG, METRICS, Run
 from bayespg.trajectories import Trajectories
 from bayespg.worlds import Acting, AnyEnvironment, OnHost, World, world
 
@@ -102,6 +105,7 @@ class Agent:
         options: dict[str, Any] | None = None,
         **given: Any,
     ):
+        device.require()
         s = self.settings = settings.made(given)
         self.options = _options(options, environment)
         with jax.enable_x64(True):  # all 64 bits of the seed
@@ -149,16 +153,17 @@ class Agent:
                 "policy: expected a name, a Policy or a MemoryPolicy, found "
                 f"{type(policy).__name__}"
             )
-        if isinstance(found, OnHost):
-            policy = "linear" if policy is None else policy
-            return found, policy, choices.policy(policy, found.host, key, s["hidden"])
-        if known is None:
+        if known is not None and known.policy is not None:
+            if policy not in (None, choices.PAPER):
+                raise settings.no_effect(
+                    "policy", policy, f"{environment} comes with the paper's policy"
+                )
+            return found, choices.PAPER, known.policy()
+        if found.actions is None:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-        if policy not in (None, choices.PAPER):
-            raise settings.no_effect(
-                "policy", policy, f"{environment} comes with the paper's policy"
-            )
-        return found, choices.PAPER, known.policy()
+        policy = "linear" if policy is None else policy
+        inputs = math.prod(found.shape)
+        return found, policy, named.make(policy, inputs, found.actions, key, s["hidden"])
 
     def _facts(self, targets: TargetKind) -> dict[str, tuple[Any, str]]:
         """Settings as they are in force, and why they can be no others."""
@@ -169,7 +174,7 @@ class Agent:
             for name in (self.names[kind] for kind in ("policy", "estimator", "update"))
         )
         limited, rated = update in choices.LIMITED, isinstance(self.names["update"], str)
-        bounded = host is not None and isinstance(host.actions, Bounded) and host.actions.bounded
+        bounded = isinstance(found.actions, Bounded) and found.actions.bounded
         lanes = f"an update of {s.episodes} episodes fills no more lanes"
         if host is None:
             lanes = f"{task} in JAX draws all paths at once"
@@ -333,6 +338,8 @@ class Agent:
         if isinstance(run, str | Path):
             run = Run.create(run, self.config | {"steps": begun + steps}, tensorboard=tensorboard)
         with interruption.record(run) as book, interruption.bar(begun, steps, progress) as show:
+            if book is not None:
+                book.expect(int(self.state.updates))
             with interruption.after_this_update() as stop:
                 while int(self.state.steps) < begun + steps and not stop.asked:
                     row = self.update()
@@ -346,7 +353,7 @@ class Agent:
                 self.interrupted = True
                 show.say(
                     f"Interrupted after update {int(self.state.updates)}, which is whole."
-                    + (f" Go on with: bayespg train --resume {book.path}" if book else "")
+                    + (f" Go on with: {resuming(book.path, self)}" if book else "")
                 )
         return self
 
@@ -359,13 +366,26 @@ class Agent:
         return names | {"options": self.options} | dataclasses.asdict(self.settings)
 
     def save(self, path: str | Path) -> None:
-        """A directory that `bayespg.load` reads; an agent saved there before is replaced."""
-        try:
+        """A directory that `bayespg.load` reads.
+
+        An agent saved there before is replaced, its settings with it. A training run is not, nor
+        is anything that another program has left there.
+        """
+        if (Path(path) / CONFIG).exists():
             run = Run.open(path)
-        except (ValueError, OSError):
+            if "steps" in run.config or (run.path / METRICS).exists():
+                raise ValueError(
+                    f"{path}: holds a training run, which keeps its own checkpoints; save the "
+                    "agent in another directory"
+                )
+            if not self.names.keys() <= run.config.keys():
+                raise ValueError(
+                    f"{path}: its {CONFIG} is not of a saved agent; choose another directory"
+                )
+        else:
             run = Run.create(path, self.config)
         with run:
-            run.checkpoint(self.state, {"seconds": self._seconds})
+            run.replace(self.config, self.state, {"seconds": self._seconds})
 
     def restore(self, run: Run) -> bool:
         """Take over the newest checkpoint of a run; False where there is none yet."""
@@ -377,30 +397,53 @@ class Agent:
             self.state = jax.tree.map(
                 lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
             )
-        self._seconds = float(meta.get("seconds", 0.0))
+        seconds = meta.get("seconds", 0.0)
+        self._seconds = float(seconds) if isinstance(seconds, int | float) else 0.0
         self.reset()
         return True
 
 
-def load(path: str | Path, **objects: Any) -> Agent:
+STORED = {
+    "environment": str, "policy": str, "estimator": str, "update": str, "options": dict,
+    "hidden": list,
+}  # fmt: skip
+"""What a configuration on disk holds besides numbers, which `Settings` judges."""
+NAMED = {str: "string", dict: "object", list: "list"}
+
+Imports = str | Iterable[str]
+"""Modules, by name, that may be imported because a run directory asks for them."""
+
+
+def load(path: str | Path, *, imports: Imports = (), **objects: Any) -> Agent:
     """An agent as it was saved, or as a run directory holds it.
 
     What was given as an object, not a name, must be given again: ``load(path, policy=...)``.
+
+    A directory from somebody else runs no code of theirs. An environment of the form
+    ``module:Task-v0`` that is read from it is refused unless the module is named in `imports`, or
+    the environment is given again as ``environment=``. Modules in `imports` are imported first.
     """
-    agent, run = reopen(path, **objects)
+    agent, run = reopen(path, imports=imports, **objects)
     if not agent.restore(run):
         raise ValueError(f"{path}: this run has no checkpoint yet; there is nothing to load")
     return agent
 
 
-def reopen(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tuple[Agent, Run]:
+def reopen(
+    path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
+) -> tuple[Agent, Run]:
     """The agent that a run directory describes, before any checkpoint, and the run."""
     run = Run.open(path, tensorboard=tensorboard)
     config: dict[str, Any] = {k: v for k, v in run.config.items() if k != "steps"}
-    if config.get("hidden") is not None:
-        config["hidden"] = tuple(config["hidden"])
+    stored = {k: v for k, v in config.items() if k not in objects}
+    for name, kind in STORED.items():
+        if not isinstance(stored.get(name), kind | None):
+            raise ValueError(
+                f"{run.path / CONFIG}: {name}: expected a JSON {NAMED[kind]}, found "
+                f"{stored[name]!r:.40}"
+            )
     # Earlier versions recorded defaults also where there was nothing to set.
-    usual = settings.DEFAULTS | {"policy": "linear"}
+    usual = settings.DEFAULTS | {"policy": "linear", "hidden": list(settings.DEFAULTS["hidden"])}
     config = {k: v for k, v in config.items() if usual.get(k) != v or v is None} | objects
     for name in ("environment", "policy", "estimator", "update"):
         if config.get(name, run.config.get(name)) is None:
@@ -408,16 +451,82 @@ def reopen(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tu
                 f"{path}: {name} was an object when this was saved; give it again: "
                 f"load({str(path)!r}, {name}=...)"
             )
-    return Agent(**config), run
+    allowed = import_all(imports)
+    for module in _modules(stored.get("environment"), stored.get("options")):
+        if module not in allowed:
+            raise ValueError(
+                f"{run.path / CONFIG}: asks to import the module '{module}', which would run its "
+                f"code; if you trust it, say so with --import {module} on the command line, or "
+                f"bayespg.load({str(path)!r}, imports={module!r}) in Python"
+            )
+    try:
+        return Agent(**config), run
+    except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
+        hint, called = "", stored.get("environment", "").rpartition(":")[2]
+        if called and called not in gymnasium.registry and not choices.built_in(called):
+            hint = "; name the module that registers it: --import, or imports= in Python"
+        raise ValueError(f"{run.path / CONFIG}: {problem}{hint}") from problem
 
 
-def resume(path: str | Path, *, tensorboard: bool = False, **objects: Any) -> tuple[Agent, Run]:
-    """Agent and run as they were after the last whole update, ready for `learn(..., run=run)`."""
-    agent, run = reopen(path, tensorboard=tensorboard, **objects)
+def resume(
+    path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
+) -> tuple[Agent, Run]:
+    """Agent and run as they were after the last whole update, ready for `learn(..., run=run)`.
+
+    `imports` and `objects` are those of `load`.
+    """
+    agent, run = reopen(path, tensorboard=tensorboard, imports=imports, **objects)
     with run:
         agent.restore(run)
         run.truncate(int(agent.state.updates))
     return agent, run
+
+
+def import_all(modules: Imports) -> list[str]:
+    """Import modules that the user has named, for the environments that they register."""
+    names = [modules] if isinstance(modules, str) else list(modules)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as problem:
+            raise ValueError(
+                f"import: {name} cannot be imported ({problem}); install it, or put its folder on "
+                "Python's path with PYTHONPATH"
+            ) from problem
+    return names
+
+
+def _modules(environment: Any, options: Any) -> list[str]:
+    """Modules that may be imported for an id and its options: what stands before a colon in the
+    id, and in any string within the options where there is such a module (C:/models/ant.xml names
+    none)."""
+    found, left = [], [options]
+    while left:
+        match left.pop():
+            case str() as text if ":" in text and _findable(text.partition(":")[0]):
+                found.append(text.partition(":")[0])
+            case dict() as parts:
+                left += [*parts, *parts.values()]
+            case list() | tuple() as parts:
+                left += parts
+    named = isinstance(environment, str) and ":" in environment
+    return [environment.partition(":")[0], *found] if named else found
+
+
+def _findable(module: str) -> bool:
+    """Whether importing it could run anything; nothing is imported to find out."""
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is not None
+    except ValueError:
+        return True
+
+
+def resuming(path: Path, agent: Agent) -> str:
+    """The command that goes on with a run."""
+    words = ["bayespg", "train", "--resume", str(path)]
+    for module in _modules(agent.config["environment"], agent.options):
+        words += ["--import", module]
+    return shlex.join(words)
 
 
 def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
@@ -464,7 +573,8 @@ def _seeds(seed: int, updates: int, count: int) -> list[int]:
 
 
 def _uphill(slope: float, error: float, freedom: float) -> float:
-    """The probability that the step taken leads uphill."""
+    """Student's t of the slope along the step taken. As a probability that the step leads uphill it
+    is optimistic, because the same episodes chose the step and judge it."""
     if not error > 0:
         return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
     return float(scipy.stats.t.cdf(slope / error, max(freedom, 1.0)))

@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -15,10 +17,7 @@ Array = np.ndarray
 
 def array(name: str, value: Any) -> Float[Array, "..."]:
     """`value` as a finite float64 array. Accepts lists, NumPy, JAX, PyTorch and DLPack arrays."""
-    try:
-        found = _to_numpy(value)
-    except (TypeError, ValueError, RuntimeError) as problem:
-        raise ValueError(f"{name}: not an array of numbers ({problem})") from None
+    found = _numbers(name, value)
     bad = ~np.isfinite(found)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -29,16 +28,66 @@ def array(name: str, value: Any) -> Float[Array, "..."]:
     return found
 
 
-def _to_numpy(value: Any) -> Float[Array, "..."]:
+def dtype(value: Any) -> np.dtype:
+    """The precision in which a caller holds an array."""
+    return _to_numpy(value).dtype
+
+
+def _numbers(name: str, value: Any) -> Float[Array, "..."]:
+    """`value` in float64, where it is numbers at all."""
+    found = _anything(name, value)
+    if found.dtype == object or np.iscomplexobj(found) or found.dtype.kind in "USMm":
+        raise ValueError(f"{name}: not an array of numbers (entries of type {found.dtype})")
+    with np.errstate(over="ignore"):  # a longer type may hold what float64 cannot
+        return np.asarray(found, dtype=np.float64)
+
+
+def _anything(name: str, value: Any) -> np.ndarray:
+    """`value` as a NumPy array, none of whose entries is masked."""
+    try:
+        found = _to_numpy(value)
+        # Lists of masked arrays lose their masks on the way.
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        masked = sum(int(np.ma.getmaskarray(p).sum()) for p in parts if np.ma.isMaskedArray(p))
+    except (TypeError, ValueError, RuntimeError, AttributeError, BufferError) as problem:
+        raise ValueError(f"{name}: not an array of numbers ({problem})") from None
+    if masked:
+        raise ValueError(
+            f"{name}: {masked} of {found.size} entries are masked; fill them in, or leave out the "
+            "paths they belong to"
+        )
+    return found
+
+
+def _to_numpy(value: Any) -> np.ndarray:
     if hasattr(value, "detach"):  # a PyTorch tensor that may carry a graph
         value = value.detach()
     if hasattr(value, "__array__") or not hasattr(value, "__dlpack__"):
-        found = np.asarray(value)
-    else:
-        found = np.from_dlpack(value)
-    if found.dtype == object or np.iscomplexobj(found) or found.dtype.kind in "USMm":
-        raise TypeError(f"entries of type {found.dtype}")
-    return np.asarray(found, dtype=np.float64)
+        return np.asarray(value)
+    return np.from_dlpack(value)
+
+
+def number(name: str, value: Any) -> float:
+    """One number, which may be infinite or NaN."""
+    try:
+        found = _numbers(name, value)
+    except ValueError:
+        found = None
+    if found is None or found.ndim:
+        raise ValueError(f"{name}: expected one number, found {value!r}")
+    return float(found)
+
+
+def sound(names: str, result: Any) -> Any:
+    """`result`, or a ValueError where its numbers, all of them finite otherwise, are not: the
+    arguments were too large or too small for float64."""
+    leaves = [leaf for leaf in jax.tree.leaves(result) if eqx.is_inexact_array_like(leaf)]
+    if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
+        raise ValueError(
+            f"{names}: numbers so large or small that the answer is beyond float64; give them in "
+            "other units, for instance divided by their largest"
+        )
+    return result
 
 
 def scores(value: Any) -> Float[Array, "M n"]:
@@ -75,7 +124,8 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
     found = array(name, value)
     if found.shape != (size, size):
         raise ValueError(f"{name}: expected shape ({size}, {size}), found {found.shape}")
-    gap = np.abs(found - found.T)
+    with np.errstate(over="ignore"):
+        gap = np.abs(found - found.T)
     scale = np.abs(found).max(initial=0.0)
     if gap.max(initial=0.0) > 1e-6 * scale:
         i, j = (int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
@@ -83,7 +133,7 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
             f"{name}: not symmetric, entry ({i}, {j}) is {found[i, j]:.6g} "
             f"but ({j}, {i}) is {found[j, i]:.6g}"
         )
-    found = (found + found.T) / 2
+    found = found / 2 + found.T / 2
     diagonal = np.diag(found)
     if (diagonal < 0).any():
         j = int(diagonal.argmin())
@@ -92,7 +142,7 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
         )
     # Judged on the correlation matrix, so that units of the parameters do not matter.
     d = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    correlation = found / np.outer(d, d)
+    correlation = found / d[:, None] / d
     try:
         np.linalg.cholesky(correlation + 1e-8 * size * np.eye(size))
     except np.linalg.LinAlgError:
@@ -109,7 +159,7 @@ def nonnegative(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> F
     found = shaped(name, value, ((), *shapes))
     variances = np.diag(found) if found.ndim == 2 and found.shape[0] == found.shape[1] else found
     if (variances < 0).any():
-        raise ValueError(f"{name}: a variance cannot be negative, found {variances.min():.6g}")
+        raise ValueError(f"{name}: cannot be negative, found {variances.min():.6g}")
     return found
 
 
@@ -129,21 +179,22 @@ def positive(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Floa
 
 def variance_or_infinity(name: str, value: Any) -> float:
     """A prior variance; infinity is a flat prior."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: expected one number, found {value!r}") from None
+    found = number(name, value)
     if np.isnan(found) or found < 0:
         raise ValueError(f"{name}: expected a variance from 0 to infinity, found {found}")
     return found
 
 
+def count(name: str, value: Any) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name}: expected a whole number of at least 1, found {value!r}")
+    return int(value)
+
+
 def probability(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: expected one number, found {value!r}") from None
+    found = number(name, value)
     if not 0 < found < 1:
         raise ValueError(f"{name}: expected a number between 0 and 1, found {found}")
     return found
@@ -151,7 +202,7 @@ def probability(name: str, value: Any) -> float:
 
 def flags(name: str, value: Any, size: int) -> np.ndarray:
     """Booleans, one a step."""
-    found = np.asarray(value)
+    found = _anything(name, value)
     if found.dtype != bool or found.shape != (size,):
         raise ValueError(
             f"{name}: expected booleans of shape ({size},), one a step, "
@@ -162,10 +213,7 @@ def flags(name: str, value: Any, size: int) -> np.ndarray:
 
 def discount(value: Any) -> float:
     """A discount factor."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"discount: expected one number, found {value!r}") from None
+    found = number("discount", value)
     if not 0 <= found <= 1:
         raise ValueError(f"discount: expected a number from 0 to 1, found {found}")
     return found

@@ -1,4 +1,4 @@
-"""What strings stand for: policies, estimators, updates and the paper's environments by name."""
+"""What strings stand for: policies, estimators, updates and environments in JAX by name."""
 
 import functools
 import inspect
@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import PRNGKeyArray
 
 from bayespg import checks, environments, estimators, line_search, policies, updates
 from bayespg import network_estimators as networks
-from bayespg.environments import Environment
-from bayespg.environments.host import Lanes
+from bayespg.environments import Environment, classic
 from bayespg.estimators import Estimator
 from bayespg.learner import TargetKind
 from bayespg.network_estimators import NetworkEstimator
-from bayespg.policies import MemoryPolicy, Policy, named
+from bayespg.policies import MemoryPolicy, Policy
 from bayespg.policies.features import Features
 
 Chosen = tuple[Estimator | NetworkEstimator, TargetKind]
@@ -55,17 +53,22 @@ model1."""
 
 
 class BuiltIn(NamedTuple):
-    """An environment of the paper with the paper's policy."""
+    """An environment in JAX; one of the paper comes with the paper's policy."""
 
     environment: Environment
-    policy: Callable[[], Policy]
+    policy: Callable[[], Policy] | None
 
 
 BUILT_IN: dict[str, Callable[[], BuiltIn]] = {
     "lqr": lambda: BuiltIn(environments.LQR(), lambda: policies.LinearGaussian(-0.2, 1.0)),
     "mountain-car": lambda: BuiltIn(environments.MountainCar(), policies.mountain_car_softmax),
     "ship-steering": lambda: BuiltIn(environments.ShipSteering(), policies.ship_steering_cmac),
+    **{
+        f"jax/{name}": lambda kind=kind: BuiltIn(kind(), None)
+        for name, kind in classic.NAMES.items()
+    },
 }
+"""The paper's, and Gymnasium's classic control in pure JAX."""
 
 
 def known(kind: str, name: str, names: Sequence[str]) -> ValueError:
@@ -80,10 +83,6 @@ def built_in(name: str) -> BuiltIn | None:
 
 PAPER = "paper"
 """The policy that comes with an environment of the paper."""
-
-
-def policy(name: str, host: Lanes, key: PRNGKeyArray, hidden: tuple[int, ...]) -> Policy:
-    return named.make(name, host.observations.size, host.actions, key, hidden)
 
 
 def estimator(choice: Any, features: Features) -> Chosen:

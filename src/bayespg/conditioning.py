@@ -191,7 +191,8 @@ class Conditioned(NamedTuple):
     log_evidence: Float[Array, " q"]
     """log N(y; 0, K + Sigma + baseline 1 1'), restricted where the baseline is flat."""
     condition: Float[Array, ""]
-    """Ratio of the squared extreme pivots, a lower bound on the condition number."""
+    """How many times larger than its rounding errors the answer's may be: max_i A_ii (A^-1)_ii for
+    the matrix A that was factorised, which unlike its condition number does not depend on units."""
     whitener: Float[Array, "M M"] | None = None
     """R with C = R'R, in the dual form."""
 
@@ -217,8 +218,10 @@ def dual(
     M = K.shape[0]
     noise = jnp.asarray(noise, K.dtype)
     full = noise.ndim == 2
-    L = jnp.linalg.cholesky(K + (noise if full else noise * jnp.eye(M, dtype=K.dtype)))
+    A = K + (noise if full else noise * jnp.eye(M, dtype=K.dtype))
+    L = jnp.linalg.cholesky(A)
     R = solve_triangular(L, jnp.eye(M, dtype=K.dtype), lower=True)
+    condition = jnp.max(jnp.diagonal(A) * jnp.sum(R**2, 0))
     if isinstance(baseline, Tails):
         unknown = baseline.through(R)
     else:
@@ -236,7 +239,7 @@ def dual(
         covariance=None if B0 is None else B0 - Z.T @ Z,
         root=Z if B0 is None else None,
         log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + unknown.observations(M) * LOG_2PI),
-        condition=(pivots.max() / pivots.min()) ** 2,
+        condition=condition,
         whitener=R,
     )
 
@@ -282,7 +285,9 @@ def _regress(Psi, y, noise, baseline):
     unknown = baseline.weighted(w) if isinstance(baseline, Tails) else Constant(w, baseline)
     X = unknown.remove(w[:, None] * Psi)
     z = unknown.remove(w[:, None] * y)
-    L = jnp.linalg.cholesky(jnp.eye(p, dtype=Psi.dtype) + X.T @ X)
+    I = jnp.eye(p, dtype=Psi.dtype)
+    P = I + X.T @ X
+    L = jnp.linalg.cholesky(P)
     e = cho_solve((L, True), X.T @ z)
     r = z - X @ e
     pivots = jnp.diagonal(L)
@@ -292,7 +297,11 @@ def _regress(Psi, y, noise, baseline):
     log_det = jnp.sum(logs) + 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
     fit = jnp.sum(r**2, 0) + jnp.sum(e**2, 0)
     evidence = -0.5 * (fit + log_det + unknown.observations(M) * LOG_2PI)
-    condition = (pivots.max() / pivots.min()) ** 2
+    d, spread = jnp.diagonal(P), jnp.sum(solve_triangular(L, I, lower=True) ** 2, 0)
+    spread = jnp.where(d > 1, spread, 0.0)
+    # A direction that only the prior determines is lost in the rounding of the largest feature.
+    units = jnp.where(jnp.max(spread) > 0.5, jnp.max(d), d)
+    condition = jnp.maximum(jnp.max(units * spread), 1.0)
     return Regression(X, z, e, r, L, evidence, condition), w, unknown
 
 

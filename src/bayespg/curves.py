@@ -2,6 +2,7 @@
 was known of the gradient along the way."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bayespg import plots
-from bayespg.runs import CONFIG, Run
+from bayespg.files import printable
+from bayespg.runs import CONFIG, METRICS, Run
 
 POINTS = 100
+NEEDED = ("steps", "return", "slope", "slope_error")
+"""Columns without which there is nothing to draw."""
 LOOKS = ("ours", "BAC", "MC", "compatible", "eNAC", "BQ variant")
 
 
@@ -27,19 +31,30 @@ def members(path: Path) -> list[Path]:
     """A run directory itself, or those of its seeds."""
     if (path / CONFIG).exists():
         return [path]
-    found = sorted(
-        (child for child in path.glob("seed-*") if (child / CONFIG).exists()),
-        key=lambda child: int(child.name.split("-")[1]),
-    )
-    if not found:
+    if not (found := seeds(path)):
         raise ValueError(
             f"{path}: no run is here; expected a folder that 'bayespg train' has written"
         )
     return found
 
 
+def seeds(path: Path) -> list[Path]:
+    """The directories of the seeds that have begun, in the order of their numbers."""
+    found: dict[int, Path] = {}
+    for child in path.glob("seed-*"):
+        if (child / CONFIG).exists():
+            number = re.fullmatch(r"seed-(0|[1-9][0-9]*)", child.name)
+            if number is None:
+                raise ValueError(
+                    f"{child}: is a run, but its name is not seed- and a number; rename it or move "
+                    "it out of the folder"
+                )
+            found[int(number[1])] = child
+    return [found[k] for k in sorted(found)]
+
+
 def group(path: Path) -> Group:
-    return Group(path.name or str(path), [Run.open(member) for member in members(path)])
+    return Group(printable(path.absolute().name), [Run.open(member) for member in members(path)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +68,28 @@ class Curves:
 
 
 def of(group: Group) -> Curves:
-    found = [run.metrics() for run in group.runs]
-    found = [m for m in found if m.get("steps", np.zeros(0)).size]
+    found = [m for run in group.runs if (m := logged(run))]
     if not found:
         raise ValueError(f"{group.name}: no update has been logged yet; there is nothing to draw")
     return of_metrics(found)
+
+
+def logged(run: Run) -> dict[str, np.ndarray]:
+    """The metrics of a run, nothing before its first update; ValueError where they are not what
+    training writes."""
+    found, path = run.metrics(), run.path / METRICS
+    if not found or not found["update"].size:
+        return {}
+    if missing := [name for name in NEEDED if name not in found]:
+        raise ValueError(
+            f"{path}: has no column {missing[0]}, only {', '.join(found)}; expected what 'bayespg "
+            "train' of this version writes"
+        )
+    if not (np.isfinite(found["steps"]).all() and (np.diff(found["steps"]) >= 0).all()):
+        raise ValueError(
+            f"{path}: column steps must hold numbers that grow; mend it or train the run again"
+        )
+    return found
 
 
 def of_metrics(found: Sequence[dict[str, np.ndarray]]) -> Curves:
@@ -97,7 +129,7 @@ def draw(found: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
             seeds = len(curves.returns)
             for axes, each in ((above, curves.returns), (below, curves.noise)):
                 band = plots.bootstrap(each) if seeds > 1 else None
-                label = f"{name} ({seeds} seed{'s' * (seeds > 1)})"
+                label = plots.plain(f"{name} ({seeds} seed{'s' * (seeds > 1)})")
                 plots.curve(
                     axes, curves.steps, each.mean(0), label=label, look=look,
                     markers=len(curves.steps) == 1, band=band,
@@ -106,7 +138,7 @@ def draw(found: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
                     axes.plot(curves.steps, each.T, color="#888888", lw=0.4, alpha=0.5, zorder=0)
         if threshold is not None:
             above.axhline(threshold, color="#444444", lw=0.8, ls=":")
-        above.set_title(title)
+        above.set_title(plots.plain(title))
         above.set_ylabel("return of an episode")
         above.legend(loc="best")
         below.set_title("standard error of the gradient along the step, relative to it")

@@ -172,11 +172,19 @@ class StepEstimator(Estimator):
     """One that looks at single steps and needs no scores of whole paths."""
 
 
+def return_noise(sample: Sample, reward_noise: float) -> Float[Array, " M"]:
+    """The variance of each path's return that noise on its rewards makes: sigma_r^2 sum_t
+    gamma^(2t) over the steps taken."""
+    weights = fishers.step_weights(_like_policy(sample), sample.environment.discount)
+    return reward_noise**2 * jnp.sum(weights**2, 0)
+
+
 class Model1(Estimator):
     """Bayesian quadrature with Model 1. `noise` None chooses noise and kernel scale by evidence.
 
-    `reward_noise` is the standard deviation of noise on each reward: the measurement noise of
-    component j is then T sigma_r^2 u_j^2 (Section 6.2.1), added to `noise`.
+    `reward_noise` is the standard deviation sigma_r of noise on each reward: the measurement noise
+    of component j is then sigma_r^2 u_j^2 sum_t gamma^(2t) (Section 6.2.1, where all paths have T
+    steps and gamma = 1), added to `noise`.
     """
 
     noise: float | None = 1e-3
@@ -193,13 +201,16 @@ class Model1(Estimator):
         else:
             noise, scale = self.noise, self.scale
         if self.reward_noise:
-            T = sample.environment.horizon
-            noise = noise + T * self.reward_noise**2 * U**2
+            noise = noise + return_noise(sample, self.reward_noise)[:, None] * U**2
         return quadrature.model1(U, R, G, noise=noise, scale=scale, sparsify=self.sparsify)
 
 
 class Model2(Estimator):
-    """Bayesian quadrature with Model 2. `noise` None chooses noise and kernel scale by evidence."""
+    """Bayesian quadrature with Model 2. `noise` None chooses noise and kernel scale by evidence.
+
+    `reward_noise` is the standard deviation sigma_r of noise on each reward, which adds sigma_r^2
+    sum_t gamma^(2t) to the noise of a path's return.
+    """
 
     noise: float | None = 1e-3
     scale: float = 1.0
@@ -215,7 +226,8 @@ class Model2(Estimator):
             noise, scale = choice.noise, choice.scale
         else:
             noise, scale = self.noise, self.scale
-        noise = noise + sample.environment.horizon * self.reward_noise**2
+        if self.reward_noise:
+            noise = noise + return_noise(sample, self.reward_noise)
         return quadrature.model2(
             U, R, G, noise=noise, baseline=self.baseline, scale=scale, sparsify=self.sparsify
         )

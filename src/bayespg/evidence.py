@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Float
 
+from bayespg import checks, kernels
 from bayespg import fisher as fishers
-from bayespg import kernels
 from bayespg.actor_critic import RANK, Prior, Steps, score_features, state_features
 from bayespg.conditioning import LOG_2PI
 from bayespg.fisher import Fisher
@@ -32,6 +33,8 @@ SIGNAL = 3.0
 it."""
 FLOOR = 1e-10
 """Smallest noise variance, relative to that of the returns: noiseless returns would have none."""
+TINIEST = 1e-30
+"""Smallest noise variance for returns that are all zero."""
 
 
 class Choice(NamedTuple):
@@ -101,7 +104,7 @@ def profile(
     log_det = -jnp.sum(jnp.log(weights)) + jnp.where(flat, jnp.log(oo), jnp.log1p(finite * oo))
     count = spectrum.samples - flat
     total = jnp.sum(spectrum.y**2) + spectrum.rest_yy
-    floor = FLOOR * total / spectrum.samples + 1e-30
+    floor = FLOOR * total / spectrum.samples + TINIEST
     s2 = jnp.maximum(quadratic / jnp.maximum(count, 1), floor)
     value = -0.5 * (quadratic / s2 + log_det + count * (jnp.log(s2) + LOG_2PI))
     return value, s2
@@ -115,7 +118,9 @@ def _maximise(found: Spectrum, baseline) -> Choice:
     low, high = RATIOS
     free = baseline is None
     # The kernel's own size sets the unit of the ratio, that of the constant the unit of the other.
-    unit = found.samples / jnp.maximum(jnp.sum(found.eigenvalues), jnp.finfo(found.y.dtype).tiny)
+    # Scores that are all zero have no size, and any ratio serves.
+    size = jnp.sum(found.eigenvalues)
+    unit = found.samples / jnp.where(size > 0, size, found.samples)
 
     def ratio(a):
         return jnp.maximum(unit * 10**a, SIGNAL / found.samples)
@@ -152,19 +157,41 @@ def choose_model2(
     `baseline` is infinity (flat, restricted likelihood), 0 (none) or None (choose its variance as
     well). Use as ``model2(..., scale=choice.scale, noise=choice.noise, baseline=choice.baseline)``.
     """
-    if baseline not in (None, 0, float("inf")):
+    if not any(baseline is one or np.array_equal(baseline, one) for one in (None, 0, np.inf)):
         raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
-    if baseline != 0 and jnp.shape(returns)[:1] == (1,):
+    if baseline != 0 and np.shape(returns)[:1] == (1,):
         raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
     if traced(scores, returns, fisher):
         return _choose_model2(scores, returns, fisher, baseline)
     U, R, G = fishers.checked_problem(scores, returns, fisher)
-    return in_float64(_choose_model2)(U, R, G, baseline)
+    return _sound(in_float64(_choose_model2)(U, R, G, baseline))
 
 
 def _choose_model2(U, R, fisher, baseline) -> Choice:
     kernel = kernels.Linear(fishers.as_fisher(fisher))
-    return _maximise(spectrum(kernel.features(U), R), baseline)
+    return _in_units(kernel.features(U), R, baseline)
+
+
+def _in_units(Psi, y, baseline) -> Choice:
+    """`_maximise` for observations in units of the largest, so that their squares do not
+    overflow."""
+    largest = jnp.max(jnp.abs(y))
+    unit = jnp.where(largest > 0, largest, 1.0)
+    scale, noise, constant, value = _maximise(spectrum(Psi, y / unit), baseline)
+    count = y.size - (baseline == jnp.inf)
+    return Choice(
+        scale * unit**2, noise * unit**2, constant * unit**2, value - count * jnp.log(unit)
+    )
+
+
+def _sound(choice: Choice) -> Choice:
+    """Variances that float64 can hold; the flat baseline alone is infinite."""
+    checks.sound("scores, returns", choice._replace(baseline=np.nan_to_num(choice.baseline)))
+    if not (np.all(choice.scale > 0) and np.all(choice.noise > 0)):
+        raise ValueError(
+            "returns: so small that their variance is zero in float64; give them in other units"
+        )
+    return choice
 
 
 def choose_model1(
@@ -177,12 +204,12 @@ def choose_model1(
     if traced(scores, returns, fisher):
         return _choose_model1(scores, returns, fisher)
     U, R, G = fishers.checked_problem(scores, returns, fisher)
-    return in_float64(_choose_model1)(U, R, G)
+    return _sound(in_float64(_choose_model1)(U, R, G))
 
 
 def _choose_model1(U, R, fisher) -> Choice:
     Psi = kernels.Quadratic(fishers.as_fisher(fisher)).features(U)
-    found = jax.vmap(lambda y: _maximise(spectrum(Psi, y), 0.0), 1)(R[:, None] * U)
+    found = jax.vmap(lambda y: _in_units(Psi, y, 0.0), 1)(R[:, None] * U)
     return Choice(found.scale, found.noise, jnp.zeros(()), jnp.sum(found.log_evidence))
 
 

@@ -1,12 +1,13 @@
 """A policy at work, frame by frame."""
 
-import os
+import io
 from pathlib import Path
 
 import gymnasium
 from PIL import Image
 
 from bayespg.agents import Agent
+from bayespg.files import write_whole
 from bayespg.worlds import OnHost
 
 RATE = 30
@@ -31,11 +32,11 @@ def record(
         ) from problem
     rate = environment.metadata.get("render_fps") or RATE
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
+    film = io.BytesIO()
     frames[0].save(
-        partial, "GIF", save_all=True, append_images=frames[1:], duration=1000 / rate, loop=0
+        film, "GIF", save_all=True, append_images=frames[1:], duration=1000 / rate, loop=0
     )
-    os.replace(partial, path)
+    write_whole(path, film.getvalue())
     environment.close()
     return returns
 

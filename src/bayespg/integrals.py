@@ -62,11 +62,11 @@ def integral(
     prior_mean = checks.shaped("prior_mean", prior_mean, ((), (M,)))
     prior_integral = checks.shaped("prior_integral", prior_integral, ((), b.shape[:-1]))
     posterior = in_float64(_integral)(K, y, b, b0, noise, prior_mean, prior_integral)
-    if not np.all(np.isfinite(posterior.mean)):
+    if not np.isfinite(posterior.log_evidence):
         raise ValueError(
             "noise: K plus noise is singular; distinct samples or a positive noise needed"
         )
-    return posterior
+    return checks.sound("K, y, b", posterior)
 
 
 def _integral(K, y, b, b0, noise, prior_mean, prior_integral) -> Integral:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from bayespg.files import printable
 from bayespg.runs import Run
 
 
@@ -59,10 +60,7 @@ class Bar:
     def __call__(self, row: dict[str, float]) -> None:
         if self._progress is None:
             return
-        what = (
-            f"return {row['return']:.1f}  KL {row['divergence']:.3f}  "
-            f"sure {100 * row['sure']:.0f} %"
-        )
+        what = f"return {row['return']:.1f}  KL {row['divergence']:.3f}"
         self._progress.update(
             self._task, completed=row["steps"] - self._begun,
             description=f"{row['steps']:,.0f} steps", what=what,
@@ -70,7 +68,7 @@ class Bar:
 
     def say(self, sentence: str) -> None:
         console = self._progress.console if self._progress is not None else Console()
-        console.print(sentence, soft_wrap=True)
+        console.print(printable(sentence), soft_wrap=True, markup=False, highlight=False)
 
 
 @contextlib.contextmanager

@@ -205,7 +205,7 @@ class Linear(FisherKernel):
         return self.fisher.matrix()
 
     def explained(self, U: Float[Array, "M n"], gain: Float[Array, "n M"]) -> Float[Array, ""]:
-        return jnp.sum(gain.T * self.fisher.solve(U)) / fishers.rank(self.fisher)
+        return jnp.sum(gain.T * self.fisher.solve(U)) / fishers.directions(self.fisher)
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M n"]:
         """The whitened scores."""
@@ -236,11 +236,11 @@ class Quadratic(FisherKernel):
         return 1 + jnp.sum(U * self.fisher.solve(U), -1)[None]
 
     def prior(self) -> Float[Array, "1 1"]:
-        """b_0 = 1 + n."""
-        return jnp.full((1, 1), 1.0 + self.fisher.size)
+        """b_0 = 1 + n, n the rank of G where it is singular: E[u' G^-1 u]."""
+        return (1.0 + fishers.rank(self.fisher)).reshape(1, 1)
 
     def explained(self, U: Float[Array, "M n"], gain: Float[Array, "1 M"]) -> Float[Array, ""]:
-        return jnp.sum(gain * self.cross(U)) / (1.0 + self.fisher.size)
+        return jnp.sum(gain * self.cross(U)) / self.prior()[0, 0]
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M p"]:
         """The (n+1)(n+2)/2 monomials 1, sqrt2 s_i, s_i^2, sqrt2 s_i s_j of the whitened scores
@@ -253,10 +253,12 @@ class Quadratic(FisherKernel):
         )
 
     def functional(self) -> Float[Array, "1 p"]:
-        """The expectation of the features: 1 for the constant and for each square, E[s s'] = I."""
-        n = self.fisher.size
-        parts = (np.ones(1), np.zeros(n), np.ones(n), np.zeros(n * (n - 1) // 2))
-        return jnp.concatenate(parts)[None]
+        """The expectation of the features: 1 for the constant and for the square of each direction
+        with information, where E[s s'] = I."""
+        dense = as_dense(self.fisher)
+        n = dense.size
+        parts = (np.ones(1), np.zeros(n), dense.known, np.zeros(n * (n - 1) // 2))
+        return jnp.concatenate([jnp.asarray(part, dense.G.dtype) for part in parts])[None]
 
 
 Pair = tuple[Float[Array, " d"], Float[Array, " n"]]

@@ -6,7 +6,9 @@ which is also what leaving paths out gives.
 
 from typing import Any, Literal
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from bayespg import checks, conditioning
@@ -40,8 +42,8 @@ def reinforce(
         raise ValueError(f"baseline: expected 'none', 'mean' or 'best', found {baseline!r}")
     if traced(scores, returns, fisher):
         return _reinforce(scores, returns, fisher, baseline)
-    U, R, G = fishers.checked_problem(scores, returns, fisher)
-    return in_float64(_reinforce)(U, R, G, baseline)
+    U, R, G = fishers.checked_problem(scores, returns, fisher, needed=False)
+    return _sound("scores, returns", in_float64(_reinforce)(U, R, G, baseline))
 
 
 def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
@@ -50,8 +52,9 @@ def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
     elif baseline == "mean":
         b = R.mean()
     else:
-        weights = jnp.sum(U**2, 0)
-        b = R @ U**2 / jnp.where(weights > 0, weights, 1.0)
+        largest = jnp.max(jnp.abs(U), 0)
+        shares = (U / jnp.where(largest > 0, largest, 1.0)) ** 2
+        b = R @ shares / jnp.where(largest > 0, jnp.sum(shares, 0), 1.0)
     return average((R[:, None] - b) * U, fisher)
 
 
@@ -78,8 +81,8 @@ def gpomdp(
             f"rewards: expected shape {U.shape[:2]} to go with scores, found {r.shape}"
         )
     discount = checks.discount(discount)
-    G = None if fisher is None else to_float64(fishers.checked(fisher, U.sum(1)))
-    return in_float64(_gpomdp)(U, r, G, discount)
+    G = None if fisher is None else to_float64(fishers.checked(fisher, U.reshape(-1, U.shape[2])))
+    return _sound("step_scores, rewards", in_float64(_gpomdp)(U, r, G, discount))
 
 
 def _gpomdp(U, rewards, fisher, discount) -> GradientPosterior:
@@ -111,30 +114,51 @@ def enac(
     """
     if traced(scores, returns):
         return _enac(scores, returns, ridge)
-    U, R, _ = fishers.checked_problem(scores, returns, None)
-    return in_float64(_enac)(U, R, ridge)
+    U, R, _ = fishers.checked_problem(scores, returns, None, needed=False)
+    ridge = checks.nonnegative("ridge", ridge, ())
+    if ridge == 0 and np.linalg.matrix_rank(U - U.mean(0)) < U.shape[1]:
+        raise ValueError(
+            f"ridge: 0, but {U.shape[0]} paths do not determine all {U.shape[1]} parameters; give "
+            "a positive ridge, for instance 1e-6"
+        )
+    return _sound("scores, returns", in_float64(_enac)(U, R, ridge))
 
 
 def _enac(U, R, ridge) -> GradientPosterior:
-    """The baseline J is left out of what the scores explain by centring both."""
+    """The baseline J is left out of what the scores explain by centring both.
+
+    Scores are in units of the largest meanwhile, so that their squares neither overflow nor vanish.
+    """
     M, n = U.shape
+    fisher = fishers.Dense(U.T @ U / M)
+    largest = jnp.max(jnp.abs(U))
+    unit = jnp.where(largest > 0, largest, 1.0)
+    U = U / unit
     centred, y = U - U.mean(0), R - R.mean()
     S = centred.T @ centred / M
     size = jnp.trace(S) / n
-    inverse = jnp.linalg.inv(S + (ridge * size + jnp.finfo(U.dtype).tiny) * jnp.eye(n))
+    inverse = jnp.linalg.inv(S + jnp.where(size > 0, ridge * size, 1.0) * jnp.eye(n))
     w = inverse @ (centred.T @ y / M)
     G = U.T @ U / M
     residuals = y - centred @ w
-    away = (residuals[:, None] * centred) @ inverse @ G
+    away = unit * (residuals[:, None] * centred) @ inverse @ G
+    covariance = away.T @ away / M**2
     return GradientPosterior(
-        mean=G @ w,
-        covariance=away.T @ away / M**2,
-        fisher=fishers.Dense(G),
+        mean=unit * G @ w,
+        covariance=covariance if M > 1 else jnp.diag(jnp.full(n, jnp.inf)),
+        fisher=fisher,
         influence=away / M,
-        explained=jnp.ones(()),
+        explained=jnp.asarray(float(M > 1)),
         freedom=jnp.asarray(M - 1.0),
         info={},
     )
+
+
+def _sound(names: str, posterior: GradientPosterior) -> GradientPosterior:
+    """The covariance of a single path alone is infinite."""
+    many = posterior.influence.shape[0] > 1
+    checks.sound(names, posterior if many else eqx.tree_at(lambda p: p.covariance, posterior, 0.0))
+    return posterior
 
 
 def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosterior:

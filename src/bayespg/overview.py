@@ -16,7 +16,7 @@ from bayespg.runs import write_whole
 def write(paths: Sequence[Path], out: Path) -> Path:
     """One page for all runs: together first, then each by itself."""
     groups = [curves.group(path) for path in paths]
-    tasks = sorted({str(group.runs[0].config["environment"]) for group in groups})
+    tasks = sorted({str(group.runs[0].config.get("environment")) for group in groups})
     drawn = [(group.name, curves.of(group)) for group in groups]
     title = ", ".join(tasks)
     body: list[Markup] = [
@@ -32,7 +32,8 @@ def write(paths: Sequence[Path], out: Path) -> Path:
             body.append(_picture(curves.draw([(name, found)], name), name, f"figure-{name}"))
         body += [_seeds(group), page.details("Settings", _settings(group.runs[0].config))]
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, page.document(f"bayespg: {title}", *body).encode())
+    html = page.document(f"bayespg: {title}", *body)
+    write_whole(out, html.encode(errors="backslashreplace"))
     return out
 
 
@@ -46,17 +47,24 @@ def _row(name: str, found: curves.Curves) -> list[str]:
 def _seeds(group: Group) -> Markup:
     rows = []
     for run in group.runs:
-        m = run.metrics()
-        tail = slice(-max(1, m["steps"].size // 10), None)
+        m = curves.logged(run)
+
+        def shown(name: str, form: str, tail: int = 1, m=m) -> str:
+            return format(float(m[name][-tail:].mean()), form) if name in m else ""
+
+        tenth = max(1, m["steps"].size // 10) if m else 1
         rows.append(
             [
-                run.path.name, f"{m['steps'][-1]:,.0f}", f"{m['update'][-1]:,.0f}",
-                f"{m['return'][tail].mean():.1f}", f"{m['sure'][tail].mean():.2f}",
-                f"{m['divergence'][tail].mean():.3g}", f"{m['seconds'][-1]:,.0f}",
+                run.path.name, shown("steps", ",.0f"), shown("update", ",.0f"),
+                shown("return", ".1f", tenth), shown("sure", ".2f", tenth),
+                shown("divergence", ".3g", tenth), shown("seconds", ",.0f"),
             ]
         )  # fmt: skip
     columns = ["seed", "steps", "updates", "return", "sure", "divergence", "seconds"]
-    note = "Return, sure (the probability that a step leads uphill) and divergence: last tenth."
+    note = (
+        "Return, sure and divergence: last tenth. Sure, Student's t of the slope along the step, "
+        "is optimistic: the same episodes chose the step and judge it."
+    )
     return page.join([page.table(columns, rows), element("p", note, class_="soft")])
 
 

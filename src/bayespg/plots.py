@@ -1,7 +1,6 @@
 """Figures: one look for all of them. No global Matplotlib state is touched."""
 
 import io
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from bayespg.files import printable, write_whole
 
 Series = Sequence[float] | np.ndarray
 
@@ -113,6 +114,13 @@ def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
+def plain(text: object) -> str:
+    """Text as it is, where Matplotlib would read dollars as mathematics and leave out of a legend
+    what begins with an underscore."""
+    shown = printable(text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
 def plain_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Plain numbers on a logarithmic axis, at those of `values` that it shows."""
     low, high = axes.get_ylim()
@@ -123,13 +131,19 @@ def plain_ticks(axes: Axes, values: Sequence[float]) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a picture, in the format of its suffix, whole or not at all."""
+    kinds = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in kinds:
+        raise ValueError(
+            f"{path}: expected a picture such as learning.png or learning.svg, found the suffix "
+            f"{path.suffix!r}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
     if path.suffix == ".svg":
-        partial.write_text(svg(figure), "utf-8")
+        write_whole(path, svg(figure).encode())
     else:
-        figure.savefig(partial, format=path.suffix[1:])
-    os.replace(partial, path)
+        content = io.BytesIO()
+        figure.savefig(content, format=path.suffix[1:].lower())
+        write_whole(path, content.getvalue())
 
 
 def svg(figure: Figure) -> str:

@@ -87,6 +87,22 @@ class Downdate(Covariance):
         return x - ((((x @ W.T) @ E) * shrink) @ E.T) @ self.Z
 
 
+class Multiple(Covariance):
+    """scale G, the prior of Model 2 and of the actor-critic."""
+
+    fisher: Fisher
+    scale: float | Float[Array, ""]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.scale * self.fisher.multiply(V)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.scale * self.fisher.diagonal()
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        return jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
+
+
 class Influence(eqx.Module):
     """Influences of paths that are cheaper to ask for along a direction than to write down."""
 
@@ -123,7 +139,9 @@ class GradientPosterior(eqx.Module):
     freedom: Float[Array, ""] | Float[Array, " n"]
     """Paths less the effective number of parameters fitted to them."""
     info: dict[str, Any]
-    """How it went: evidence (log marginal likelihood), condition, jitter, dictionary size."""
+    """How it went: evidence (log marginal likelihood), condition, rank of G, dictionary size."""
+    prior: Covariance | None = None
+    """B_0, the covariance before any path was seen; None where there is no prior."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -146,6 +164,7 @@ class GradientPosterior(eqx.Module):
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
         """k draws from the model's posterior N(mean, covariance)."""
+        k = checks.count("k", k)
         if not traced(self) and not np.all(np.isfinite(self.standard_deviation)):
             raise ValueError(
                 "sample: the covariance is infinite, as it is for Monte Carlo of one path"
@@ -170,7 +189,12 @@ class GradientPosterior(eqx.Module):
         return bool(distance <= spread * scipy.stats.f.ppf(level, rank, freedom))
 
     def probability_uphill(self, direction: Any, *, robust: bool = True) -> float:
-        """The probability that the return rises along `direction`."""
+        """The probability that the return rises along `direction`, chosen without these paths.
+
+        For a direction that the same paths chose, `mean` or `natural`, it is optimistic: their
+        noise points that way too. On returns of pure noise it then averages far above a half. Let
+        one half of the paths choose the direction and the other half judge it.
+        """
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry a parameter")
         if not d.any():
             raise ValueError("direction: all entries are zero")
@@ -260,9 +284,7 @@ def _student(mean, influence, posterior, model, robust):
     if not robust:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, jnp.shape(mean)), model)
     M, (e, known) = influence.shape[0], _explained(posterior)
-    # In units of the largest: fourth powers of single precision end at 1e10 and begin at 1e-10.
-    unit = jnp.max(jnp.abs(influence), 0)
-    unit = jnp.where(unit > 0, unit, 1.0)
+    unit = _unit(influence, 0)
     squares = (influence / unit) ** 2
     variance = squares.sum(0)
     freedom = _satterthwaite(squares, variance, posterior.freedom, M)
@@ -275,6 +297,12 @@ def _explained(posterior: GradientPosterior):
     speaks."""
     known = posterior.explained > NOTHING
     return jnp.where(known, posterior.explained, 1.0), known
+
+
+def _unit(X: Float[Array, "..."], axis: int | None = None) -> Float[Array, "..."]:
+    """The largest entry, in whose units fourth powers neither overflow nor vanish."""
+    largest = jnp.max(jnp.abs(X), axis, initial=0.0)
+    return jnp.where(largest > 0, largest, 1.0)
 
 
 def _satterthwaite(squares, variance, freedom, M: int):
@@ -293,12 +321,14 @@ def region_statistics(
     The model's region is the ellipsoid of its covariance. The robust one is a ball in the metric
     G^-1, which stays well defined with fewer paths than parameters: with Z_i = D_i in that metric
     and V = sum |Z_i|^2, distance^2 / V is compared with F(f, nu), f the effective number of
-    directions.
+    directions. Both are in units of the largest D_i.
     """
     if not robust:
         return _ellipsoid(posterior, gradient)
     e, known = _explained(posterior)
     D, away = influences(posterior) / e, gradient - posterior.mean / e
+    unit = _unit(D)
+    D, away = D / unit, away / unit
     M, n = D.shape
 
     def metric(V):

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from bayespg import device
+
 
 def traced(*trees: Any) -> bool:
     """Whether any leaf is being traced by a JAX transformation."""
@@ -64,7 +66,9 @@ def in_float64(function: Callable) -> Callable:
     compiled = eqx.filter_jit(function)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with jax.enable_x64(True):
+        device.require()
+        # Constants inside somebody's jit are worked on at once too.
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
             return to_numpy(compiled(*args, **kwargs))
 
     return run

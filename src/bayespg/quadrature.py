@@ -14,9 +14,9 @@ from jaxtyping import Float
 from bayespg import checks, conditioning, kernels, sparsification
 from bayespg import fisher as fishers
 from bayespg.conditioning import Conditioned
-from bayespg.fisher import Dense, Fisher
+from bayespg.fisher import Fisher
 from bayespg.integrals import Integral, bayes_hermite, integral, vector_integral
-from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior
+from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, Multiple
 from bayespg.precision import in_float64, traced
 from bayespg.sparsification import Sparsify
 from bayespg.types import Array
@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 Form = Literal["auto", "dual", "weight"]
-SINGULAR = 1e13
-"""Condition number beyond which a system is called singular."""
+SINGULAR = 1e12
+"""Condition beyond which a system is called singular: three digits are left."""
 
 
 SINGULAR_MESSAGE = (
@@ -104,6 +104,7 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         explained=explained,
         freedom=at.freedom,
         info=_info(G, at) | info,
+        prior=Diagonal(jnp.broadcast_to(scale * kernel.prior()[0, 0], (n,))),
     )
 
 
@@ -165,6 +166,7 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
         explained=kernel.explained(U, at.gain),
         freedom=at.freedom,
         info=_info(G, at) | info,
+        prior=Multiple(G, jnp.asarray(scale, U.dtype)),
     )
 
 
@@ -202,20 +204,22 @@ def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, for
 
 
 def _choose(form: Form, M: int, p: int, noise) -> Form:
-    """The cheaper form. Weight space divides by the noise, so it must be positive and diagonal."""
+    """The form with the smaller matrix, which is both the cheaper and the more accurate: the larger
+    of the two is nearly singular. Weight space divides by the noise, so it must be positive and
+    diagonal."""
     if form != "auto":
         return form
     divisible = jnp.ndim(noise) < 2 or jnp.shape(noise) != (M, M)
     if divisible and not traced(noise):
         divisible = bool(np.all(np.asarray(noise) > 0))
-    return "weight" if p < M and divisible else "dual"
+    return "weight" if p <= M and divisible else "dual"
 
 
 def _info(G: Fisher, at: Conditioned) -> dict[str, Array]:
     return {
         "evidence": jnp.sum(at.log_evidence),
         "condition": jnp.max(at.condition),
-        "jitter": G.jitter if isinstance(G, Dense) else jnp.zeros(()),
+        "rank": fishers.rank(G),
     }
 
 
@@ -236,6 +240,6 @@ def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
 
 
 def _sound(posterior: GradientPosterior) -> GradientPosterior:
-    if not np.all(np.isfinite(posterior.mean)) or not posterior.info["condition"] < SINGULAR:
+    if not posterior.info["condition"] < SINGULAR:
         raise ValueError(SINGULAR_MESSAGE)
-    return posterior
+    return checks.sound("scores, returns", posterior)

@@ -1,7 +1,8 @@
 """Drawing paths: a scan on the device, or a loop over Gymnasium environments side by side."""
 
+import warnings
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +57,7 @@ def walk(
         else:
             actions = choices = jax.vmap(policy)(seen).sample(key_action)
         following, rewards, ends = environment.step(key_step, states, actions)
+        _check_step(environment, states, following, rewards, ends)
         rewards = rewards.astype(dtype)
 
         def hold(new: Array, old: Array) -> Array:
@@ -75,6 +77,26 @@ def walk(
     )
     final = cast(observe(environment, final))
     return Trajectories(states, actions, rewards, mask, ~running, final), sums
+
+
+def _check_step(
+    environment: Environment, states: Any, following: Any, rewards: Any, ends: Any
+) -> None:
+    """ValueError where `step` answers with other shapes than one reward and one boolean a path, and
+    states as before; (M, 1) rewards would be stretched to (M, M) without a word. Costs nothing at
+    run time: shapes are known when the program is traced."""
+    paths = jax.tree.leaves(states)[0].shape[:1]
+    ended = jnp.result_type(ends)
+    before, after = (jax.tree.map(jnp.shape, x) for x in (states, following))
+    for wrong, found, expected in (
+        (jnp.shape(rewards) != paths, f"rewards of shape {jnp.shape(rewards)}", paths),
+        (jnp.shape(ends) != paths, f"ends of shape {jnp.shape(ends)}", paths),
+        (ended != jnp.bool_, f"ends of type {ended}", "bool"),
+        (before != after, f"states of shape {after}", before),
+    ):
+        if wrong:
+            name = type(environment).__name__
+            raise ValueError(f"environment: {name}.step gave {found}, expected {expected}")
 
 
 SHORTEST, GROWTH = 128, 4
@@ -130,6 +152,13 @@ def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
         begin()
         tick += 1
     assert actions is not None
+    if not host.limited and (~terminated & mask[-1]).any():
+        warnings.warn(
+            f"{host.name} has no time limit: episodes are cut off after {T} steps, unless horizon= "
+            "says otherwise",
+            stacklevel=2,
+        )
+        host.limited = True
     longest, kept = int(mask.sum(0).max()), SHORTEST
     while kept < longest:
         kept *= GROWTH

@@ -38,7 +38,7 @@ class History(NamedTuple):
     """Square root of the trace of the robust covariance: the norm's standard error, roughly. NaN
     beyond 2048 parameters, where it would cost a solve a path."""
     running: Bool[Array, "*runs N"]
-    """False once the stopping rule has fired."""
+    """Whether the update was made: False once the stopping rule has fired."""
 
 
 class Evaluations(NamedTuple):
@@ -85,11 +85,15 @@ def train(
     """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`; BAC(theta_0, M,
     epsilon), Algorithm 4, with `estimators.BAC` and epsilon = `stop`.
 
-    A run ends early, its parameters frozen, once the norm of the estimated gradient falls below
-    `stop`. With `runs`, that many independent runs go side by side; the arrays of `policy` then
-    hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
-    float64. `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates;
-    `progress` is called some fifty times along the way.
+    A run ends early, its parameters frozen, after a step shorter than `stop`, |theta_{j+1} -
+    theta_j| < stop. (The paper's Delta theta does not contain the learning rate; a rate need not
+    exist here, so with a constant one `stop` is that rate times epsilon.)
+
+    With `runs`, that many independent runs go side by side; the arrays of `policy` then hold the
+    start of each in their leading axis. Paths are drawn in float32, the algebra is float64.
+    `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates; `progress`
+    is called some fifty times along the way. Neither changes the numbers: the same compiled program
+    does the updates, however many it does at a time.
     """
     updates, paths = checks.whole("updates", updates, 1), checks.whole("paths", paths, 1)
     runs = None if runs is None else checks.whole("runs", runs, 1)
@@ -110,8 +114,6 @@ def train(
             state = begin(policy, update, key)
         else:
             state = jax.vmap(lambda p, k: begin(p, update, k))(policy, jax.random.split(key, runs))
-        most = updates if progress is None else max(1, updates // 50)
-        size = _divisor(every or updates, min(most, every or updates))
         records, asked = [], []
         key_evaluate = jax.random.fold_in(key, updates)
 
@@ -121,15 +123,17 @@ def train(
                 asked.append((done, to_numpy(_ask(evaluate, state.policy, k, runs))))
 
         ask(0)
-        for done in range(size, updates + 1, size):
+        axis, done = int(runs is not None), 0
+        for upto in _stops(updates, every, progress is not None):
+            count = jnp.asarray(upto - done)
             state, record = _advance(
-                environment, estimator, update, state, paths, stop, size, runs is not None
+                environment, estimator, update, state, paths, stop, count, updates, runs is not None
             )
-            records.append(to_numpy(record))
+            records.append(to_numpy(_first(record, upto - done, axis)))
+            done = upto
             ask(done)
             if progress is not None:
                 progress(done, updates)
-        axis = int(runs is not None)
         history = jax.tree.map(lambda *parts: np.concatenate(parts, axis), *records)
         evaluations = None
         if asked:
@@ -145,9 +149,18 @@ def _ask(evaluate, policy, key, runs):
     return jax.vmap(evaluate)(policy, jax.random.split(key, runs))
 
 
-def _divisor(total: int, most: int) -> int:
-    """The largest divisor of `total` that is at most `most`, so that every chunk compiles once."""
-    return next(size for size in range(most, 0, -1) if total % size == 0)
+def _stops(updates: int, every: int | None, progress: bool) -> list[int]:
+    """After how many updates the compiled loop comes back: to evaluate, to report, at the end."""
+    stops = {updates}
+    if every is not None:
+        stops |= set(range(every, updates, every))
+    if progress:
+        stops |= set(range(max(1, updates // 50), updates, max(1, updates // 50)))
+    return sorted(stops)
+
+
+def _first(record: History, count: int, axis: int) -> History:
+    return jax.tree.map(lambda x: jax.lax.slice_in_dim(x, 0, count, axis=axis), record)
 
 
 def begin(
@@ -159,14 +172,26 @@ def begin(
 
 
 @eqx.filter_jit
-def _advance(environment, estimator, update, state, paths, stop, size, many):
-    """`size` updates, of one run or of many side by side."""
+def _advance(environment, estimator, update, state, paths, stop, count, room, many):
+    """`count` updates, of one run or of many side by side, and a history with room for `room`.
+
+    `count` is traced, so that one compiled program serves every count. Programs compiled for
+    different counts round differently: XLA removes a loop of one pass and fuses its body otherwise.
+    """
+
+    def one(state: State) -> tuple[State, History]:
+        return step(environment, estimator, update, state, paths, stop)
 
     def run(state: State) -> tuple[State, History]:
-        def one(state: State, _: None) -> tuple[State, History]:
-            return step(environment, estimator, update, state, paths, stop)
+        put = jax.lax.dynamic_update_index_in_dim
 
-        return jax.lax.scan(one, state, None, size)
+        def body(i, carry):
+            state, record = one(carry[0])
+            return state, jax.tree.map(lambda h, r: put(h, r, i, 0), carry[1], record)
+
+        record = jax.eval_shape(one, state)[1]
+        empty = jax.tree.map(lambda r: jnp.zeros((room, *r.shape), r.dtype), record)
+        return jax.lax.fori_loop(0, count, body, (state, empty))
 
     return (jax.vmap(run) if many else run)(state)
 
@@ -190,7 +215,7 @@ def step(
     change = jnp.asarray(change)
     norm = jnp.linalg.norm(posterior.mean)
     # A gradient that is not finite stops the run too: its parameters stay what they were.
-    running = state.running & (norm >= stop) & jnp.all(jnp.isfinite(change))
+    running = state.running & jnp.all(jnp.isfinite(change))
     record = History(
         parameters=theta if theta.size <= LARGE else None,
         sample_return=sample.returns.mean(),
@@ -204,4 +229,6 @@ def step(
         running=running,
     )
     policy = rebuild(jnp.where(running, theta + change, theta))
-    return State(policy, optimiser, key, running), record
+    # Algorithm 4, lines 7 and 8: the step that is too short is taken, and is the last.
+    going_on = running & (jnp.linalg.norm(change) >= stop)
+    return State(policy, optimiser, key, going_on), record

@@ -15,7 +15,7 @@ import optax
 from jaxtyping import Float
 
 from bayespg.fisher import Dense, Fisher, as_dense
-from bayespg.posterior import Covariance, GradientPosterior
+from bayespg.posterior import GradientPosterior
 from bayespg.types import Array
 
 Rate = float | Float[Array, ""] | Float[Array, " n"] | Callable[[Any], Any]
@@ -38,15 +38,20 @@ def natural_gradient() -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_certainty() -> optax.GradientTransformationExtraArgs:
-    """Multiply by [(1 + n) I - Cov] / (1 + n) (Section 6.2.2).
+    """Multiply each component by 1 - variance / prior variance (Section 6.2.2).
 
-    1 + n is Model 1's prior variance b_0, so a component nothing is known of does not move.
+    The factor lies between 0, for a component nothing is known of, and 1. With Model 1, whose
+    covariances are diagonal, it is the paper's [b_0 I - Cov] / b_0, b_0 = 1 + n times the kernel's
+    scale. An estimate that holds no prior, as Monte Carlo, is multiplied by the fraction
+    `explained`: 1, or 0 for a single path.
     """
 
     def scale(g: Array, posterior: GradientPosterior) -> Array:
-        b0 = 1.0 + g.shape[-1]
-        S = posterior.covariance
-        return g - (S.multiply(g) if isinstance(S, Covariance) else S @ g) / b0
+        if posterior.prior is None:
+            return g * jnp.clip(posterior.explained, 0.0, 1.0)
+        variance, prior = posterior.standard_deviation**2, posterior.prior.diagonal()
+        left = jnp.where(prior > 0, variance / jnp.where(prior > 0, prior, 1.0), 1.0)
+        return g * jnp.clip(1 - left, 0.0, 1.0)
 
     return _stateless(scale)
 
@@ -66,18 +71,11 @@ def within_range(
     """The part of g in the range of G, and G^+ times it.
 
     A direction of the null space changes no probability, so the return cannot depend on it: what an
-    estimate has there is error, and a solve would divide it by rounding errors. Eigenvalues are
-    those of the correlation form of G, so that units of the parameters do not matter. Every form
-    but the dense one is damped and has no null space.
+    estimate has there is error. Only a dense G may have such directions; every other form is
+    damped.
     """
-    if not isinstance(fisher, Dense):
-        return g, fisher.solve(g)
-    n = fisher.size
-    units = jnp.where(fisher.D > 0, fisher.D, 1.0)
-    eigenvalues, Q = jnp.linalg.eigh(fisher.G / jnp.outer(units, units))
-    known = eigenvalues > 10 * n * jnp.finfo(eigenvalues.dtype).eps * eigenvalues[-1]
-    z = jnp.where(known, Q.T @ (g / units), 0.0)
-    return units * (Q @ z), Q @ (z / jnp.where(known, eigenvalues, 1.0)) / units
+    d = fisher.solve(g)
+    return fisher.multiply(d) if isinstance(fisher, Dense) else g, d
 
 
 def _fisher(posterior: GradientPosterior) -> Fisher:
@@ -184,5 +182,5 @@ def natural(
 
 
 def variance_scaled(rate: Rate) -> optax.GradientTransformationExtraArgs:
-    """BPG-var: theta += rate [(1 + n) I - Cov] / (1 + n) E[grad]."""
+    """BPG-var: theta_j += rate (1 - Cov_jj / B_0,jj) E[grad_j], see `scale_by_certainty`."""
     return optax.chain(scale_by_certainty(), ascend(rate))

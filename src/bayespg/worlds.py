@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
-from bayespg.environments import Environment, observe
+from bayespg.environments import Environment, classic, observe, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
+from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.vector import Vector
 from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
 from bayespg.rollout import play, rollout
@@ -31,6 +32,8 @@ class World(abc.ABC):
     """Of an observation."""
     real: bool = True
     """Whether observations are real numbers."""
+    actions: Actions | None = None
+    """What a policy chosen by name must draw; None where the environment does not say."""
 
     @abc.abstractmethod
     def play(
@@ -52,7 +55,7 @@ class OnHost(World):
 
     def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
-        self.name = host.name
+        self.name, self.actions = host.name, host.actions
         self.shape = (host.observations.size,)
 
     def play(
@@ -70,8 +73,15 @@ class OnHost(World):
 class OnDevice(World):
     """JAX: whole paths in one compiled program."""
 
-    def __init__(self, environment: Environment):
-        self.environment, self.name = environment, type(environment).__name__
+    def __init__(self, environment: Environment, bounds: Bounds = "clip"):
+        self.name = type(environment).__name__
+        if isinstance(environment, classic.Continuous):
+            environment = classic.InBounds(environment, bounds)
+        if isinstance(environment, classic.Discrete):
+            self.actions = spaces.actions(gymnasium.spaces.Discrete(environment.choices))
+        elif isinstance(environment, classic.InBounds):
+            self.actions = spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
+        self.environment = environment
         self.horizon, self.discount = environment.horizon, environment.discount
         seen = jax.eval_shape(
             lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
@@ -85,20 +95,17 @@ class OnDevice(World):
         or a reward that is not finite is an `EnvironmentFailure`."""
         if greedy:
             policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
-        paths = _draw(self.environment, policy, key, len(seeds))
-        for what, found in (("observation", paths.states), ("reward", paths.rewards)):
-            found, taken = np.asarray(found), np.asarray(paths.mask)
-            bad = ~np.isfinite(found.reshape(*taken.shape, -1)).all(-1) & taken
-            if bad.any():
-                t, j = np.argwhere(bad)[0]
-                here = f"{self.name}, path {j}, step {t + 1}"
-                raise EnvironmentFailure(f"{here}: the {what} is {found[t, j]}")
+        paths, sound = _draw(self.environment, policy, key, len(seeds))
+        if not sound:
+            raise EnvironmentFailure(f"{self.name}, {_first_bad(paths)}")
         return paths
 
     def encode(self, observation: Any) -> np.ndarray:
         return np.asarray(observation, np.float32)
 
     def decode(self, actions: np.ndarray) -> Any:
+        if isinstance(self.environment, classic.InBounds):
+            actions = np.asarray(self.environment.within(actions))
         return actions[0]
 
 
@@ -111,7 +118,7 @@ AnyEnvironment = (
 def world(environment: AnyEnvironment, **options: Any) -> World:
     """The world of an environment; `options` are those of `Host`."""
     if isinstance(environment, Environment):
-        return OnDevice(environment)
+        return OnDevice(environment, options.get("bounds", "clip"))
     if isinstance(environment, gymnasium.vector.VectorEnv):
         if options.get("processes"):
             raise ValueError("processes: a vector environment has its own, or none")
@@ -170,7 +177,43 @@ def _chosen(at, key, tick, greedy):
 
 @eqx.filter_jit
 def _draw(environment, policy, key, count):
-    return rollout(environment, policy, key, count)
+    """Paths, and whether all numbers in them are finite."""
+    paths = rollout(environment, policy, key, count)
+    return paths, ~jnp.any(jnp.stack([jnp.any(bad) for *_, bad in _not_finite(paths)]))
+
+
+def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any, Any]]:
+    """What the steps that were taken hold, and where it is not finite, time and path in front. Each
+    entry begins with the step that its first row belongs to, and the words for it."""
+    last = jnp.arange(len(paths.mask))[:, None] == paths.lengths - 1
+    final = jnp.broadcast_to(paths.final, (len(paths.mask), *paths.final.shape))
+
+    def bad(x: Any, taken: Any) -> Any:
+        return taken & ~jnp.isfinite(x).reshape(*taken.shape, -1).all(-1)
+
+    return [
+        (offset, words, x, bad(x, taken))
+        for offset, words, x, taken in (
+            (0, "observation holds", paths.states, paths.mask),
+            (1, "action that the policy drew holds", paths.actions, paths.mask),
+            (1, "reward is", paths.rewards, paths.mask),
+            (1, "observation holds", final, last),
+        )
+    ]
+
+
+def _first_bad(paths: Trajectories) -> str:
+    """The episode and the step at which the first number that is not finite appeared."""
+    found = _not_finite(paths)
+    step, k, t, m = min(
+        (offset + t, k, t, m)
+        for k, (offset, _, _, where) in enumerate(found)
+        for t, m in np.argwhere(where).tolist()
+    )
+    _, words, values, _ = found[k]
+    here = np.ravel(values[t, m])
+    value = here[~np.isfinite(here)][0]
+    return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
 
 
 class Greedy(Policy):

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bayespg import checks, gptd, kernels, sparsification
+from bayespg import checks, gptd, kernels, sparse, sparsification
 from bayespg import fisher as fishers
 from bayespg.actor_critic import forms, matrix_free
 from bayespg.actor_critic.matrix_free import ITERATIONS
@@ -48,6 +48,7 @@ from bayespg.fisher import Dense, Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, GradientPosterior
 from bayespg.precision import in_float64, to_float64, traced
+from bayespg.quadrature import SINGULAR
 from bayespg.sparse import Matrix, Rows
 from bayespg.sparsification import Sparsify
 from bayespg.types import Array
@@ -144,11 +145,11 @@ def gradient_posterior(
         states, scores, rewards, fisher, last, terminated, scale, noise, gamma,
         state_kernel, sparsify, noise_on, chosen, count, rank,
     )  # fmt: skip
-    if not np.all(np.isfinite(found.mean)):
+    if not np.all(np.isfinite(found.mean)) or not found.info.get("condition", 1.0) < SINGULAR:
         raise ValueError(
             "noise: the kernel matrix plus noise is singular; give a larger noise variance"
         )
-    return found
+    return checks.sound("scores, rewards", found)
 
 
 def _from_arrays(
@@ -216,11 +217,12 @@ def _checked(states, scores, rewards, fisher, last, terminated, discount):
             )
         if indices.min(initial=0) < 0 or indices.max(initial=0) >= scores.size:
             raise ValueError(f"scores: an index lies outside 0 to {scores.size - 1}")
-        if isinstance(fisher, Fisher) and fisher.size != scores.size:
-            raise ValueError(
-                f"fisher: acts on R^{fisher.size} but scores have {scores.size} columns"
-            )
-        return X, Rows(indices, values, scores.size), r, to_float64(fisher), last, terminated, gamma
+        rows = Rows(indices, values, scores.size)
+        if isinstance(fisher, Fisher):
+            none = np.zeros((0, scores.size))
+            return X, rows, r, to_float64(fishers.checked(fisher, none)), last, terminated, gamma
+        U = np.asarray(in_float64(sparse.dense)(rows))  # no larger than the array
+        return X, rows, r, to_float64(fishers.checked(fisher, U)), last, terminated, gamma
     U = checks.scores(scores)
     if U.shape[0] != r.size:
         raise ValueError(f"scores: expected {r.size} rows, one a reward, found {U.shape[0]}")

@@ -11,8 +11,8 @@ from bayespg import conditioning, kernels, sparse, sparsification
 from bayespg import fisher as fishers
 from bayespg.actor_critic.steps import Prior, Steps, score_features
 from bayespg.conditioning import Groups, Regression
-from bayespg.fisher import Dense, Fisher
-from bayespg.posterior import LARGE, Downdate, GradientPosterior
+from bayespg.fisher import Fisher
+from bayespg.posterior import LARGE, Downdate, GradientPosterior, Multiple
 from bayespg.sparse import Rows
 from bayespg.sparsification import Sparsify
 from bayespg.types import Array
@@ -80,7 +80,7 @@ def _in_weight_space(
         covariance = remainder + root.T @ root
         dense = fishers.as_dense(G)
         kept = jnp.sum(dense.whiten(V.T) ** 2) - jnp.sum(dense.whiten(root) ** 2)
-        explained = kept / (prior.scale * fishers.rank(dense))
+        explained = kept / (prior.scale * fishers.directions(dense))
     spread = jnp.sum(solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
     return GradientPosterior(
         mean=mean,
@@ -90,6 +90,7 @@ def _in_weight_space(
         explained=explained,
         freedom=steps.observations - V.shape[1] + spread,
         info=_info(steps, at.log_evidence, at.condition, G) | info,
+        prior=Multiple(G, prior.scale),
     )
 
 
@@ -122,9 +123,10 @@ def dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
         covariance=at.covariance,
         fisher=G,
         influence=fishers.leave_one_out(G, mean, _leave_out_dual(at, steps)),
-        explained=jnp.sum(at.gain.T * dense.solve(U)) / fishers.rank(dense),
+        explained=jnp.sum(at.gain.T * dense.solve(U)) / fishers.directions(dense),
         freedom=at.freedom - jnp.sum(~taken),
         info=_info(steps, at.log_evidence, at.condition, G),
+        prior=Multiple(G, c),
     )
 
 
@@ -152,6 +154,6 @@ def _info(steps: Steps, evidence, condition, G: Fisher) -> dict[str, Any]:
     return {
         "evidence": jnp.sum(evidence),
         "condition": condition,
-        "jitter": G.jitter if isinstance(G, Dense) else jnp.zeros(()),
+        "rank": fishers.rank(G),
         "observations": steps.observations,
     }

@@ -12,7 +12,7 @@ from bayespg import sparse
 from bayespg.actor_critic.steps import Prior, Steps
 from bayespg.conditioning import Segments
 from bayespg.fisher import Fisher
-from bayespg.posterior import Covariance, GradientPosterior
+from bayespg.posterior import Covariance, GradientPosterior, Multiple
 from bayespg.sparse import Matrix
 from bayespg.types import Array
 
@@ -107,4 +107,5 @@ def posterior(steps: Steps, prior: Prior, noise, Psi, info, iterations: int) -> 
         explained=jnp.ones(()),
         freedom=jnp.sum(steps.taken).astype(steps.y.dtype),
         info={"observations": steps.observations} | info,
+        prior=Multiple(G, prior.scale),
     )

@@ -7,19 +7,22 @@ from typing import Annotated
 import jax
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
 
-from bayespg import __version__, compilation
+from bayespg import __version__, _command, compilation, device
+
+try:
+    device.require()  # the paper's experiments hold arrays, which start JAX when imported
+except ValueError as problem:
+    print(f"bayespg: {problem}", file=sys.stderr)
+    sys.exit(2)
+
 from bayespg.cli import reproducing, training
-from bayespg.cli.common import app, console
+from bayespg.cli.common import app, console, sentence
 from bayespg.environments.host import EnvironmentFailure
 
 __all__ = ["app", "main", "reproducing", "training"]
-
-INTERRUPTED = 130
-"""The exit code that Typer gives to Ctrl-C."""
 
 
 def _version(wanted: bool | None) -> None:
@@ -39,14 +42,23 @@ def root(
 
 
 def main() -> None:
-    """Errors are one sentence; an interrupt says so."""
-    compilation.remember()
+    """Errors are one sentence; an interrupt says so, whenever it comes."""
     try:
+        _command.ready()
+        compilation.remember()
         app()
+    except KeyboardInterrupt:
+        _interrupted()
+        sys.exit(_command.INTERRUPTED)
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:
-            console.print("Interrupted. Files already written are whole.")
+        if stop.code == _command.INTERRUPTED:  # Typer gives it to Ctrl-C too
+            _interrupted()
         raise
     except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
-        Console(stderr=True).print(f"[red]bayespg:[/red] {escape(str(problem))}", highlight=False)
+        said = sentence(("bayespg:", "red"), f" {problem}")
+        Console(stderr=True).print(said, soft_wrap=True)
         sys.exit(2)
+
+
+def _interrupted() -> None:
+    console.print("Interrupted. Files already written are whole.")

@@ -1,7 +1,7 @@
 """The application, and how it shows tables and progress."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import typer
 import typer.core
@@ -15,7 +15,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
+from bayespg.files import printable
 from bayespg.reproduce import report as reports
 
 ORDER = ("demo", "train", "evaluate", "plot", "watch", "report", "environments", "reproduce")
@@ -43,6 +45,18 @@ app = typer.Typer(
 console = Console()
 
 
+def sentence(*parts: str | tuple[str, str]) -> Text:
+    """Text of parts, each plain or with its style. Nothing in it is read as markup, so that names
+    of files and messages are shown as they are."""
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Text.assemble(*((printable(text), style) for text, style in pairs))
+
+
+def say(*parts: str | tuple[str, str]) -> None:
+    """A `sentence` on the terminal, which breaks it where it must."""
+    console.print(sentence(*parts), soft_wrap=True)
+
+
 def fitting(count: int, most: int = 7) -> list[int]:
     """Which of many columns to show: the first, the last and some evenly between."""
     if count <= most:
@@ -50,12 +64,14 @@ def fitting(count: int, most: int = 7) -> list[int]:
     return [0, *(1 + round(i * (count - 2) / (most - 2)) for i in range(most - 1))]
 
 
-def table(columns: list[str], rows: list[list[str]], whole: int = 0) -> None:
+def table(columns: list[str], rows: Sequence[Sequence[str | Text]], whole: int = 0) -> None:
     """On the terminal; the first `whole` columns are not broken."""
-    found = Table(header_style="bold", show_lines=any("\n" in cell for row in rows for cell in row))
+    cells = [[sentence(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    lines = any("\n" in cell.plain for row in cells for cell in row)
+    found = Table(header_style="bold", show_lines=lines)
     for i, column in enumerate(columns):
-        found.add_column(column, overflow="fold", no_wrap=i < whole)
-    for row in rows:
+        found.add_column(sentence(column), overflow="fold", no_wrap=i < whole)
+    for row in cells:
         found.add_row(*row)
     console.print(found)
 

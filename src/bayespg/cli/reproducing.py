@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from bayespg import _threads, checks, overview
-from bayespg.cli.common import app, bars, console, fitting, progress, table
+from bayespg.cli.common import app, bars, console, fitting, progress, say, table
 from bayespg.reproduce import EXPERIMENTS, Settings, make, page, together
 from bayespg.reproduce import report as reports
 
 COLOURED = {
-    "holds": "[green]holds[/]",
-    "does not hold": "[red]does not hold[/]",
-    "not decided": "[yellow]not decided[/]",
+    "holds": Text("holds", "green"),
+    "does not hold": Text("does not hold", "red"),
+    "not decided": Text("not decided", "yellow"),
 }
 Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON and PNG files.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
@@ -88,7 +88,7 @@ def reproduce(
         wanted = {one: wanted[one] for one in wanted if one not in shared}
     _in_turn(wanted, out)
     path = page.write(out, list(EXPERIMENTS))
-    console.print(f"All claims with their verdicts: [bold]{path}[/bold]")
+    say("All claims with their verdicts: ", (str(path), "bold"))
 
 
 def _in_turn(wanted: Mapping[str, Settings], out: Path) -> None:
@@ -134,7 +134,7 @@ def report(
         path = page.write(first, list(EXPERIMENTS))
     else:
         path = overview.write(folders, out or first / "report.html")
-    console.print(f"Page: [bold]{path}[/bold]")
+    say("Page: ", (str(path), "bold"))
 
 
 def _known(name: str) -> str:
@@ -149,22 +149,22 @@ def _show(content: reports.Content, out: Path) -> None:
     shown = fitting(len(columns))
     table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows])
     if len(shown) < len(columns):
-        console.print(f"[dim]{len(shown)} of {len(columns)} columns; all are on disk.[/dim]")
+        say((f"{len(shown)} of {len(columns)} columns; all are on disk.", "dim"))
     if content["claims"]:
         table(
             ["", "claim", "measured here", "verdict"],
             [
                 [
-                    "paper" if c["place"] else "ours", c["says"], escape(c["measured"]),
+                    "paper" if c["place"] else "ours", c["says"], c["measured"],
                     COLOURED[c["verdict"]],
                 ]
                 for c in content["claims"]
             ],
         )  # fmt: skip
     for note in content["notes"]:
-        console.print(f"[dim]{note}[/dim]")
+        say((note, "dim"))
     files = out / content["experiment"]
-    console.print(
-        f"{content['seconds']:.0f} s. Numbers: [bold]{files}.json[/bold], picture: "
-        f"[bold]{files}.png[/]\n"
-    )
+    say(
+        f"{content['seconds']:.0f} s. Numbers: ", (f"{files}.json", "bold"),
+        ", picture: ", (f"{files}.png", "bold"), "\n",
+    )  # fmt: skip

@@ -3,15 +3,16 @@
 import inspect
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 import typer
 
 from bayespg import agents, choices, curves, film, plots
-from bayespg.cli.common import app, console, progress, table
-from bayespg.runs import CONFIG, Run, write_whole
+from bayespg.cli.common import app, progress, say, table
+from bayespg.files import read_json, write_whole
+from bayespg.runs import CONFIG, Run
 
 SHOWN = {
     "bac": "Bayesian actor-critic",
@@ -19,6 +20,16 @@ SHOWN = {
     "fitted": "Monte Carlo less fitted values",
 }
 ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "gpomdp"}
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="Import this module first, for the environments that it registers. An environment "
+        "that a run directory names as MODULE:ID is made only with this.",
+        show_default=False,
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(help="A folder that 'bayespg train' has written.")]
 
 
@@ -60,13 +71,14 @@ def demo(
         curves.draw(pictured, "CartPole-v1, ten parameters, four episodes an update", 475),
         path,
     )
-    console.print(f"\nPicture: [bold]{path}[/bold]. Now one of yours: bayespg train Acrobot-v1")
+    say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")
 
 
 @app.command()
 def train(
     environment: Annotated[
-        str | None, typer.Argument(help="A Gymnasium id, or one of the paper's environments.")
+        str | None,
+        typer.Argument(help="A name that 'bayespg environments' lists, such as a Gymnasium id."),
     ] = None,
     algorithm: Annotated[
         str | None, typer.Option(help="bac, bpg or mcpg: a short name for an estimator.")
@@ -137,16 +149,18 @@ def train(
         Path | None, typer.Option(help="Go on with this run, exactly where it was.")
     ] = None,
     tensorboard: Annotated[bool, typer.Option(help="Write events for TensorBoard too.")] = False,
+    imports: Imports = None,
 ) -> None:
     """Train a policy, with error bars on every gradient. Every update is written down at once."""
     said = _not_default(locals())
     if resume is not None:
-        if more := said - {"resume", "tensorboard"}:
+        if more := said - {"resume", "tensorboard", "imports"}:
             raise ValueError(f"{min(more)}: a run goes on as it began; leave it out with --resume")
-        _resume(resume, tensorboard)
+        _resume(resume, tensorboard, imports or [])
         return
     if environment is None:
         raise ValueError("give an environment, as in: bayespg train CartPole-v1")
+    environment = _registered(environment, imports or [])
     if algorithm is not None:
         if "estimator" in said:
             raise ValueError("algorithm: is a short name for an estimator; give one of the two")
@@ -167,10 +181,13 @@ def train(
 
     first = made(seed)  # a wrong name fails before a folder is made
     kind = first.config["policy"]
-    folder = out or _free(Path("runs") / f"{environment.replace('/', '-')}-{estimator}-{kind}")
-    console.print(
-        f"[bold]{environment}[/bold]: {estimator}, {kind} policy with {first.parameters:,} "
-        f"parameters, {first.settings.episodes} episodes per update. Run: [bold]{folder}[/bold]"
+    name = environment.rpartition(":")[2].replace("/", "-")
+    folder = out or _free(Path("runs") / f"{name}-{estimator}-{kind}")
+    say(
+        (environment, "bold"),
+        f": {estimator}, {kind} policy with {first.parameters:,} parameters, "
+        f"{first.settings.episodes} episodes per update. Run: ",
+        (str(folder), "bold"),
     )
     _plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
     for k in range(seed, seed + seeds):
@@ -186,14 +203,24 @@ def _not_default(arguments: dict[str, object]) -> set[str]:
     return {name for name, value in arguments.items() if value != known[name].default}
 
 
+def _registered(environment: str, imports: list[str]) -> str:
+    """The id with the module that registers it, so that processes and resumed runs know it."""
+    for module in imports:
+        known = environment in gymnasium.registry
+        agents.import_all(module)
+        if not known and environment in gymnasium.registry:
+            return f"{module}:{environment}"
+    return environment
+
+
 PLAN = "seeds.json"
 """The seeds that a folder is for, begun or not."""
 
 
 def _plan(folder: Path, seeds: range, config: dict) -> None:
     """Write down what is to be trained; seeds of other settings do not belong in one folder."""
-    if folder.exists() and any(folder.glob("seed-*")):
-        there = Run.open(curves.members(folder)[0]).config
+    if begun := curves.seeds(folder):
+        there = Run.open(begun[0]).config
         for name, value in json.loads(json.dumps(config)).items():
             if name != "seed" and there.get(name, value) != value:
                 raise ValueError(
@@ -207,7 +234,10 @@ def _plan(folder: Path, seeds: range, config: dict) -> None:
 
 def _planned(folder: Path) -> list[int]:
     path = folder / PLAN
-    return json.loads(path.read_text()) if path.exists() else []
+    found = read_json(path, list) if path.exists() else []
+    if wrong := [k for k in found if type(k) is not int or k < 0]:
+        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; mend it")
+    return sorted(set(found))
 
 
 def _waiting(folder: Path) -> list[int]:
@@ -218,41 +248,66 @@ def _waiting(folder: Path) -> list[int]:
 def _stop_if_asked(agent: agents.Agent, folder: Path) -> None:
     if agent.interrupted:
         if waiting := _waiting(folder):
-            console.print(
-                f"Not begun: seed {', '.join(map(str, waiting))}. Go on with all: bayespg train "
-                f"--resume {folder}",
-                soft_wrap=True,
+            say(
+                f"Not begun: seed {', '.join(map(str, waiting))}. Go on with all: "
+                f"{agents.resuming(folder, agent)}"
             )
         raise typer.Exit(130)
 
 
-def _resume(path: Path, tensorboard: bool) -> None:
+def _resume(path: Path, tensorboard: bool, imports: list[str]) -> None:
     members = curves.members(path)
-    for member in members:
-        agent, run = agents.resume(member, tensorboard=tensorboard)
-        left = run.config["steps"] - int(agent.state.steps)
+    wanted = {member: _steps(member) for member in members}
+    for member, steps in wanted.items():
+        agent, run = agents.resume(member, tensorboard=tensorboard, imports=imports)
+        left = steps - int(agent.state.steps)
         if left <= 0:
-            console.print(f"{member}: done, {int(agent.state.steps):,} steps")
+            say(f"{member}: done, {int(agent.state.steps):,} steps")
             continue
-        console.print(f"{member}: going on after update {int(agent.state.updates)}")
+        say(f"{member}: going on after update {int(agent.state.updates)}")
         agent.learn(left, run=run)
         _stop_if_asked(agent, path)
     for k in _waiting(path):
-        console.print(f"{path / f'seed-{k}'}: beginning")
-        agent, run = agents.reopen(members[0], seed=k)
-        agent.learn(run.config["steps"], run=path / f"seed-{k}", tensorboard=tensorboard)
+        say(f"{path / f'seed-{k}'}: beginning")
+        agent, _ = agents.reopen(members[0], seed=k, imports=imports)
+        agent.learn(wanted[members[0]], run=path / f"seed-{k}", tensorboard=tensorboard)
         _stop_if_asked(agent, path)
     _summary(path)
 
 
+def _steps(path: Path) -> Any:
+    """How long a run is to be trained, as it was begun."""
+    steps = Run.open(path).config.get("steps")
+    if steps is None:
+        raise ValueError(
+            f"{path}: is a saved agent, and how long to train it is not written there; train it "
+            f"in Python: bayespg.load({str(path)!r}).learn(STEPS, run='NEW FOLDER')"
+        )
+    if type(steps) not in (int, float) or not steps >= 1:
+        raise ValueError(f"{path / CONFIG}: steps must be a number from 1, found {steps!r:.40}")
+    return steps
+
+
+def _picture(folder: Path) -> Path:
+    """Where the learning curves of a folder are drawn."""
+    if (folder / "plots").is_symlink():
+        raise ValueError(
+            f"{folder / 'plots'}: is a symbolic link, and what it leads to would be overwritten; "
+            "delete it"
+        )
+    return folder / "plots" / "learning.png"
+
+
 def _summary(folder: Path) -> None:
-    found = curves.of(curves.group(folder))
-    picture = folder / "plots" / "learning.png"
-    plots.save(curves.draw([(folder.name, found)], folder.name), picture)
+    group = curves.group(folder)
+    found, picture = curves.of(group), _picture(folder)
+    plots.save(curves.draw([(group.name, found)], group.name), picture)
     last = found.returns[:, -1]
     low, high = agents.student_interval(last)
     spread = f", 95 % over {last.size} seeds {low:.1f} to {high:.1f}" if last.size > 1 else ""
-    console.print(f"Return at the end: [bold]{last.mean():.1f}[/bold]{spread}. Picture: {picture}")
+    say(
+        "Return at the end: ", (f"{last.mean():.1f}", "bold"), f"{spread}. Picture: {picture}"
+    )  # fmt: skip
 
 
 def _free(path: Path) -> Path:
@@ -278,21 +333,23 @@ def evaluate(
     run: RunPath,
     episodes: Annotated[int, typer.Option(min=1, help="For each seed.")] = 100,
     deterministic: Annotated[bool, typer.Option(help="Always the likeliest action.")] = False,
+    imports: Imports = None,
 ) -> None:
     """The return of a trained policy: an interval over episodes for each seed, one over seeds."""
     rows, means = [], []
     for member in curves.members(run):
-        found = agents.load(member).evaluate(episodes, deterministic=deterministic)
+        agent = agents.load(member, imports=imports or [])
+        found = agent.evaluate(episodes, deterministic=deterministic)
         low, high = found.interval
         means.append(found.mean)
         rows.append([member.name, f"{found.mean:.1f}", f"{low:.1f} to {high:.1f}"])
     table(["run", "return", f"95 % over {episodes} episodes"], rows)
     if len(means) > 1:
         low, high = agents.student_interval(np.array(means))
-        console.print(
-            f"Over {len(means)} seeds: [bold]{np.mean(means):.1f}[/bold], "
-            f"95 % {low:.1f} to {high:.1f}"
-        )
+        say(
+            f"Over {len(means)} seeds: ", (f"{np.mean(means):.1f}", "bold"),
+            f", 95 % {low:.1f} to {high:.1f}",
+        )  # fmt: skip
 
 
 @app.command()
@@ -304,11 +361,10 @@ def plot(
 ) -> None:
     """Learning curves over seeds, and how noisy the gradient was; several runs in one picture."""
     found = [(group.name, curves.of(group)) for group in map(curves.group, runs)]
-    environments = {Run.open(curves.members(path)[0]).config["environment"] for path in runs}
-    title = ", ".join(str(name) for name in sorted(environments, key=str))
-    path = out or runs[0] / "plots" / "learning.png"
-    plots.save(curves.draw(found, title), path)
-    console.print(f"Picture: [bold]{path}[/bold]")
+    tasks = {str(Run.open(curves.members(path)[0]).config.get("environment")) for path in runs}
+    path = out or _picture(runs[0])
+    plots.save(curves.draw(found, ", ".join(sorted(tasks))), path)
+    say("Picture: ", (str(path), "bold"))
 
 
 @app.command()
@@ -318,20 +374,24 @@ def watch(
     episodes: Annotated[int, typer.Option(min=1)] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the first episode.")] = 0,
     deterministic: Annotated[bool, typer.Option(help="Always the likeliest action.")] = True,
+    imports: Imports = None,
 ) -> None:
     """A trained policy at work, as a GIF."""
     member = curves.members(run)[0]
     path = out or run / "watch.gif"
-    returns = film.record(agents.load(member), path, episodes, seed, deterministic)
-    console.print(f"Return {', '.join(f'{r:.1f}' for r in returns)}. Film: [bold]{path}[/bold]")
+    agent = agents.load(member, imports=imports or [])
+    returns = film.record(agent, path, episodes, seed, deterministic)
+    say(f"Return {', '.join(f'{r:.1f}' for r in returns)}. Film: ", (str(path), "bold"))
 
 
 @app.command()
 def environments(
     pattern: Annotated[str, typer.Argument(help="Part of the name.")] = "",
 ) -> None:
-    """What can be trained on: the paper's environments, in JAX, and all that Gymnasium knows."""
-    rows = [[name, "the paper's, in JAX"] for name in choices.BUILT_IN]
+    """List what can be trained on: the paper's environments and Gymnasium's classic control in
+    JAX, and all that Gymnasium knows."""
+    of = {True: "Gymnasium's, in JAX", False: "the paper's, in JAX"}
+    rows = [[name, of[name.startswith("jax/")]] for name in choices.BUILT_IN]
     for name, spec in sorted(gymnasium.registry.items()):
         module = str(spec.entry_point).split(":")[0]
         rows.append([name, module.removeprefix("gymnasium.envs.")])

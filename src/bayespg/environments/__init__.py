@@ -1,5 +1,6 @@
-"""Tasks: the protocol, and those of the paper with their exact answers."""
+"""Tasks: the protocol, those of the paper with their exact answers, and classic control."""
 
+from bayespg.environments import classic
 from bayespg.environments.bandit import Bandit
 from bayespg.environments.base import (
     Environment,
@@ -30,6 +31,7 @@ __all__ = [
     "Solved",
     "TMaze",
     "check_solved",
+    "classic",
     "exact_gradient",
     "expected_return",
     "observe",

@@ -10,6 +10,8 @@ import abc
 import difflib
 import functools
 import math
+import numbers
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +20,14 @@ import numpy as np
 
 from bayespg import checks
 from bayespg.environments import spaces
-from bayespg.environments.workers import Worker
+from bayespg.environments.workers import Worker, ask_all, end_all
 
 FALLBACK = 1000
 """Steps after which an episode is cut off where the environment has no limit of its own."""
+
+RESET = ("observation", "info")
+STEP = ("observation", "reward", "terminated", "truncated", "info")
+"""What `reset` and `step` of an environment return."""
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -43,7 +49,7 @@ class Lanes(abc.ABC):
     def __init__(
         self,
         name: str,
-        spec: Any,
+        limit: int | None,
         observed: gymnasium.Space,
         acted: gymnasium.Space,
         *,
@@ -56,10 +62,11 @@ class Lanes(abc.ABC):
             raise ValueError(f"horizon: expected at least 1, found {horizon}")
         self.name = name
         self.observations = spaces.Observations(observed)
-        self.actions = spaces.actions(acted, bounds)
-        own = spec.max_episode_steps if spec is not None else None
-        limits = [limit for limit in (own, horizon) if limit is not None]
+        self.acted, self.actions = acted, spaces.actions(acted, bounds)
+        limits = [steps for steps in (limit, horizon) if steps is not None]
         self.horizon = min(limits) if limits else FALLBACK
+        self.limited = bool(limits)
+        """Whether the environment or the caller has set the horizon."""
 
     @property
     @abc.abstractmethod
@@ -81,11 +88,11 @@ class Lanes(abc.ABC):
         self, observation: Any, reward: Any, terminated: Any, truncated: Any, time: int
     ) -> Step:
         """What an environment answered; ValueError where it is nonsense."""
-        reward = float(reward)
+        reward = _number("reward", reward)
         if not abs(reward) <= LARGEST:
             raise ValueError(f"the reward is {reward}")
-        cut = bool(truncated) or time + 1 >= self.horizon
-        return self.seen(observation), reward, bool(terminated), cut
+        cut = flag("truncated", truncated) or time + 1 >= self.horizon
+        return self.seen(observation), reward, flag("terminated", terminated), cut
 
     def seen(self, observation: Any) -> np.ndarray:
         """An observation as a vector; ValueError where it is not finite."""
@@ -94,7 +101,7 @@ class Lanes(abc.ABC):
             raise ValueError(f"the observation holds {found[~np.isfinite(found)][0]}")
         return found
 
-    def located(self, problem: Exception, whose: str, step: int) -> EnvironmentFailure:
+    def located(self, problem: BaseException, whose: str, step: int) -> EnvironmentFailure:
         what = f"{type(problem).__name__}: {problem}"
         return EnvironmentFailure(f"{self.name}, {whose}, step {step}: {what}")
 
@@ -126,7 +133,7 @@ class Host(Lanes):
         if alone and processes:
             raise ValueError("processes: give an id, or a function that makes the environment")
         super().__init__(
-            environment if isinstance(environment, str) else _name(first), first.spec,
+            environment if isinstance(environment, str) else _name(first), _limit(first),
             first.observation_space, first.action_space,
             discount=discount, horizon=horizon, bounds=bounds,
         )  # fmt: skip
@@ -139,61 +146,114 @@ class Host(Lanes):
             )
         self._workers: list[Worker] = []
         if processes:
+            again = environment
+            if isinstance(environment, str):  # which may be registered in this process alone
+                spec = first.spec or environment
+                again = functools.partial(gymnasium.make, spec, disable_env_checker=True)
             one = functools.partial(
-                _lane, environment, discount=discount, horizon=horizon, lanes=1, options=options
-            )
-            self._workers = [Worker(one) for _ in range(lanes)]
+                _lane, again, first.observation_space, first.action_space, discount=discount,
+                horizon=self.horizon, lanes=1,
+            )  # fmt: skip
+            self._workers = [Worker(one, f"worker {lane}") for lane in range(lanes)]
+            weakref.finalize(self, end_all, self._workers)
 
     @property
     def lanes(self) -> int:
         return len(self._workers or self.environments)
 
     def begin(self, lanes: list[tuple[int, int]]) -> list[np.ndarray]:
-        return self._all("reset", lanes)
+        return self._all("reset", [((lane, seed), seed, 0) for lane, seed in lanes])
 
     def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Step]:
-        return self._all("step", lanes)
+        return self._all("step", [(lane, lane[2], lane[3] + 1) for lane in lanes])
 
-    def _all(self, what: str, lanes: list[Any]) -> list[Any]:
-        """Several lanes at the same time where they have processes."""
+    def _all(self, what: str, asked: list[tuple[tuple[Any, ...], int, int]]) -> list[Any]:
+        """Several lanes at the same time where they have processes: arguments, seed and step of
+        each."""
         if not self._workers:
-            return [getattr(self, what)(*lane) for lane in lanes]
-        for lane, *rest in lanes:
-            self._workers[lane].ask((what, 0, *rest))
-        return [self._workers[lane].answer() for lane, *_ in lanes]
+            return [getattr(self, what)(*arguments) for arguments, *_ in asked]
+        answers = ask_all([(self._workers[a[0]], (what, 0, *a[1:])) for a, *_ in asked])
+        for (_, seed, step), found in zip(asked, answers, strict=True):
+            if isinstance(found, EnvironmentFailure):
+                raise found
+            if isinstance(found, Exception):
+                raise self.located(found, f"episode of seed {seed}", step) from found
+        return answers
 
     def reset(self, lane: int, seed: int) -> np.ndarray:
         """The first observation of an episode in this process."""
+        environment = self.environments[lane]
         try:
-            observation, _ = self.environments[lane].reset(seed=seed)
+            observation = parts(environment.reset(seed=seed), RESET)[0]
+            if environment.action_space != self.acted:
+                raise ValueError(
+                    f"the action space is {environment.action_space} where it was {self.acted}"
+                )
             return self.seen(observation)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", 0) from problem
 
     def step(self, lane: int, action: Any, seed: int, time: int) -> Step:
         """A step in this process. `action` is decoded."""
         try:
-            observation, reward, ended, cut, _ = self.environments[lane].step(action)
+            observation, reward, ended, cut, _ = parts(self.environments[lane].step(action), STEP)
             return self.step_of(observation, reward, ended, cut, time)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.close()
+        end_all(self._workers)
         for environment in self.environments:
             environment.close()
 
 
-def _lane(environment: Any, **options: Any) -> Callable[[tuple[Any, ...]], Any]:
-    """What a worker answers with."""
+def _lane(
+    environment: Any, observed: gymnasium.Space, acted: gymnasium.Space, **options: Any
+) -> Callable[[tuple[Any, ...]], Any]:
+    """What a worker answers with. The spaces are those that the policy was made for."""
     host = Host(environment, **options)
+    host.observations, host.acted = spaces.Observations(observed), acted
 
     def answer(request: tuple[Any, ...]) -> Any:
         what, *rest = request
         return getattr(host, what)(*rest)
 
+    answer.close = host.close  # pyright: ignore[reportFunctionMemberAccess]
     return answer
+
+
+def parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """What `reset` or `step` returned, which ends with a dictionary."""
+    whole = isinstance(answer, tuple | list)
+    if not whole or len(answer) != len(names):
+        found = f"{len(answer)} values" if whole else type(answer).__name__
+        raise ValueError(f"expected {', '.join(names[:-1])} and info, found {found}")
+    if not isinstance(answer[-1], dict):
+        raise ValueError(f"info is {answer[-1]!r}, not a dictionary")
+    return tuple(answer)
+
+
+def _number(name: str, value: Any) -> float:
+    """A number, or an array of one."""
+    if isinstance(value, numbers.Real):
+        return float(value)
+    found = np.asarray(value)
+    if found.size != 1 or found.dtype.kind not in "biuf":
+        raise ValueError(f"the {name} is {value!r}, not a number")
+    return float(found.item())
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, also as 1 or 0."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    try:
+        found = _number(name, value)
+    except ValueError:
+        found = None
+    if found not in (0, 1):
+        raise ValueError(f"{name} is {value!r}, not true or false")
+    return bool(found)
 
 
 def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
@@ -202,12 +262,11 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
     if isinstance(environment, str):
         try:
             return gymnasium.make(environment, disable_env_checker=True, **options)
-        except (gymnasium.error.Error, ModuleNotFoundError) as problem:
+        except Exception as problem:
             missing = isinstance(problem, gymnasium.error.DependencyNotInstalled)
             if missing or environment in gymnasium.registry:
-                raise ValueError(
-                    f"environment: {environment} cannot be made: {problem}"
-                ) from problem
+                what = f"{type(problem).__name__}: {problem}"
+                raise ValueError(f"environment: {environment} cannot be made: {what}") from problem
             close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.5)
             hint = f"; did you mean '{close[0]}'?" if close else ""
             raise ValueError(
@@ -221,6 +280,17 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
         "environment: expected an id, a Gymnasium environment, a function that makes one or a "
         f"bayespg.environments.Environment, found {type(environment).__name__}"
     )
+
+
+def _limit(environment: gymnasium.Env) -> int | None:
+    """The time limit that an environment declares, or that a wrapper holds."""
+    if environment.spec is not None and environment.spec.max_episode_steps is not None:
+        return environment.spec.max_episode_steps
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, gymnasium.wrappers.TimeLimit):
+            return environment._max_episode_steps
+        environment = environment.env
+    return None
 
 
 def _name(environment: gymnasium.Env) -> str:

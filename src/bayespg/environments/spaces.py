@@ -6,6 +6,7 @@ score never hear of bounds.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import gymnasium
@@ -31,16 +32,64 @@ class Observations:
         """Of a plain box, whose observations need no translation."""
 
     def encode(self, observation: Any) -> np.ndarray:
-        """One observation as a float32 vector."""
-        if self.shape is None:
-            found = np.asarray(spaces.flatten(self.space, observation), np.float32).reshape(-1)
-            if found.size != self.size:
-                raise ValueError(f"observation of {found.size} numbers, the space says {self.size}")
-            return found
-        found = np.asarray(observation, np.float32)
-        if found.shape != self.shape:
-            raise ValueError(f"observation of shape {found.shape}, the space says {self.shape}")
-        return found.reshape(-1)
+        """One observation as a float32 vector; ValueError where it does not fit the space."""
+        if self.shape is not None:
+            return _box(self.shape, observation, "observation")
+        return _vector(self.space, observation, "observation")
+
+
+def _vector(space: gymnasium.Space, x: Any, where: str) -> np.ndarray:
+    """Gymnasium's `flatten` in float32, with a sentence where `x` does not fit the space. Bounds
+    of boxes are not checked: many environments exceed theirs a little."""
+    match space:
+        case spaces.Dict():
+            if not isinstance(x, Mapping) or x.keys() != space.spaces.keys():
+                found = f"with keys {sorted(map(str, x))}" if isinstance(x, Mapping) else repr(x)
+                raise ValueError(f"{where} {found}, the space says keys {sorted(space.spaces)}")
+            parts = [_vector(part, x[k], f"{where}[{k!r}]") for k, part in space.spaces.items()]
+            return np.concatenate(parts)
+        case spaces.Tuple():
+            if not isinstance(x, tuple | list) or len(x) != len(space.spaces):
+                raise ValueError(f"{where} {x!r}, the space says a tuple of {len(space.spaces)}")
+            parts = [_vector(part, x[i], f"{where}[{i}]") for i, part in enumerate(space.spaces)]
+            return np.concatenate(parts)
+        case spaces.Box():
+            return _box(space.shape, x, where)
+        case spaces.Discrete():
+            return _one_hot(int(space.n), int(space.start), x, where)
+        case spaces.MultiDiscrete():
+            if np.shape(x) != space.shape:
+                raise ValueError(f"{where} of shape {np.shape(x)}, the space says {space.shape}")
+            parts = zip(np.ravel(space.nvec), np.ravel(space.start), np.ravel(x), strict=True)
+            return np.concatenate([_one_hot(int(n), int(s), k, where) for n, s, k in parts])
+        case _:
+            if not space.contains(x):
+                raise ValueError(f"{where} {x!r}, the space says {space}")
+            return np.asarray(spaces.flatten(space, x), np.float32).reshape(-1)
+
+
+def _box(shape: tuple[int, ...], x: Any, where: str) -> np.ndarray:
+    """Numbers of this shape in a row; those beyond float32 are infinite."""
+    found = np.asarray(x)
+    if found.dtype.kind not in "biuf":
+        raise ValueError(f"{where} of type {found.dtype}, expected numbers")
+    if found.shape != shape:
+        raise ValueError(f"{where} of shape {found.shape}, the space says {shape}")
+    if found.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            found = found.astype(np.float32)
+    return found.reshape(-1)
+
+
+def _one_hot(n: int, start: int, x: Any, where: str) -> np.ndarray:
+    """A choice among `n` that are counted from `start`, as zeros and a one."""
+    if not isinstance(x, int) and np.size(x) == 1:
+        x = np.asarray(x).item()
+    if not isinstance(x, int) or not start <= x < start + n:
+        raise ValueError(f"{where} {x!r}, the space says {start} to {start + n - 1}")
+    found = np.zeros(n, np.float32)
+    found[x - start] = 1
+    return found
 
 
 class Choices:
@@ -75,6 +124,9 @@ class Bounded:
 
     def decode(self, actions: np.ndarray) -> list[Any]:
         """The environment's actions, one for each row of the policy's."""
+        if not np.isfinite(actions).all():
+            bad = actions[~np.isfinite(actions)][0]
+            raise ValueError(f"policy: drew an action that holds {bad}")
         actions = actions.reshape(len(actions), -1)
         inside = np.tanh(actions) if self.bounds == "squash" else np.clip(actions, -1.0, 1.0)
         a = self._mid + self._half * np.where(self._bounded, inside, actions)
@@ -99,9 +151,9 @@ def actions(space: gymnasium.Space, bounds: Bounds = "clip") -> Actions:
         case spaces.MultiBinary():
             count = math.prod(space.shape)
             return Choices([2] * count, [0] * count, space, False)
-        case spaces.Box():
+        case spaces.Box() if math.prod(space.shape) > 0:
             return Bounded(space, bounds)
     raise ValueError(
         f"environment: actions {space} are not supported; expected Discrete, MultiDiscrete, "
-        "MultiBinary or Box"
+        "MultiBinary or Box, of at least one number"
     )

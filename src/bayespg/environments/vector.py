@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import iterate
 
 from bayespg.environments import spaces
-from bayespg.environments.host import Lanes, Step
+from bayespg.environments.host import RESET, STEP, Lanes, Step, flag, parts
 
 
 class Vector(Lanes):
@@ -35,7 +35,8 @@ class Vector(Lanes):
     ):
         spec = environment.spec or _spec(environment)
         super().__init__(
-            spec.id if spec is not None else type(environment.unwrapped).__name__, spec,
+            spec.id if spec is not None else type(environment.unwrapped).__name__,
+            spec.max_episode_steps if spec is not None else None,
             environment.single_observation_space, environment.single_action_space,
             discount=discount, horizon=horizon, bounds=bounds,
         )  # fmt: skip
@@ -71,16 +72,19 @@ class Vector(Lanes):
             if self._ended.any():
                 self.environment.reset(options={"reset_mask": self._ended.copy()})
             told = np.stack(actions).astype(self.environment.action_space.dtype)
-            observations, rewards, terminated, truncated, infos = self.environment.step(told)
-            observations = self._each(observations)
+            answer = parts(self.environment.step(told), STEP)
+            observations = self._each(answer[0])
+            rewards = self._column("reward", answer[1])
+            terminated = [flag("terminated", x) for x in self._column("terminated", answer[2])]
+            truncated = [flag("truncated", x) for x in self._column("truncated", answer[3])]
+            over = np.logical_or(terminated, truncated)
+            if self._mode is AutoresetMode.SAME_STEP:
+                for lane in np.flatnonzero(over):
+                    observations[lane] = answer[4]["final_obs"][lane]
         except Exception as problem:
             running = [(lane, seed) for lane, _, seed, _ in lanes]
             raise self.located(problem, _one_of(running), time + 1) from problem
-        ends = np.logical_or(terminated, truncated)
-        if self._mode is AutoresetMode.SAME_STEP:
-            for lane in np.flatnonzero(ends):
-                observations[lane] = infos["final_obs"][lane]
-        self._ended[:] = ends & (self._mode is AutoresetMode.DISABLED)
+        self._ended[:] = over & (self._mode is AutoresetMode.DISABLED)
         answers = zip(observations, rewards, terminated, truncated, strict=True)
         found = [(*answer, time) for answer in answers]
         return [self._ask(self.step_of, found[i], i, seed, time + 1) for i, _, seed, _ in lanes]
@@ -88,15 +92,27 @@ class Vector(Lanes):
     def _reset(self, seeds: list[int]) -> Any:
         if self._apart is None:
             try:
-                observations = self.environment.reset(seed=seeds)[0]
+                answer = self.environment.reset(seed=seeds)
                 self._apart = True
-                return observations
+                return parts(answer, RESET)[0]
             except (TypeError, ValueError, gymnasium.error.Error):
                 self._apart = False
-        return self.environment.reset(seed=seeds if self._apart else seeds[0])[0]
+        answer = self.environment.reset(seed=seeds if self._apart else seeds[0])
+        return parts(answer, RESET)[0]
 
     def _each(self, observations: Any) -> list[Any]:
-        return list(iterate(self.environment.observation_space, observations))
+        """The observations of the lanes."""
+        found = iterate(self.environment.observation_space, observations)
+        return self._column("observation", list(found))
+
+    def _column(self, name: str, values: Any) -> list[Any]:
+        """One value for each lane."""
+        found = list(values) if np.iterable(values) else [values]
+        if len(found) != self.lanes:
+            raise ValueError(
+                f"{name}: expected {self.lanes}, one for each lane, found {len(found)}"
+            )
+        return found
 
     def _ask(self, read: Any, answer: tuple[Any, ...], lane: int, seed: int, step: int) -> Any:
         try:

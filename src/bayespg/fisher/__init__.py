@@ -34,7 +34,9 @@ from bayespg.fisher.matrices import (
     as_dense,
     as_fisher,
     conjugate_gradients,
+    directions,
     rank,
+    rounding,
 )
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "checked",
     "checked_problem",
     "conjugate_gradients",
+    "directions",
     "exact",
     "g_est",
     "g_est_weights",
@@ -60,5 +63,6 @@ __all__ = [
     "rank",
     "recursive",
     "recursive_inverse",
+    "rounding",
     "step_weights",
 ]

@@ -17,7 +17,7 @@ from bayespg.policies import (
     memory,
     sparse_information_root,
 )
-from bayespg.precision import float64_when_eager, in_float64, traced
+from bayespg.precision import in_float64, traced
 from bayespg.sparse import Rows
 from bayespg.trajectories import Trajectories
 from bayespg.types import Array
@@ -145,13 +145,13 @@ def g_est(
 
     Arguments are those of `g_est_weights`.
     """
-    if as_printed and discount == 1:
-        raise ValueError("discount: the printed weight of the last pair, 1/(1 - gamma), needs < 1")
     if traced(scores, last):
         raise TypeError("g_est: inside a transformation use g_est_weights and of_step_scores")
     U = checks.scores(scores)
     ends = np.flatnonzero(checks.flags("last", last, U.shape[0]))
     discount = checks.discount(discount)
+    if as_printed and discount == 1:
+        raise ValueError("discount: the printed weight of the last pair, 1/(1 - gamma), needs < 1")
     if ends.size == 0 or ends[-1] != U.shape[0] - 1:
         ends = np.append(ends, U.shape[0] - 1)
     lengths = np.diff(ends, prepend=-1)
@@ -163,16 +163,22 @@ def g_est(
         weights = (time < np.repeat(lives, lengths)).astype(float)
     if as_printed:
         weights[ends] /= 1 - discount
-    return in_float64(_weighted)(U, weights / len(ends))
+    return checks.sound("scores", in_float64(_weighted)(U, weights / len(ends)))
 
 
 def _weighted(U: Float[Array, "N n"], weights: Float[Array, " N"]) -> Dense:
     return Dense((U.T * weights) @ U)
 
 
-@float64_when_eager
 def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
     """(1/M) sum_i u_i u_i' (Section 4.3); with damping and n > M no n x n array is formed."""
+    if traced(scores, damping):
+        return _monte_carlo(scores, damping)
+    U, damping = checks.scores(scores), float(checks.nonnegative("damping", damping, ()))
+    return checks.sound("scores, damping", in_float64(_monte_carlo)(U, damping))
+
+
+def _monte_carlo(scores, damping) -> Fisher:
     M, n = scores.shape
     if damping > 0 and n > M:
         return LowRank(scores / jnp.sqrt(M), damping)
@@ -204,7 +210,6 @@ def _average(factors: Float[Array, "M r n"]) -> Dense:
     return Dense(flat.T @ flat / M, factors)
 
 
-@float64_when_eager
 def recursive(
     scores: Float[Array, "M n"],
     step_sizes: Float[Array, " M"],
@@ -214,7 +219,23 @@ def recursive(
 
     zeta_i = 1/i with i from 1 forgets `initial` and ends at `monte_carlo`.
     """
+    if traced(scores, step_sizes, initial):
+        return _recursive(scores, step_sizes, initial)
+    arrays = _checked_recursion(scores, step_sizes, initial)
+    return checks.sound("scores, initial", in_float64(_recursive)(*arrays))
 
+
+def _checked_recursion(scores, step_sizes, initial):
+    U = checks.scores(scores)
+    zeta = checks.vector("step_sizes", step_sizes, U.shape[0], "one a row of scores")
+    if zeta.min() < 0 or zeta.max() > 1:
+        raise ValueError(
+            f"step_sizes: expected numbers from 0 to 1, found {zeta.min():.6g} to {zeta.max():.6g}"
+        )
+    return U, zeta, checks.psd("initial", initial, U.shape[1])
+
+
+def _recursive(scores, step_sizes, initial) -> Dense:
     def advance(G, sample):
         u, zeta = sample
         return (1 - zeta) * G + zeta * jnp.outer(u, u), None
@@ -222,7 +243,6 @@ def recursive(
     return Dense(jax.lax.scan(advance, jnp.asarray(initial), (scores, step_sizes))[0])
 
 
-@float64_when_eager
 def recursive_inverse(
     scores: Float[Array, "M n"],
     step_sizes: Float[Array, " M"],
@@ -230,7 +250,15 @@ def recursive_inverse(
 ) -> Inverse:
     """The inverse of `recursive` by Sherman-Morrison; `initial` is the first inverse, step sizes
     below 1."""
+    if traced(scores, step_sizes, initial):
+        return _recursive_inverse(scores, step_sizes, initial)
+    U, zeta, initial = _checked_recursion(scores, step_sizes, initial)
+    if zeta.max() == 1:
+        raise ValueError("step_sizes: the inverse needs all of them below 1")
+    return checks.sound("scores, initial", in_float64(_recursive_inverse)(U, zeta, initial))
 
+
+def _recursive_inverse(scores, step_sizes, initial) -> Inverse:
     def advance(inverse, sample):
         u, zeta = sample
         v = inverse @ u

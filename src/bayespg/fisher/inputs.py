@@ -9,13 +9,18 @@ import numpy as np
 from jaxtyping import Float
 
 from bayespg import checks
-from bayespg.fisher.matrices import Fisher, as_fisher
+from bayespg.fisher.matrices import NEEDED, Dense, Fisher, as_fisher, rounding
 from bayespg.precision import to_float64
+
+LARGEST = 1e70
+"""Whitened scores whose fourth powers, which Model 1 takes, are not yet near overflow."""
 
 
 def checked(fisher: Any, scores: Float[np.ndarray, "M n"]) -> Any:
     """The caller's `fisher`, or a ValueError that says what is wrong with it."""
     n = scores.shape[1]
+    if fisher is None:
+        raise ValueError(NEEDED)
     if isinstance(fisher, (Fisher, lx.AbstractLinearOperator)):
         size = as_fisher(fisher).size
         if size != n:
@@ -23,35 +28,44 @@ def checked(fisher: Any, scores: Float[np.ndarray, "M n"]) -> Any:
         for leaf in jax.tree.leaves(fisher):
             if eqx.is_inexact_array(leaf):
                 checks.array("fisher", leaf)
+        if isinstance(fisher, Dense):
+            _check_range(np.asarray(fisher.G, np.float64), scores, rounding(n, fisher.G.dtype))
         return fisher
-    G = checks.psd("fisher", fisher, n)
-    if not _in_range(G, scores):
-        raise ValueError(
-            "fisher: singular, and the scores have components it gives no information on; estimate "
-            "it from these samples or add a small multiple of the identity"
-        )
-    return G
+    G, tolerance = checks.psd("fisher", fisher, n), rounding(n, checks.dtype(fisher))
+    _check_range(G, scores, tolerance)
+    return G if tolerance == rounding(n, G.dtype) else Dense(G, tolerance=tolerance)
 
 
-def checked_problem(scores: Any, returns: Any, fisher: Any) -> tuple[Any, Any, Any]:
-    """Scores, returns and Fisher matrix as a caller gave them, in float64 and sound."""
+def checked_problem(
+    scores: Any, returns: Any, fisher: Any, *, needed: bool = True
+) -> tuple[Any, Any, Any]:
+    """Scores, returns and Fisher matrix as a caller gave them, in float64 and sound. Without
+    `needed`, `fisher` may be None."""
     U = checks.scores(scores)
     R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
-    return U, R, None if fisher is None else to_float64(checked(fisher, U))
+    return U, R, to_float64(checked(fisher, U)) if needed or fisher is not None else None
 
 
-def _in_range(G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"]) -> bool:
-    """Whether all scores lie in the range of G; outside it their kernel values would be
-    infinite."""
+def _check_range(
+    G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"], tolerance: float
+) -> None:
+    """All scores lie in the range of G; outside it their kernel values would be infinite."""
     D = np.sqrt(np.diag(G))
     units = np.where(D > 0, D, 1.0)
-    correlation, standardised = G / np.outer(units, units), scores / units
+    correlation, standardised = G / units[:, None] / units, scores / units
+    largest = np.abs(standardised).max(initial=0.0)
+    if not largest < LARGEST:
+        raise ValueError(
+            f"scores: as large as {largest:.1e} times the square root of fisher's diagonal; one of "
+            "the two is in the wrong units"
+        )
     try:
-        np.linalg.cholesky(correlation - 1e-10 * np.eye(D.size))
+        np.linalg.cholesky(correlation - tolerance * np.eye(D.size))
     except np.linalg.LinAlgError:
         eigenvalues, Q = np.linalg.eigh(correlation)
-        outside = standardised @ Q[:, eigenvalues < 1e-10]
-        return bool(
-            np.abs(outside).max(initial=0.0) <= 1e-5 * np.abs(standardised).max(initial=0.0)
-        )
-    return True
+        outside = standardised @ Q[:, eigenvalues <= max(tolerance, -2 * eigenvalues[0])]
+        if np.abs(outside).max(initial=0.0) > 1e-5 * largest:
+            raise ValueError(
+                "fisher: singular, and the scores have components it gives no information on; "
+                "estimate it from these samples or add a small multiple of the identity"
+            ) from None

@@ -11,12 +11,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
-from bayespg import sparse
+from bayespg import checks, sparse
+from bayespg.precision import float64_when_eager, in_float64, to_float64, traced
 from bayespg.sparse import Rows
 from bayespg.types import Array
+
+NEEDED = (
+    "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
+    "bayespg.fisher, for instance fisher.monte_carlo(scores)"
+)
 
 
 class Fisher(eqx.Module):
@@ -49,29 +56,41 @@ class Fisher(eqx.Module):
 class Dense(Fisher):
     """An (n, n) array, factorised once in correlation form.
 
-    G = D (L L') D with D the square roots of its diagonal, so units of the parameters do not spoil
-    the conditioning. `jitter` times the identity is added to the correlation matrix, a few rounding
-    errors, which lets a singular G act through a generalised inverse on scores in its range. A
-    parameter without information (zero on the diagonal) has zero scores and stays at zero.
+    G = D C D with D the square roots of its diagonal, so units of the parameters do not spoil the
+    conditioning, and C = T T'. A singular G acts through its generalised inverse: directions in
+    which C has no more than rounding errors (`tolerance`) have no information, and nothing leads
+    into them. T is the Cholesky factor where C is certainly regular, and made of eigenvectors where
+    it may not be.
+
+    On plain arrays the factorisation is float64 whatever JAX's setting.
     """
 
     G: Float[Array, "n n"]
     D: Float[Array, " n"]
-    L: Float[Array, "n n"]
-    jitter: Float[Array, ""]
+    root: Float[Array, "n n"]
+    """T."""
+    inverse: Float[Array, "n n"]
+    """W with W W' the generalised inverse of C, and W'T the projection onto the columns `known`."""
+    known: Bool[Array, " n"]
+    """Columns of T and W that belong to directions with information; the others are zero."""
     factors: Float[Array, "M r n"] | None
     """A_i with G = (1/M) sum_i A_i' A_i, where G is an average over the paths it will be used
     with."""
 
-    def __init__(self, G: Float[Array, "n n"], factors: Float[Array, "M r n"] | None = None):
+    def __init__(
+        self,
+        G: Float[Array, "n n"],
+        factors: Float[Array, "M r n"] | None = None,
+        *,
+        tolerance: float | None = None,
+    ):
+        """`tolerance` bounds the rounding errors of C's eigenvalues; None means those of G's own
+        precision."""
+        if tolerance is None:
+            tolerance = rounding(G.shape[-1], G.dtype)
+        found = _run(_factorise, G, tolerance)
+        self.G, self.D, self.root, self.inverse, self.known = found
         self.factors = factors
-        n = G.shape[-1]
-        self.G = jnp.asarray(G)
-        self.D = jnp.sqrt(jnp.maximum(jnp.diagonal(G), 0.0))
-        units = self._units
-        correlation = G / (units[:, None] * units[None]) + jnp.diag(jnp.where(self.D > 0, 0.0, 1.0))
-        self.jitter = jnp.asarray(10 * n * jnp.finfo(correlation.dtype).eps, correlation.dtype)
-        self.L = jnp.linalg.cholesky(correlation + self.jitter * jnp.eye(n))
 
     @property
     def size(self) -> int:
@@ -84,18 +103,19 @@ class Dense(Fisher):
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return V @ self.G
 
+    @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return (
-            _rows(lambda columns: cho_solve((self.L, True), columns), V / self._units) / self._units
-        )
+        return self.whiten(V) @ self.inverse.T / self._units
 
+    @float64_when_eager
     def whiten(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """Rows s with s s' = v G^-1 v': the Fisher kernel as an inner product."""
-        return _rows(lambda columns: solve_triangular(self.L, columns, lower=True), V / self._units)
+        return (V / self._units) @ self.inverse
 
+    @float64_when_eager
     def colour(self, S: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """The inverse of `whiten`."""
-        return (S @ self.L.T) * self.D
+        return (S @ self.root.T) * self.D
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         return self.colour(jax.random.normal(key, (*shape, self.size), self.G.dtype))
@@ -106,14 +126,46 @@ class Dense(Fisher):
     def diagonal(self) -> Float[Array, " n"]:
         return jnp.diagonal(self.G)
 
+    @float64_when_eager
     def log_determinant(self) -> Float[Array, ""]:
-        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.L)) + jnp.log(self.D))
+        return 2 * (jnp.linalg.slogdet(self.root)[1] + jnp.sum(jnp.log(self.D)))
+
+
+def rounding(n: int, dtype: Any) -> float:
+    """What an eigenvalue of an (n, n) correlation matrix may owe to rounding errors."""
+    eps = float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.inexact) else np.float64).eps)
+    return max(10 * n * eps, eps ** (2 / 3))  # thousands of paths may have been summed
+
+
+def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
+    """G, D, T, W and which of their columns carry information."""
+    n = G.shape[-1]
+    G = jnp.asarray(G, jnp.result_type(G, float))
+    D = jnp.sqrt(jnp.maximum(jnp.diagonal(G), 0.0))
+    units = jnp.where(D > 0, D, 1.0)
+    C = G / units[:, None] / units[None]
+    L = jnp.linalg.cholesky(C)
+    inverse = solve_triangular(L, jnp.eye(n, dtype=C.dtype), lower=True).T
+    # |L^-1|^2 = tr C^-1 is at least one over the smallest eigenvalue.
+    regular = 1 / jnp.sum(inverse**2) > tolerance
+
+    def spectral():
+        eigenvalues, Q = jnp.linalg.eigh(C)
+        Q = jnp.where(D[:, None] > 0, Q, 0.0)
+        # What is below zero is rounding too.
+        known = eigenvalues > jnp.maximum(tolerance, -2 * eigenvalues[0])
+        scale = jnp.sqrt(jnp.where(known, eigenvalues, 0.0))
+        return Q * scale, Q * jnp.where(known, 1 / jnp.where(known, scale, 1.0), 0.0), known
+
+    T, W, known = jax.lax.cond(regular, lambda: (L, inverse, jnp.ones(n, bool)), spectral)
+    return G, D, T, W, known
 
 
 class LowRank(Fisher):
     """G = V'V + diag(damping): thousands of parameters, few samples, no n x n array.
 
-    G^-1 by Woodbury, at the cost of one (r, r) factorisation.
+    G^-1 by Woodbury, at the cost of one (r, r) factorisation, which is float64 on plain arrays
+    whatever JAX's setting: its condition number is that of G.
     """
 
     V: Float[Array, "r n"]
@@ -121,17 +173,22 @@ class LowRank(Fisher):
     L: Float[Array, "r r"]
 
     def __init__(self, V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
-        self.V = jnp.asarray(V)
-        self.damping = jnp.broadcast_to(jnp.asarray(damping, self.V.dtype), self.V.shape[-1:])
-        self.L = jnp.linalg.cholesky(jnp.eye(self.V.shape[0]) + (self.V / self.damping) @ self.V.T)
+        if not traced(V, damping):
+            V = checks.array("V", V)
+            if V.ndim != 2 or V.shape[1] == 0:
+                raise ValueError(f"V: expected shape (r, n) with n of at least 1, found {V.shape}")
+            damping = checks.positive("damping", damping, (V.shape[1:],))
+        self.V, self.damping, self.L = _run(_woodbury, V, damping)
 
     @property
     def size(self) -> int:
         return self.V.shape[-1]
 
+    @float64_when_eager
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return (V @ self.V.T) @ self.V + V * self.damping
 
+    @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         first = V / self.damping
         inner = _rows(lambda columns: cho_solve((self.L, True), columns), first @ self.V.T)
@@ -143,11 +200,20 @@ class LowRank(Fisher):
         diagonal = jax.random.normal(key_diagonal, (*shape, self.size), self.V.dtype)
         return low @ self.V + jnp.sqrt(self.damping) * diagonal
 
+    @float64_when_eager
     def matrix(self) -> Float[Array, "n n"]:
         return self.V.T @ self.V + jnp.diag(self.damping)
 
+    @float64_when_eager
     def diagonal(self) -> Float[Array, " n"]:
         return jnp.sum(self.V**2, 0) + self.damping
+
+
+def _woodbury(V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
+    V = jnp.asarray(V)
+    damping = jnp.broadcast_to(jnp.asarray(damping, V.dtype), V.shape[-1:])
+    L = jnp.linalg.cholesky(jnp.eye(V.shape[0], dtype=V.dtype) + (V / damping) @ V.T)
+    return V, damping, L
 
 
 class Sparse(Fisher):
@@ -299,6 +365,11 @@ class Implicit(Fisher):
         return jnp.diagonal(self.matrix())
 
 
+def _run(function: Any, *args: Any) -> Any:
+    """As a JAX function inside a transformation, otherwise in float64."""
+    return function(*args) if traced(args) else in_float64(function)(*to_float64(args))
+
+
 def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
     """Apply a function of columns to the rows of V."""
     flat = V.reshape(-1, V.shape[-1])
@@ -306,14 +377,23 @@ def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
 
 
 def rank(fisher: Fisher) -> Float[Array, ""]:
-    """Directions that G has information on: tr(G^-1 G), less than n where G is singular."""
+    """Directions that G has information on: a whole number, less than n where G is singular."""
+    if isinstance(fisher, Inverse):
+        return rank(fisher.of)
     if isinstance(fisher, Dense):
-        return jnp.trace(fisher.solve(fisher.G))
+        return jnp.sum(fisher.known).astype(fisher.G.dtype)
     return jnp.asarray(float(fisher.size))
+
+
+def directions(fisher: Fisher) -> Float[Array, ""]:
+    """The rank as a divisor: at least 1, for a policy that has no information at all."""
+    return jnp.maximum(rank(fisher), 1.0)
 
 
 def as_fisher(fisher: Any) -> Fisher:
     """An array becomes `Dense`, a Lineax operator `Implicit`, a Fisher object stays itself."""
+    if fisher is None:
+        raise ValueError(NEEDED)
     if isinstance(fisher, Fisher):
         return fisher
     if isinstance(fisher, lx.AbstractLinearOperator):

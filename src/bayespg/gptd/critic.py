@@ -50,7 +50,8 @@ def targets(
     """
     if traced(rewards, last, terminated, discount):
         return _targets(rewards, last, terminated, discount)
-    return in_float64(_targets)(*inputs.checked_steps(rewards, last, terminated, discount))
+    steps = inputs.checked_steps(rewards, last, terminated, discount)
+    return checks.sound("rewards", in_float64(_targets)(*steps))
 
 
 def _targets(rewards, last, terminated, discount) -> Targets:
@@ -112,7 +113,7 @@ class Critic(eqx.Module):
             inputs.like(name, query, self.points, 1)
             for name, query in zip(names, queries, strict=False)
         ]
-        return in_float64(function)(to_float64(self), *queries)
+        return checks.sound("points", in_float64(function)(to_float64(self), *queries))
 
 
 def _zeta(critic: Critic, points) -> Float[Array, "m K"]:
@@ -174,7 +175,7 @@ def posterior(
         raise ValueError(
             "noise: the kernel matrix plus noise is singular; give a larger noise variance"
         )
-    return found
+    return checks.sound("rewards, points", found)
 
 
 def _posterior(

@@ -10,6 +10,9 @@ from bayespg import checks
 from bayespg.kernels import Kernel
 from bayespg.precision import to_float64
 
+SIGNS = {"length_scale": True, "scale": False, "variance": False}
+"""Numbers of a kernel that cannot be negative, and whether they cannot be zero either."""
+
 
 def checked_steps(rewards: Any, last: Any, terminated: Any, discount: Any):
     """Rewards, ends of episodes and discount as a caller gave them, in NumPy and sound."""
@@ -71,9 +74,13 @@ def checked_kernel(name: str, kernel: Any) -> Kernel:
     """The kernel in float64, its numbers as arrays so that their values compile nothing anew."""
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: expected a kernel of bayespg.kernels, found {kernel!r}")
-    for leaf in jax.tree.leaves(kernel):
-        if isinstance(leaf, float) or eqx.is_inexact_array(leaf):
-            checks.array(name, leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(kernel):
+        if isinstance(leaf, (int, float)) or eqx.is_inexact_array(leaf):
+            least = SIGNS.get(getattr(path[-1], "name", ""))
+            found = checks.array(name, leaf)
+            if least is not None and not (found > 0 if least else found >= 0).all():
+                kind = "positive" if least else "not negative"
+                raise ValueError(f"{name}: {path[-1].name} must be {kind}, found {found.min():.6g}")
     return jax.tree.map(
         lambda leaf: np.asarray(leaf) if isinstance(leaf, float) else leaf, to_float64(kernel)
     )

@@ -144,7 +144,7 @@ def _advance(state: Online, name: str, function, rewards: tuple, points: tuple) 
         raise ValueError(f"{name}: {found}; see begin, terminate and truncate")
     rewards = tuple(checks.shaped("reward", value, ((),)) for value in rewards)
     points = tuple(inputs.like("point", value, state.members.points, 0) for value in points)
-    return _quickly(function, state, *rewards, *points)
+    return checks.sound("reward", _quickly(function, state, *rewards, *points))
 
 
 def _quickly(function, state: Online, *args) -> Online:

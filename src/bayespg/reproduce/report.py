@@ -21,6 +21,11 @@ from bayespg.runs import write_whole
 
 Content = dict[str, Any]
 """What an experiment's JSON file holds."""
+KEYS = {
+    "experiment", "item", "title", "configuration", "versions", "device", "seconds", "table",
+    "claims", "curves", "notes",
+}  # fmt: skip
+"""Of the content of any experiment."""
 Progress = Callable[[float, str], None]
 """Called with the fraction done and a word on what is being done."""
 
@@ -121,8 +126,8 @@ def read(path: Path) -> Content | None:
     """What an experiment left, or None where that is damaged or of another version's form."""
     try:
         content = json.loads(path.read_text("utf-8"))
-        current = all("effects" in claim for claim in content["claims"])
-    except (ValueError, LookupError, TypeError):
+        current = content.keys() >= KEYS and all("effects" in claim for claim in content["claims"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return content if current else None
 

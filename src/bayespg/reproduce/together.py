@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from bayespg import _threads
@@ -34,23 +35,49 @@ def run(
     shares: queue.SimpleQueue[set[int] | None] = queue.SimpleQueue()
     for cores in _shares(jobs):
         shares.put(cores)
+    group = _Group()
 
     def follow(name: str) -> Any:
         cores = shares.get()
         try:
-            return _follow(name, work, names[name], cores, advance)
+            return _follow(name, work, names[name], cores, group, advance)
         finally:
             shares.put(cores)
 
-    with ThreadPoolExecutor(jobs) as threads:
-        started = {threads.submit(follow, name): name for name in names}
+    # Ctrl-C in a terminal reaches every process there. The threads block it, and a process that
+    # they start inherits that: it is quiet from its first moment, and left to us to end.
+    with ThreadPoolExecutor(jobs, initializer=_block_interrupts) as threads:
         try:
-            yield from _ended(started)
+            yield from _ended({threads.submit(follow, name): name for name in names})
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
+            group.end()
             raise
+
+
+class _Group:
+    """Processes that are ended together: none is started after that."""
+
+    def __init__(self) -> None:
+        self._lock, self._started, self._ended = threading.Lock(), [], False
+
+    def start(self, process: SpawnProcess) -> None:
+        with self._lock:
+            if self._ended:
+                raise RuntimeError("interrupted before it began")
+            process.start()
+            self._started.append(process)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for process in self._started:
+                process.terminate()
+
+
+def _block_interrupts() -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _ended(started: Mapping[Future, str]) -> Iterator[tuple[str, Any]]:
@@ -72,10 +99,12 @@ def _shares(jobs: int) -> list[set[int] | None]:
     return [set(mine[job % len(mine) :: jobs]) for job in range(jobs)]
 
 
-def _follow(name: str, work: Work, arguments: tuple, cores: set[int] | None, advance: Any) -> Any:
+def _follow(
+    name: str, work: Work, arguments: tuple, cores: set[int] | None, group: _Group, advance: Any
+) -> Any:
     here, there = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=_alone, args=(there, cores, work, name, arguments), daemon=True)
-    process.start()
+    group.start(process)
     there.close()
     try:
         while True:
@@ -100,7 +129,7 @@ def _alone(
     said: Connection, cores: set[int] | None, work: Work, name: str, arguments: tuple
 ) -> None:
     """In a process of its own, which lives no longer than its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where threads cannot block it
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     if cores is not None:
         os.sched_setaffinity(0, cores)

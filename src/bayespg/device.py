@@ -1,0 +1,22 @@
+"""The device that JAX computes on."""
+
+import functools
+
+import jax
+
+
+@functools.cache
+def require() -> None:
+    """Start JAX; ValueError where it was told to use a platform that is not there."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as problem:
+        wanted = jax.config.values.get("jax_platforms")
+        if not wanted:
+            raise
+        why = str(problem).split("(set JAX_PLATFORMS")[0].strip(" .")
+        why = why or "there is none, or JAX was installed without it"
+        raise ValueError(
+            f"JAX_PLATFORMS: JAX cannot use '{wanted}' on this machine ({why}); unset the variable "
+            "or set it to cpu"
+        ) from None

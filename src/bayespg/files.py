@@ -1,0 +1,128 @@
+"""Files in directories that may come from anywhere.
+
+They are written whole or not at all and never through a link; they are read only where they are
+plain files of a size that can be expected.
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+LARGEST_JSON = 2**20
+"""Bytes of a JSON file or header; what is written here has a few hundred."""
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG)
+
+_NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def read(path: Path, most: int | None = None) -> bytes:
+    """The content of a plain file; ValueError where it is none, or has more than `most` bytes."""
+    descriptor = os.open(path, os.O_RDONLY | _NO_WAIT)  # a pipe does not block
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path}: expected a file, found a directory, pipe or device")
+    with os.fdopen(descriptor, "rb") as file:
+        if most is not None and found.st_size > most:
+            raise ValueError(f"{path}: has {found.st_size:,} bytes, expected at most {most:,}")
+        return file.read() if most is None else file.read(most)
+
+
+def read_json(path: Path, kind: type[Any]) -> Any:
+    """A JSON object (dict) or list; ValueError names the file and says what is wrong with it."""
+    content = read(path, LARGEST_JSON)
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as problem:
+        raise ValueError(f"{path}: damaged ({problem}); mend it or start again") from None
+    if not isinstance(found, kind):
+        expected = "a JSON object" if kind is dict else "a JSON list"
+        raise ValueError(f"{path}: expected {expected}, found {found!r:.40}; mend it")
+    return found
+
+
+def open_own(path: Path, flags: int) -> int:
+    """The descriptor of a plain file that is to be changed in place, made where there is none.
+
+    A symbolic link, a second name of another file, a pipe or a device is refused.
+    """
+    try:
+        file = os.open(path, flags | os.O_CREAT | _NOT_A_LINK | _NO_WAIT, 0o666)
+    except OSError as problem:
+        if path.is_symlink():
+            raise _no_own(path, "a symbolic link") from None
+        raise unwritten(path, problem) from problem
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(file)
+        raise _no_own(path, "a hard link, a pipe or a device")
+    return file
+
+
+def _no_own(path: Path, found: str) -> ValueError:
+    return ValueError(
+        f"{path}: is {found}, and what it leads to would be overwritten; delete it or put a copy "
+        "of the file in its place"
+    )
+
+
+def write_whole(path: Path, content: bytes, previous: Path | None = None) -> None:
+    """Whole or not at all; what was there before moves to `previous`.
+
+    The content goes to a new file beside the old one, is forced to disk, and only then takes the
+    name. A link of that name is replaced, never followed.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOT_A_LINK, 0o666)
+        try:
+            write_all(file, content)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        if previous is not None and path.exists():
+            os.replace(path, previous)
+        os.replace(partial, path)
+    except OSError as problem:
+        partial.unlink(missing_ok=True)
+        raise unwritten(path, problem) from problem
+
+
+def forget(directory: Path, names: re.Pattern[str]) -> None:
+    """Remove what killed processes left there; nobody else may be writing these names."""
+    for entry in directory.iterdir():
+        if names.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+
+
+def write_all(file: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def unwritten(path: Path, problem: OSError) -> OSError:
+    """The same error with a sentence that says what is left and what to do."""
+    advice = "what was there before is kept; "
+    if problem.errno in FULL:
+        advice += "make room, then resume"
+    elif problem.errno == errno.ENOENT:
+        advice = "its directory is not there, or no longer; make it or choose another"
+    else:
+        advice += "choose another place or mend this one"
+    return OSError(problem.errno, f"not written ({problem.strerror}), {advice}", str(path))
+
+
+def printable(text: object) -> str:
+    """Text that a terminal, a picture and a page can show: control characters and bytes that are
+    no text, which the name of a file may hold, are spelled out."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )

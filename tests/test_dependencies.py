@@ -1,0 +1,92 @@
+"""What is imported is declared in pyproject.toml: nothing comes by way of another package."""
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+NEVER = {"torch", "stable_baselines3", "sb3_contrib"}
+"""Imported by scripts that say how to install it, beside the library."""
+
+
+def declared(requirements):
+    """Canonical names of distributions; `bayespg[extra]` stands for what the extra declares."""
+    found = set()
+    for requirement in requirements:
+        name, extras = re.match(r"([\w.-]+)(?:\[([\w, -]+)\])?", requirement).groups()
+        found.add(canonical(name))
+        for extra in (extras or "").split(",") if name == PROJECT["name"] else ():
+            found |= declared(EXTRAS[extra.strip()])
+    return found
+
+
+def canonical(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def imported(file):
+    """(top-level module, whether it is imported inside a function) of every import of a file."""
+    tree = ast.parse(file.read_text("utf-8"))
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        for name in names:
+            yield name.split(".")[0], id(node) in inside
+
+
+def foreign(folder):
+    """Imports that are neither Python's nor the repository's."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    own = {PROJECT["name"]}
+    if folder != "src":  # scripts import their neighbours by name
+        own |= {path.stem for path in files} | {path.parent.name for path in files}
+    for file in files:
+        for module, inside in imported(file):
+            if module not in own | NEVER | sys.stdlib_module_names:
+                yield file.relative_to(ROOT), module, inside
+
+
+def undeclared(folder, always, sometimes=frozenset()):
+    distributions = importlib.metadata.packages_distributions()
+    for file, module, inside in foreign(folder):
+        names = {canonical(name) for name in distributions.get(module, [module])}
+        if not names & (always | (sometimes if inside else frozenset())):
+            yield f"{file}: {module}"
+
+
+def test_the_library_declares_what_it_imports():
+    """What an extra brings is imported where it is used, inside a function."""
+    optional = [one for name in EXTRAS if name not in ("dev", "docs") for one in EXTRAS[name]]
+    always = declared(PROJECT["dependencies"])
+    assert sorted(set(undeclared("src", always, declared(optional)))) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "extra"),
+    [("tests", "dev"), ("benchmarks", "dev"), ("docs", "docs"), ("examples", None)],
+)
+def test_tests_and_scripts_declare_what_they_import(folder, extra):
+    names = declared(PROJECT["dependencies"] + (EXTRAS[extra] if extra else []))
+    assert sorted(set(undeclared(folder, names))) == []
+
+
+def test_a_missing_declaration_is_found():
+    found = set(undeclared("src", declared(PROJECT["dependencies"]) - {"numpy", "pillow"}))
+    assert {line.split(": ")[1] for line in found} >= {"numpy", "PIL"}
