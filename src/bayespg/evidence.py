@@ -157,7 +157,8 @@ def choose_model2(
     `baseline` is infinity (flat, restricted likelihood), 0 (none) or None (choose its variance as
     well). Use as ``model2(..., scale=choice.scale, noise=choice.noise, baseline=choice.baseline)``.
     """
-    if not any(baseline is one or np.array_equal(baseline, one) for one in (None, 0, np.inf)):
+    baseline = None if baseline is None else checks.number("baseline", baseline)
+    if baseline not in (None, 0, np.inf):
         raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
     if baseline != 0 and np.shape(returns)[:1] == (1,):
         raise ValueError("returns: one path cannot tell signal from baseline; give two or more")

@@ -144,6 +144,7 @@ def bayes_hermite(
     m = checks.vector("mean", mean, X.shape[-1], "one entry a dimension")
     S = checks.psd("covariance", covariance, X.shape[-1])
     y = function(X) if callable(function) else function
+    y = checks.vector("function", y, X.shape[0], "one value a point")
     kernel = kernels.Gaussian(checks.positive("length_scale", length_scale, (X.shape[1:],)))
     c = checks.positive("scale", scale, ())
     K, b, b0 = in_float64(_gaussian_integrals)(kernel, X, m, S)

@@ -38,8 +38,7 @@ def reinforce(
     same paths, a bias of order 1/M that buys a smaller error. `fisher` is needed for the natural
     gradient only.
     """
-    if baseline not in ("none", "mean", "best"):
-        raise ValueError(f"baseline: expected 'none', 'mean' or 'best', found {baseline!r}")
+    checks.one_of("baseline", baseline, ("none", "mean", "best"))
     if traced(scores, returns, fisher):
         return _reinforce(scores, returns, fisher, baseline)
     U, R, G = fishers.checked_problem(scores, returns, fisher, needed=False)
@@ -81,7 +80,9 @@ def gpomdp(
             f"rewards: expected shape {U.shape[:2]} to go with scores, found {r.shape}"
         )
     discount = checks.discount(discount)
-    G = None if fisher is None else to_float64(fishers.checked(fisher, U.reshape(-1, U.shape[2])))
+    G = fisher
+    if fisher is not None:
+        G = to_float64(fishers.checked(fisher, U.reshape(-1, U.shape[2]), "step_scores"))
     return _sound("step_scores, rewards", in_float64(_gpomdp)(U, r, G, discount))
 
 

@@ -225,8 +225,7 @@ def _info(G: Fisher, at: Conditioned) -> dict[str, Array]:
 
 def _checked(scores, returns, fisher, form, sparsify):
     problem = fishers.checked_problem(scores, returns, fisher)
-    if form not in ("auto", "dual", "weight"):
-        raise ValueError(f"form: expected 'auto', 'dual' or 'weight', found {form!r}")
+    checks.one_of("form", form, ("auto", "dual", "weight"))
     sparsification.checked(sparsify)
     return problem
 

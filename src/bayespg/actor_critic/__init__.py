@@ -121,12 +121,8 @@ def gradient_posterior(
     states, scores, rewards, fisher, last, terminated, gamma = _checked(
         states, scores, rewards, fisher, last, terminated, discount
     )
-    if form not in ("auto", "dual", "weight", "matrix-free"):
-        raise ValueError(
-            f"form: expected 'auto', 'dual', 'weight' or 'matrix-free', found {form!r}"
-        )
-    if noise_on not in ("returns", "rewards"):
-        raise ValueError(f"noise_on: expected 'returns' or 'rewards', found {noise_on!r}")
+    checks.one_of("form", form, ("auto", "dual", "weight", "matrix-free"))
+    checks.one_of("noise_on", noise_on, ("returns", "rewards"))
     if noise_on == "rewards" and sparsify is not None:
         raise ValueError(MIXED)
     state_kernel = gptd.checked_kernel("state_kernel", state_kernel)

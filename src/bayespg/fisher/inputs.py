@@ -16,23 +16,25 @@ LARGEST = 1e70
 """Whitened scores whose fourth powers, which Model 1 takes, are not yet near overflow."""
 
 
-def checked(fisher: Any, scores: Float[np.ndarray, "M n"]) -> Any:
-    """The caller's `fisher`, or a ValueError that says what is wrong with it."""
+def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores") -> Any:
+    """The caller's `fisher`, or a ValueError that says what is wrong with it. `name` is that of the
+    argument with the scores."""
     n = scores.shape[1]
     if fisher is None:
         raise ValueError(NEEDED)
     if isinstance(fisher, (Fisher, lx.AbstractLinearOperator)):
         size = as_fisher(fisher).size
         if size != n:
-            raise ValueError(f"fisher: acts on R^{size} but scores have {n} columns")
+            raise ValueError(f"fisher: acts on R^{size} but {name} have {n} columns")
         for leaf in jax.tree.leaves(fisher):
             if eqx.is_inexact_array(leaf):
                 checks.array("fisher", leaf)
         if isinstance(fisher, Dense):
-            _check_range(np.asarray(fisher.G, np.float64), scores, rounding(n, fisher.G.dtype))
+            G = np.asarray(fisher.G, np.float64)
+            _check_range(name, G, scores, rounding(n, fisher.G.dtype))
         return fisher
     G, tolerance = checks.psd("fisher", fisher, n), rounding(n, checks.dtype(fisher))
-    _check_range(G, scores, tolerance)
+    _check_range(name, G, scores, tolerance)
     return G if tolerance == rounding(n, G.dtype) else Dense(G, tolerance=tolerance)
 
 
@@ -47,7 +49,7 @@ def checked_problem(
 
 
 def _check_range(
-    G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"], tolerance: float
+    name: str, G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"], tolerance: float
 ) -> None:
     """All scores lie in the range of G; outside it their kernel values would be infinite."""
     D = np.sqrt(np.diag(G))
@@ -56,7 +58,7 @@ def _check_range(
     largest = np.abs(standardised).max(initial=0.0)
     if not largest < LARGEST:
         raise ValueError(
-            f"scores: as large as {largest:.1e} times the square root of fisher's diagonal; one of "
+            f"{name}: as large as {largest:.1e} times the square root of fisher's diagonal; one of "
             "the two is in the wrong units"
         )
     try:

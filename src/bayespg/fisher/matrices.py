@@ -161,6 +161,10 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     return G, D, T, W, known
 
 
+WORST = 1e13
+"""Largest ratio of V'V to the damping: the condition number of the low-rank form."""
+
+
 class LowRank(Fisher):
     """G = V'V + diag(damping): thousands of parameters, few samples, no n x n array.
 
@@ -175,9 +179,16 @@ class LowRank(Fisher):
     def __init__(self, V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
         if not traced(V, damping):
             V = checks.array("V", V)
-            if V.ndim != 2 or V.shape[1] == 0:
-                raise ValueError(f"V: expected shape (r, n) with n of at least 1, found {V.shape}")
+            if V.ndim != 2 or 0 in V.shape:
+                raise ValueError(f"V: expected shape (r, n), neither of them 0, found {V.shape}")
             damping = checks.positive("damping", damping, (V.shape[1:],))
+            with np.errstate(over="ignore"):
+                ratio = np.max(np.sum(V / damping * V, 1), initial=0.0)
+            if not ratio < WORST:
+                raise ValueError(
+                    f"damping: {np.min(damping):.3g} is {ratio:.1e} times smaller than V'V, which "
+                    "float64 cannot tell apart; give a larger damping"
+                )
         self.V, self.damping, self.L = _run(_woodbury, V, damping)
 
     @property
