@@ -1,9 +1,6 @@
 """Before bayespg is imported: shapes are checked at run time, and hypothesis repeats itself."""
 
-import importlib.util
-import mmap
 import os
-from pathlib import Path
 
 os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._threads
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores
@@ -13,30 +10,16 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import hypothesis
 import jax
+import jaxlib.version
 import jaxtyping
 import pytest
 from oracle import Problem, problem
 
 jaxtyping.install_import_hook("bayespg", "typecheck.check")
 
-FLAG = "xla_cpu_use_fusion_emitters"
-
-
-def known(flag: str) -> bool:
-    """Whether this jaxlib has the flag: it aborts on one it does not know."""
-    libraries = Path(importlib.util.find_spec("jaxlib").origin).parent.glob("libjax_common*")
-    for library in libraries:
-        with (
-            library.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole,
-        ):
-            return whole.find(flag.encode()) >= 0
-    return False
-
-
-if "XLA_FLAGS" not in os.environ and known(FLAG):
-    # XLA's older emitters compile in half the time.
-    os.environ["XLA_FLAGS"] = f"--{FLAG}=false"
+if "XLA_FLAGS" not in os.environ and jaxlib.version.__version_info__ < (0, 11):
+    # XLA's older emitters compile in half the time; jaxlib aborts on a flag that it does not know.
+    os.environ["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false"
 
 hypothesis.settings.register_profile(
     "bayespg", deadline=None, derandomize=True, max_examples=15, database=None

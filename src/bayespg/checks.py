@@ -185,14 +185,6 @@ def variance_or_infinity(name: str, value: Any) -> float:
     return found
 
 
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """One of some words."""
-    if not isinstance(value, str) or value not in choices:
-        expected = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
-        raise ValueError(f"{name}: expected {expected}, found {value!r}")
-    return value
-
-
 def count(name: str, value: Any) -> int:
     """A whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -274,5 +266,6 @@ def one_of(name: str, value: Any, names: Iterable[str]) -> str:
     """One of several words."""
     names = list(names)
     if not isinstance(value, str) or value not in names:
-        raise ValueError(f"{name}: expected {' or '.join(names)}, found {value!r}")
+        expected = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+        raise ValueError(f"{name}: expected {expected}, found {value!r}")
     return value

@@ -16,7 +16,7 @@ from bayespg import fisher as fishers
 from bayespg.actor_critic import RANK, Steps, state_features
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
-from bayespg.posterior import LARGE, Diagonal, GradientPosterior
+from bayespg.posterior import LARGE, Diagonal, GradientPosterior, influences
 from bayespg.precision import in_float64, to_float64, traced
 from bayespg.trajectories import discounted_tails
 from bayespg.types import Array
@@ -116,7 +116,7 @@ def enac(
     if traced(scores, returns):
         return _enac(scores, returns, ridge)
     U, R, _ = fishers.checked_problem(scores, returns, None, needed=False)
-    ridge = checks.nonnegative("ridge", ridge, ())
+    ridge = float(checks.nonnegative("ridge", ridge, ()))
     if ridge == 0 and np.linalg.matrix_rank(U - U.mean(0)) < U.shape[1]:
         raise ValueError(
             f"ridge: 0, but {U.shape[0]} paths do not determine all {U.shape[1]} parameters; give "
@@ -157,7 +157,7 @@ def _enac(U, R, ridge) -> GradientPosterior:
 
 def _sound(names: str, posterior: GradientPosterior) -> GradientPosterior:
     """The covariance of a single path alone is infinite."""
-    many = posterior.influence.shape[0] > 1
+    many = influences(posterior).shape[0] > 1
     checks.sound(names, posterior if many else eqx.tree_at(lambda p: p.covariance, posterior, 0.0))
     return posterior
 
