@@ -40,12 +40,20 @@ def test_a_command_s_typo_gets_a_suggestion():
     assert "Did you mean 'reproduce'?" in bayespg("reproduse").output
 
 
-def test_an_error_is_one_sentence(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["bayespg", "reproduce", "bandit", "--quick", "--paper"])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--quick", "--paper"], "contradict"),
+        (["--again"], "--again: goes with all"),
+        (["--jobs", "2"], "--jobs: goes with all"),
+    ],
+)
+def test_an_error_is_one_sentence(options, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bayespg", "reproduce", "bandit", *options])
     with pytest.raises(SystemExit):
         main()
     shown = capsys.readouterr().err
-    assert "contradict" in shown
+    assert says in shown
     assert "Traceback" not in shown
 
 

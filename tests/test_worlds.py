@@ -106,7 +106,7 @@ def test_a_limit_that_nobody_set_is_in_the_configuration(tmp_path):
     again = load(tmp_path / "kept", environment=Counting(5))
     assert again.config == agent.config
     assert again.world.host.limited
-    assert Agent(gymnasium.make("CartPole-v1")).config["horizon"] is None
+    assert Agent(gymnasium.make("CartPole-v1")).config["horizon"] == 500
 
 
 ASKED = """
