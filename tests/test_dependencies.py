@@ -57,6 +57,7 @@ def foreign(folder):
     own = {PROJECT["name"]}
     if folder != "src":  # scripts import their neighbours by name
         own |= {path.stem for path in files} | {path.parent.name for path in files}
+        own |= {path.stem for path in (ROOT / "benchmarks").glob("*.py")}  # tests run some of them
     for file in files:
         for module, inside in imported(file):
             if module not in own | NEVER | sys.stdlib_module_names:
