@@ -116,7 +116,7 @@ def enac(
     if traced(scores, returns):
         return _enac(scores, returns, ridge)
     U, R, _ = fishers.checked_problem(scores, returns, None, needed=False)
-    ridge = checks.nonnegative("ridge", ridge, ())
+    ridge = float(checks.nonnegative("ridge", ridge, ()))
     if ridge == 0 and np.linalg.matrix_rank(U - U.mean(0)) < U.shape[1]:
         raise ValueError(
             f"ridge: 0, but {U.shape[0]} paths do not determine all {U.shape[1]} parameters; give "
@@ -157,7 +157,7 @@ def _enac(U, R, ridge) -> GradientPosterior:
 
 def _sound(names: str, posterior: GradientPosterior) -> GradientPosterior:
     """The covariance of a single path alone is infinite."""
-    many = posterior.influence.shape[0] > 1
+    many = posterior.freedom > 0
     checks.sound(names, posterior if many else eqx.tree_at(lambda p: p.covariance, posterior, 0.0))
     return posterior
 
