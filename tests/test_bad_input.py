@@ -1,5 +1,7 @@
 """Mistakes are named, and odd but legal input is answered rightly."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -14,7 +16,7 @@ from oracle import problem
 from bayespg import evidence, quadrature
 from bayespg.evidence import choose_model1, choose_model2
 from bayespg.fisher import Dense
-from bayespg.monte_carlo import gpomdp, reinforce
+from bayespg.monte_carlo import enac, gpomdp, reinforce
 from bayespg.quadrature import model1, model2
 from bayespg.sparsification import Sparsify
 
@@ -42,6 +44,8 @@ SCORES = {
     "text": [["a", "b"]] * M,
     "None": None,
     "complex": U + 0j,
+    "masked": np.ma.array(U, mask=U > 1),
+    "masked rows": [np.ma.array(row, mask=row > 1) for row in U],
 }
 RETURNS = {
     "NaN": broken(R, 2, NAN),
@@ -52,6 +56,7 @@ RETURNS = {
     "one number": 1.0,
     "None": None,
     "words": ["high"] * M,
+    "masked": np.ma.array(R, mask=np.arange(M) == 2),
 }
 FISHER = {
     "NaN": broken(G, (0, 0), NAN),
@@ -109,6 +114,19 @@ def test_a_negative_direction_of_fisher_is_found(eigenvalue, angle):
     v = np.array([np.cos(angle), np.sin(angle)])
     with pytest.raises(ValueError, match=r"^fisher: not positive semi-definite"):
         model2(U, R, np.eye(2) + (eigenvalue - 1) * np.outer(v, v))
+
+
+@pytest.mark.parametrize("estimate", [model1, model2, choose_model1, choose_model2])
+def test_the_fisher_matrix_cannot_be_left_out(estimate):
+    with pytest.raises(ValueError, match=r"^fisher: None, but this estimate needs"):
+        estimate(U, R, None)
+    with pytest.raises(ValueError, match=r"^fisher: None, but this estimate needs"):
+        jax.jit(lambda U: estimate(U, R, None))(U)
+
+
+def test_an_array_whose_mask_hides_nothing_is_an_array():
+    found = reinforce(np.ma.array(U), np.ma.array(R, mask=np.zeros(M, bool)))
+    np.testing.assert_array_equal(found.mean, reinforce(U, R).mean)
 
 
 NOISE = {
@@ -178,6 +196,29 @@ def test_evidence_knows_three_baselines(baseline):
 def test_reinforce_knows_three_baselines():
     with pytest.raises(ValueError, match=r"^baseline: .*'median'"):
         reinforce(U, R, baseline="median")
+
+
+@pytest.mark.parametrize("ridge", [NAN, INF, -1.0, "x", None, [1e-6, 1e-6]])
+def test_a_bad_ridge_is_named(ridge):
+    with pytest.raises(ValueError, match=r"^ridge: "):
+        enac(U, R, ridge=ridge)
+
+
+def test_no_ridge_needs_enough_paths():
+    few = problem(3, 6)
+    with pytest.raises(ValueError, match=r"^ridge: 0, but 3 paths do not determine all 6"):
+        enac(*few[:2], ridge=0)
+    assert np.isfinite(enac(*few[:2]).mean).all()
+    away = U - U.mean(0)
+    w = np.linalg.lstsq(away, R - R.mean(), rcond=None)[0]
+    np.testing.assert_allclose(enac(U, R, ridge=0).mean, U.T @ U @ w / M, rtol=1e-9)
+
+
+@pytest.mark.parametrize("estimate", [enac, reinforce])
+def test_one_path_says_nothing_of_its_own_spread(estimate):
+    found = estimate(U[:1], R[:1])
+    assert np.isinf(np.diag(found.covariance)).all()
+    assert found.explained == 0
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -445,3 +486,82 @@ def test_zero_returns_can_be_chosen_for_and_estimated():
 def test_returns_of_any_magnitude_are_answered(magnitude, model):
     found, expected = model(U, magnitude * R, G), model(U, R, G)
     np.testing.assert_allclose(found.mean / magnitude, expected.mean, rtol=1e-9)
+
+
+@pytest.mark.parametrize("estimate", [*ESTIMATES, lambda U, R, G: enac(U, R)])
+def test_what_float64_cannot_hold_is_refused(estimate):
+    with pytest.raises(ValueError, match=r"^(scores, )?returns: "):
+        estimate(U, 1e300 * R, G)
+    with pytest.raises(ValueError, match=r"^scores"):
+        estimate(1e200 * U, R, G)
+
+
+@pytest.mark.parametrize("choose", [choose_model1, choose_model2])
+@pytest.mark.parametrize("magnitude", [1e-140, 1e-20, 1e140])
+def test_the_choice_is_in_the_units_of_the_returns(choose, magnitude):
+    found, expected = choose(U, magnitude * R, G), choose(U, R, G)
+    np.testing.assert_allclose(found.scale / magnitude / magnitude, expected.scale, rtol=1e-6)
+    np.testing.assert_allclose(found.noise / magnitude / magnitude, expected.noise, rtol=1e-6)
+
+
+@pytest.mark.parametrize("choose", [choose_model1, choose_model2])
+def test_a_choice_for_returns_whose_squares_are_beyond_float64_is_refused(choose):
+    for magnitude in (1e-170, 1e160):
+        with pytest.raises(ValueError, match=r"^(scores, )?returns: "):
+            choose(U, magnitude * R, G)
+
+
+def test_zero_scores_can_be_chosen_for_and_estimated():
+    choice = choose_model2(0 * U, R, G)
+    assert choice.noise == pytest.approx(R.var(ddof=1))
+    posterior = model2(0 * U, R, G, scale=choice.scale, noise=choice.noise, baseline=INF)
+    np.testing.assert_array_equal(posterior.mean, 0)
+    assert np.isfinite(choose_model1(0 * U, R, G).log_evidence)
+
+
+@pytest.mark.parametrize("magnitude", [1e-160, 1e150])
+@pytest.mark.parametrize("baseline", ["none", "mean", "best"])
+def test_the_rivals_error_bars_do_not_overflow(magnitude, baseline):
+    """Fourth powers of influences, whatever their units."""
+    found, expected = (reinforce(U, c * R, baseline=baseline) for c in (magnitude, 1.0))
+    np.testing.assert_allclose(
+        np.divide(found.interval(), magnitude), expected.interval(), rtol=1e-9
+    )
+    for gradient in ([0.0, 0.0], [3.0, 3.0], [1.0, 0.5]):
+        inside = expected.contains(gradient)
+        assert found.contains(np.multiply(gradient, magnitude)) == inside
+    assert found.probability_uphill([1.0, 0.0]) == pytest.approx(
+        expected.probability_uphill([1.0, 0.0])
+    )
+
+
+@pytest.mark.parametrize("paths", [3, 5, 6, 9])
+@pytest.mark.parametrize("magnitude", [1.0, 1e2, 1e4])
+def test_scores_of_any_magnitude_get_model1_s_exact_answer(magnitude, paths):
+    """Model 1 has six features of two parameters. In exact fractions, because K's condition number
+    is up to 1e20."""
+    U = np.random.default_rng(9).normal(size=(paths, 2)) * magnitude
+    R = np.arange(1.0, paths + 1)
+    expected = in_fractions(U, R, 1e-3)
+    np.testing.assert_allclose(model1(U, R, np.eye(2)).mean, expected, rtol=1e-5)
+
+
+def in_fractions(U, R, noise):
+    """Y C b with G = I."""
+    rows = [[Fraction(float(x)) for x in row] for row in U]
+
+    def inner(a, b):
+        return 1 + sum(x * y for x, y in zip(a, b, strict=True))
+
+    A = [
+        [inner(a, b) ** 2 + (Fraction(noise) if i == j else 0) for j, b in enumerate(rows)]
+        + [inner(a, a)]
+        for i, a in enumerate(rows)
+    ]
+    for i in range(len(A)):  # Gauss and Jordan
+        A[i] = [x / A[i][i] for x in A[i]]
+        for k in range(len(A)):
+            if k != i:
+                A[k] = [x - A[k][i] * y for x, y in zip(A[k], A[i], strict=True)]
+    weights = [row[-1] * Fraction(float(r)) for row, r in zip(A, R, strict=True)]
+    return [float(sum(w * row[j] for w, row in zip(weights, rows, strict=True))) for j in range(2)]

@@ -396,3 +396,24 @@ def test_the_variances_chosen_have_more_evidence_than_any_nearby(choice):
 def test_the_variances_chosen_have_more_evidence_than_arbitrary_ones(choice):
     nearby, arbitrary, *_ = choice
     assert np.all(arbitrary < nearby[0])
+
+
+@pytest.mark.parametrize("model", [E.Model1, E.Model2])
+def test_noise_on_rewards_counts_the_steps_of_each_path(model):
+    """Var[R] = sigma_r^2 sum_t gamma^(2t) over the steps that a path has, not over the horizon."""
+    environment, policy = RandomWalk(size=4, horizon=30), Tabular(np.zeros(3))
+    sigma, base = 2.0, 0.5
+    with jax.enable_x64(True):
+        sample = E.draw(environment, jax.tree.map(jnp.asarray, policy), fast_key(0), 12)
+        sample = to_numpy(sample)
+    lengths = sample.paths.lengths
+    assert len(set(lengths.tolist())) > 3
+    variances = sigma**2 * np.array([sum(0.99 ** (2 * t) for t in range(T)) for T in lengths])
+    np.testing.assert_allclose(E.return_noise(sample, sigma), variances, rtol=1e-5)
+    G = np.asarray(E.exact(sample).matrix())
+    U = sample.scores
+    noise = base + (variances[:, None] * U**2 if model is E.Model1 else variances)
+    expected = getattr(oracle, model.__name__.lower())(U, sample.returns, G, noise)
+    with jax.enable_x64(True):
+        found = model(base, fisher=E.exact, reward_noise=sigma)(sample)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4)

@@ -7,7 +7,9 @@ import optax
 import pytest
 from oracle import problem
 
-from bayespg import quadrature, updates
+from bayespg import actor_critic, evidence, monte_carlo, quadrature, updates
+from bayespg.kernels import Gaussian
+from bayespg.sparsification import Sparsify
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,62 @@ def test_bpg_var_scales_by_certainty(posterior):
     np.testing.assert_allclose(
         apply(updates.variance_scaled(0.1), posterior), 0.1 * scaling @ posterior.mean, rtol=1e-4
     )
+
+
+P = problem(30, 3)
+STEPS = {"last": np.arange(30) % 5 == 4, "terminated": np.zeros(30, bool), "discount": 0.9}
+
+
+def evidence_chosen(P):
+    choice = evidence.choose_model1(*P)
+    noise = np.broadcast_to(choice.noise, P.scores.shape)
+    return quadrature.model1(*P, noise=noise, scale=choice.scale)
+
+
+def actor_critic_of(P, scale, **options):
+    return actor_critic.gradient_posterior(
+        P.scores[:, :1], *P, state_kernel=Gaussian(1.0), fisher_scale=scale, **STEPS, **options
+    )
+
+
+POSTERIORS = {
+    "model 1, scaled": lambda c: quadrature.model1(*P, scale=c),
+    "model 1, a scale a component": lambda c: quadrature.model1(*P, scale=c * np.arange(1, 4)),
+    "model 1, sparse": lambda c: quadrature.model1(*P, scale=c, sparsify=Sparsify(0.1)),
+    "model 1, evidence": lambda c: evidence_chosen(P._replace(returns=c * P.returns)),
+    "model 2": lambda c: quadrature.model2(*P, scale=c),
+    "model 2, other units": lambda c: quadrature.model2(
+        P.scores * c, P.returns, P.fisher * c**2, noise=10.0
+    ),
+    "model 2, sparse": lambda c: quadrature.model2(*P, scale=c, sparsify=Sparsify(0.1)),
+    "actor-critic": lambda c: actor_critic_of(P, c),
+    "actor-critic, dual": lambda c: actor_critic_of(P, c, form="dual"),
+    "actor-critic, matrix-free": lambda c: actor_critic_of(P, c, form="matrix-free"),
+    "reinforce": lambda c: monte_carlo.reinforce(P.scores, c * P.returns),
+    "one path": lambda c: monte_carlo.reinforce(P.scores[:1], P.returns[:1]),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_the_factor_of_bpg_var_lies_between_0_and_1(x64, name, scale):
+    """It is one minus the share of the prior variance that is left."""
+    posterior = POSTERIORS[name](scale)
+    factor = apply(updates.variance_scaled(1.0), posterior) / posterior.mean
+    assert np.all((factor >= 0) & (factor <= 1 + 1e-12))
+    if posterior.prior is None:
+        np.testing.assert_allclose(factor, posterior.explained, rtol=1e-12)
+    elif name != "actor-critic, matrix-free":  # whose variances are estimates
+        left = posterior.standard_deviation**2 / posterior.prior.diagonal()
+        np.testing.assert_allclose(factor, 1 - left, atol=1e-9)
+
+
+def test_the_priors_are_those_of_the_models():
+    c, n = 0.01, 3
+    expected = {"model 1, scaled": c * (1 + n) * np.ones(n), "model 2": c * np.diag(P.fisher)}
+    expected["actor-critic"] = expected["actor-critic, dual"] = expected["model 2"]
+    for name, variances in expected.items():
+        np.testing.assert_allclose(POSTERIORS[name](c).prior.diagonal(), variances, rtol=1e-6)
 
 
 def test_bpg_var_does_not_move_on_no_knowledge():

@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -31,6 +32,12 @@ def array(name: str, value: Any) -> Float[Array, "..."]:
 def dtype(value: Any) -> np.dtype:
     """The precision in which a caller holds an array."""
     return _to_numpy(value).dtype
+
+
+def rounding(size: int, dtype: Any) -> float:
+    """What an eigenvalue of a correlation matrix in that precision may owe to rounding errors."""
+    eps = float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.inexact) else np.float64).eps)
+    return max(10 * size * eps, eps ** (2 / 3))  # thousands of paths may have been summed
 
 
 def _numbers(name: str, value: Any) -> Float[Array, "..."]:
@@ -144,7 +151,8 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
     d = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     correlation = found / d[:, None] / d
     try:
-        np.linalg.cholesky(correlation + 1e-8 * size * np.eye(size))
+        slack = max(1e-8 * size, rounding(size, dtype(value)))
+        np.linalg.cholesky(correlation + slack * np.eye(size))
     except np.linalg.LinAlgError:
         smallest = np.linalg.eigvalsh(correlation)[0]
         raise ValueError(

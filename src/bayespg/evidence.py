@@ -160,11 +160,13 @@ def choose_model2(
     baseline = None if baseline is None else checks.number("baseline", baseline)
     if baseline not in (None, 0, np.inf):
         raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
-    if baseline != 0 and np.shape(returns)[:1] == (1,):
+    inside = traced(scores, returns, fisher)
+    problem = (scores, returns, fisher)
+    U, R, G = problem if inside else fishers.checked_problem(*problem)
+    if baseline != 0 and R.shape[0] == 1:
         raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
-    if traced(scores, returns, fisher):
-        return _choose_model2(scores, returns, fisher, baseline)
-    U, R, G = fishers.checked_problem(scores, returns, fisher)
+    if inside:
+        return _choose_model2(U, R, G, baseline)
     return _sound(in_float64(_choose_model2)(U, R, G, baseline))
 
 

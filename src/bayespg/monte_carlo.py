@@ -16,7 +16,7 @@ from bayespg import fisher as fishers
 from bayespg.actor_critic import RANK, Steps, state_features
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
-from bayespg.posterior import LARGE, Diagonal, GradientPosterior, influences
+from bayespg.posterior import LARGE, Diagonal, GradientPosterior
 from bayespg.precision import in_float64, to_float64, traced
 from bayespg.trajectories import discounted_tails
 from bayespg.types import Array
@@ -157,7 +157,7 @@ def _enac(U, R, ridge) -> GradientPosterior:
 
 def _sound(names: str, posterior: GradientPosterior) -> GradientPosterior:
     """The covariance of a single path alone is infinite."""
-    many = influences(posterior).shape[0] > 1
+    many = posterior.freedom > 0
     checks.sound(names, posterior if many else eqx.tree_at(lambda p: p.covariance, posterior, 0.0))
     return posterior
 

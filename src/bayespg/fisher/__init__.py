@@ -36,7 +36,6 @@ from bayespg.fisher.matrices import (
     conjugate_gradients,
     directions,
     rank,
-    rounding,
 )
 
 __all__ = [
@@ -63,6 +62,5 @@ __all__ = [
     "rank",
     "recursive",
     "recursive_inverse",
-    "rounding",
     "step_weights",
 ]

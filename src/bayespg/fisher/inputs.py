@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bayespg import checks
-from bayespg.fisher.matrices import NEEDED, Dense, Fisher, as_fisher, rounding
+from bayespg.fisher.matrices import NEEDED, Dense, Fisher, as_fisher
 from bayespg.precision import to_float64
 
 LARGEST = 1e70
@@ -31,11 +31,11 @@ def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores")
                 checks.array("fisher", leaf)
         if isinstance(fisher, Dense):
             G = np.asarray(fisher.G, np.float64)
-            _check_range(name, G, scores, rounding(n, fisher.G.dtype))
+            _check_range(name, G, scores, checks.rounding(n, fisher.G.dtype))
         return fisher
-    G, tolerance = checks.psd("fisher", fisher, n), rounding(n, checks.dtype(fisher))
+    G, tolerance = checks.psd("fisher", fisher, n), checks.rounding(n, checks.dtype(fisher))
     _check_range(name, G, scores, tolerance)
-    return G if tolerance == rounding(n, G.dtype) else Dense(G, tolerance=tolerance)
+    return G if tolerance == checks.rounding(n, G.dtype) else Dense(G, tolerance=tolerance)
 
 
 def checked_problem(

@@ -87,7 +87,7 @@ class Dense(Fisher):
         """`tolerance` bounds the rounding errors of C's eigenvalues; None means those of G's own
         precision."""
         if tolerance is None:
-            tolerance = rounding(G.shape[-1], G.dtype)
+            tolerance = checks.rounding(G.shape[-1], G.dtype)
         found = _run(_factorise, G, tolerance)
         self.G, self.D, self.root, self.inverse, self.known = found
         self.factors = factors
@@ -129,12 +129,6 @@ class Dense(Fisher):
     @float64_when_eager
     def log_determinant(self) -> Float[Array, ""]:
         return 2 * (jnp.linalg.slogdet(self.root)[1] + jnp.sum(jnp.log(self.D)))
-
-
-def rounding(n: int, dtype: Any) -> float:
-    """What an eigenvalue of an (n, n) correlation matrix may owe to rounding errors."""
-    eps = float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.inexact) else np.float64).eps)
-    return max(10 * n * eps, eps ** (2 / 3))  # thousands of paths may have been summed
 
 
 def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):

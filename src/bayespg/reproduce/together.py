@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -76,7 +77,10 @@ class _Group:
 
 
 def _block_interrupts() -> None:
+    """In the thread that starts processes, which inherit it. Multiprocessing's own helper process
+    is started before, because its start ends with signals unblocked."""
     if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
