@@ -25,11 +25,11 @@ from measure import Table, Timing, fastest, on_cpu, once, peak_memory, slope
 
 import bayespg.reproduce.ship_steering as ship
 from bayespg import kernels, training, updates
+from bayespg._support.random import fast_key
 from bayespg.actor_critic import gradient_posterior
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.policies import CMAC, ship_steering_cmac
 from bayespg.posterior import GradientPosterior
-from bayespg.random import fast_key
-from bayespg.sparsification import Sparsify
 
 PARAMETERS, LENGTH, TRUNCATED = 48, 100, 0.05
 """Steps of an episode, and the share of episodes that are cut off."""

@@ -35,8 +35,9 @@ import bayespg  # isort: skip  (first, for the thread pool)
 
 from rivals import sb3
 
-from bayespg import compilation, plots
-from bayespg.agents import Agent
+from bayespg._support import compilation
+from bayespg.learning.agents import Agent
+from bayespg.runs import plots
 
 POLICIES = sb3.POLICIES
 DEFAULTS: dict[str, Any] = {"policy": "mlp"}

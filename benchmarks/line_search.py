@@ -12,10 +12,10 @@ import numpy as np
 from measure import Table
 
 from bayespg import line_search, training, updates
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR
-from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
+from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.random import fast_key
 
 SEEDS, QUICK_SEEDS = 50, 10
 PATHS, BUDGETS = 20, (200, 500, 1000, 2000)

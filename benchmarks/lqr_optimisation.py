@@ -11,11 +11,11 @@ import numpy as np
 from measure import Table, Timing, best_of, compilations, fastest, on_cpu, once, peak_memory
 
 from bayespg import updates
+from bayespg._support.random import fast_key, normal
 from bayespg.environments import LQR
-from bayespg.estimators import Model1, draw, exact
+from bayespg.learning.estimators import Model1, draw, exact
+from bayespg.learning.training import train
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.random import fast_key, normal
-from bayespg.training import train
 
 RUNS, QUICK_RUNS, CHUNK = 10_000, 500, 500
 PATHS, UPDATES = 40, 100

@@ -6,7 +6,7 @@ import numpy as np
 from measure import Table, best_of
 from scipy import stats
 
-from bayespg import random as ours
+from bayespg._support import random as ours
 
 SIZE, QUICK_SIZE = 4_000_000, 1_000_000
 SEED = 7

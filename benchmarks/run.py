@@ -27,7 +27,7 @@ import scaling
 import training
 from measure import show
 
-from bayespg import _threads
+from bayespg._support import threads
 
 BENCHMARKS = {
     "lqr": lqr_optimisation.run,
@@ -71,7 +71,7 @@ def machine() -> dict:
         "jax": jax.__version__,
         "device": jax.devices()[0].device_kind,
         "host": platform.machine(),
-        "cores": _threads.cores(),
+        "cores": threads.cores(),
         "NPROC": os.environ.get("NPROC", "unset"),
         "OPENBLAS_NUM_THREADS": os.environ["OPENBLAS_NUM_THREADS"],
     }

@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from measure import Table, once
 
-from bayespg.agents import Agent
-from bayespg.network_estimators import Joint, MonteCarlo, Targets
+from bayespg.learning.agents import Agent
+from bayespg.learning.network_estimators import Joint, MonteCarlo, Targets
 from bayespg.policies.features import MLP, Fourier
 from bayespg.policies.heads import Choice, Composed
 from bayespg.posterior import direction_statistics

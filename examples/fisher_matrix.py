@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayespg import estimators, plots
+from bayespg import estimators
 from bayespg.environments import LQR, exact_gradient
 from bayespg.policies import LinearGaussian
+from bayespg.runs import plots
 
 SIZES, SHOWN, RUNS, SEED = (5, 10, 20, 40, 80), 20, 300, 0
 environment, policy = LQR(), LinearGaussian(-0.2, 1.0)

@@ -13,10 +13,11 @@ import jax
 import numpy as np
 import scipy.stats
 
-from bayespg import estimators, evidence, fisher, monte_carlo, plots, quadrature
+from bayespg import estimators, evidence, fisher, monte_carlo, quadrature
 from bayespg.environments import LQR, exact_gradient
 from bayespg.policies import LinearGaussian
 from bayespg.posterior import region_statistics
+from bayespg.runs import plots
 
 SIZES, SEED = (10, 30, 100, 300), 0
 OURS, RIVAL = "#c2410c", "#8a8a8a"

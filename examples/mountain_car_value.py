@@ -14,9 +14,10 @@ import jax
 import numpy as np
 from matplotlib.colors import LogNorm
 
-from bayespg import gptd, kernels, plots
+from bayespg import gptd, kernels
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import MountainCar
-from bayespg.sparsification import Sparsify
+from bayespg.runs import plots
 
 EPISODES, SEED, SIDE = 20, 3, 101
 # Values lie between -100 and 0. The length scale is below the paper's 0.325, because the value has

@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 
-os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._threads
+os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._support.threads
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores
 # XLA would spend more time on optimising the programs here than they take. The processes that tests
 # start inherit this; JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS="" tests what users run.

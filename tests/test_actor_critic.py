@@ -13,18 +13,18 @@ from jax.extend.core import jaxprs_in_params
 from oracle import assert_equal_trees
 
 from bayespg import actor_critic, kernels
+from bayespg._support.precision import in_float64, to_numpy
+from bayespg._support.random import fast_key
 from bayespg.actor_critic import gradient_posterior
+from bayespg.algebra.sparse import Rows
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import RandomWalk, ShipSteering, exact_gradient
 from bayespg.fisher import Dense, LowRank, Sparse
 from bayespg.fisher import actions_integrated_out as integrate
+from bayespg.paths.rollout import rollout
+from bayespg.paths.scores import of_steps
 from bayespg.policies import Tabular, ship_steering_cmac
 from bayespg.posterior import GradientPosterior
-from bayespg.precision import in_float64, to_numpy
-from bayespg.random import fast_key
-from bayespg.rollout import rollout
-from bayespg.scores import of_steps
-from bayespg.sparse import Rows
-from bayespg.sparsification import Sparsify
 
 INF, NAN = float("inf"), float("nan")
 N, n, E, NOISE, SCALE = 12, 3, 5, 0.4, 0.3

@@ -20,13 +20,15 @@ import rich.progress
 from gymnasium import spaces
 
 import bayespg
-from bayespg import agents, callbacks, choices, interruption
-from bayespg.agents import Agent
+from bayespg import callbacks
 from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
+from bayespg.learning import agents, choices
+from bayespg.learning.agents import Agent
+from bayespg.learning.settings import Settings
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax
-from bayespg.runs import Run
-from bayespg.settings import Settings
+from bayespg.runs import progress as interruption
+from bayespg.runs.store import Run
 
 ACTIONS = {
     "discrete": spaces.Discrete(3, start=-1),

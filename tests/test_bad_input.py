@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from oracle import problem
 
 from bayespg import evidence, quadrature
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.evidence import choose_model1, choose_model2
 from bayespg.fisher import Dense
 from bayespg.monte_carlo import enac, gpomdp, reinforce
 from bayespg.quadrature import model1, model2
-from bayespg.sparsification import Sparsify
 
 INF, NAN = float("inf"), float("nan")
 M, n = 8, 2

@@ -7,12 +7,12 @@ import pytest
 import scipy.stats
 
 from bayespg import calibration, evidence, fisher, policies, quadrature
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR
-from bayespg.estimators import Model1, Model2, exact
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning.estimators import Model1, Model2, exact
 from bayespg.policies import LinearGaussian
 from bayespg.posterior import region_statistics
-from bayespg.random import fast_key
-from bayespg.trajectories import Trajectories
 
 ESTIMATORS = {
     "paper": Model1(fisher=exact),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from foreign import Attached, OnlyArray, OnlyDLPack
 
-from bayespg import checks
+from bayespg._support import checks
 
 VALUES = np.arange(6.0).reshape(3, 2)
 

@@ -11,13 +11,13 @@ import pytest
 
 import bayespg
 from bayespg import estimators, training, updates
+from bayespg._support.random import fast_key
 from bayespg.environments import classic, observe, spaces
 from bayespg.environments.classic import InBounds
+from bayespg.paths.rollout import rollout
+from bayespg.paths.worlds import world
 from bayespg.policies.features import Linear
 from bayespg.policies.heads import Choice, Composed, Normals
-from bayespg.random import fast_key
-from bayespg.rollout import rollout
-from bayespg.worlds import world
 
 STATES = {
     "CartPole-v1": ([2.6, 3, 0.25, 3], []),

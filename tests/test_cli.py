@@ -88,7 +88,7 @@ def test_importing_starts_no_device_and_changes_no_setting():
 
 def test_a_small_pool_is_avoided_and_a_user_s_own_size_respected():
     script = (
-        "import os, bayespg._threads as t; t.cores = lambda: 2;"
+        "import os, bayespg._support.threads as t; t.cores = lambda: 2;"
         "os.environ.pop('NPROC', None); t.protect(); assert os.environ['NPROC'] == '8';"
         "os.environ['NPROC'] = '1'; t.protect(); assert os.environ['NPROC'] == '1'"
     )

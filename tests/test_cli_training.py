@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from bayespg import agents
-from bayespg.agents import Agent
 from bayespg.cli import app, main
-from bayespg.runs import METRICS, Run
+from bayespg.learning import agents
+from bayespg.learning.agents import Agent
+from bayespg.runs.store import METRICS, Run
 
 COLUMNS = ("update", "steps", "return", "slope", "slope_error")
 
@@ -114,7 +114,7 @@ def logged(path, columns=COLUMNS, environment="A-v0", rows=5):
 def said(monkeypatch, capsys, *words):
     """What the command says in one sentence, when it fails."""
     monkeypatch.setattr(sys, "argv", ["bayespg", *map(str, words)])
-    monkeypatch.setattr("bayespg.compilation.remember", lambda: None)
+    monkeypatch.setattr("bayespg._support.compilation.remember", lambda: None)
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
@@ -159,7 +159,7 @@ def test_an_error_names_any_file(tmp_path, name, monkeypatch, capsys):
 
 
 def test_a_legend_shows_a_name_as_it_is(tmp_path):
-    from bayespg import curves
+    from bayespg.runs import curves
 
     found = curves.of(curves.group(logged(tmp_path / "_$x^2$")))
     figure = curves.draw([("_$x^2$", found)], "$title$")
@@ -290,7 +290,7 @@ def module(tmp_path, monkeypatch):
 def test_a_module_that_a_run_names_is_imported_only_with_consent(
     run, module, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("bayespg.film.record", lambda *_: [1.0])
+    monkeypatch.setattr("bayespg.learning.film.record", lambda *_: [1.0])
     folder = shutil.copytree(run / "seed-0", tmp_path / "downloaded")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"environment": "own_tasks:Own-v0"}))
@@ -353,7 +353,7 @@ def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
 def test_a_wrong_word_gets_one_sentence(words, says, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["bayespg", *words])
-    monkeypatch.setattr("bayespg.compilation.remember", lambda: None)
+    monkeypatch.setattr("bayespg._support.compilation.remember", lambda: None)
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from bayespg._support.random import fast_key
 from bayespg.policies import (
     CMAC,
     information_root,
@@ -15,7 +16,6 @@ from bayespg.policies import (
     sparse_information_root,
     sparse_score,
 )
-from bayespg.random import fast_key
 
 SHIP = ship_steering_cmac()
 ACTIVE = jax.jit(jax.vmap(SHIP.active))

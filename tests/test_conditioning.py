@@ -3,9 +3,10 @@ import numpy as np
 import oracle
 import pytest
 
-from bayespg import conditioning, gptd
-from bayespg.conditioning import Groups, Tails
-from bayespg.precision import in_float64
+from bayespg import gptd
+from bayespg._support.precision import in_float64
+from bayespg.algebra import conditioning
+from bayespg.algebra.conditioning import Groups, Tails
 
 M, p, k = 8, 3, 2
 rng = np.random.default_rng(0)

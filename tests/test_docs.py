@@ -19,7 +19,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from bayespg import agents, line_search, training
+from bayespg import line_search, training
+from bayespg.learning import agents
 from bayespg.reproduce import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent

@@ -8,11 +8,11 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from bayespg import scores
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR, Bandit, exact_gradient, lqr
+from bayespg.environments.trajectories import returns
+from bayespg.paths.rollout import rollout
 from bayespg.policies import BoundedLinearGaussian, Gaussian, LinearGaussian
-from bayespg.random import fast_key
-from bayespg.rollout import rollout
-from bayespg.trajectories import returns
 
 CASES = {
     "bandit": (Bandit(lambda a: a**2 - a), Gaussian(0.3, 0.8)),

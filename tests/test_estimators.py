@@ -9,12 +9,12 @@ import pytest
 
 from bayespg import actor_critic, evidence, fisher, kernels, monte_carlo
 from bayespg import estimators as E
+from bayespg._support.precision import to_numpy
+from bayespg._support.random import fast_key
+from bayespg.algebra.sparse import Rows
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import LQR, RandomWalk, ShipSteering, exact_gradient
 from bayespg.policies import CMAC, LinearGaussian, Policy, Tabular
-from bayespg.precision import to_numpy
-from bayespg.random import fast_key
-from bayespg.sparse import Rows
-from bayespg.sparsification import Sparsify
 
 FLAT = float("inf")
 ESTIMATORS = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from oracle import problem
 
 from bayespg import evidence, quadrature
-from bayespg.precision import in_float64
+from bayespg._support.precision import in_float64
 
 INF = float("inf")
 M, n = 8, 2

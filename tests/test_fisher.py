@@ -8,15 +8,15 @@ from foreign import OnlyArray
 from oracle import problem, standard_errors
 
 from bayespg import fisher, kernels, quadrature
+from bayespg._support.random import fast_key
+from bayespg.algebra.sparse import Rows
 from bayespg.environments import LQR, RandomWalk
+from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher import Dense, Implicit, Inverse, LowRank, Sparse
+from bayespg.paths.rollout import rollout
+from bayespg.paths.scores import of_paths, of_steps
 from bayespg.policies import CMAC, LinearGaussian, Softmax, Tabular
 from bayespg.policies import score as score_of
-from bayespg.random import fast_key
-from bayespg.rollout import rollout
-from bayespg.scores import of_paths, of_steps
-from bayespg.sparse import Rows
-from bayespg.trajectories import Trajectories
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayespg import gptd, kernels
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Dense
-from bayespg.sparsification import Sparsify
 
 INF, NAN = float("inf"), float("nan")
 N, NOISE, THRESHOLD = 8, 0.3, 0.3

@@ -9,7 +9,7 @@ from gymnasium import spaces as gym
 
 from bayespg.environments import host
 from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
-from bayespg.rollout import SHORTEST, play
+from bayespg.paths.rollout import SHORTEST, play
 
 
 class Counting(gymnasium.Env):

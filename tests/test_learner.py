@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from bayespg import choices, fisher, updates
-from bayespg.agents import Agent
+from bayespg import fisher, updates
 from bayespg.environments import LQR, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
-from bayespg.learner import STAGES, NotFinite, no_statistics
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning import choices
+from bayespg.learning.agents import Agent
+from bayespg.learning.learner import STAGES, NotFinite, no_statistics
 from bayespg.policies import LinearGaussian, Tabular, flatten
-from bayespg.trajectories import Trajectories
 
 
 class Drift(gymnasium.Env):

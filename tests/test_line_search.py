@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR, MountainCar
-from bayespg.estimators import GPOMDP, Model2, Reinforce, exact
-from bayespg.line_search import (
+from bayespg.learning.estimators import GPOMDP, Model2, Reinforce, exact
+from bayespg.learning.line_search import (
     Slope,
     conjugate_gradients,
     line_search,
@@ -22,7 +23,6 @@ from bayespg.line_search import (
 )
 from bayespg.monte_carlo import average
 from bayespg.policies import BoundedLinearGaussian, mountain_car_softmax
-from bayespg.random import fast_key
 
 # -(theta - PEAK)'CURVATURE (theta - PEAK) / 2
 CURVATURE = np.diag([1.0, 3.0, 10.0]) + 0.5

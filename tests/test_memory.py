@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from bayespg import fisher, kernels, scores, updates
+from bayespg._support.precision import to_float64
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR, History, Noisy, TMaze
-from bayespg.estimators import (
+from bayespg.learning.estimators import (
     BAC,
     ENAC,
     GPOMDP,
@@ -21,10 +23,8 @@ from bayespg.estimators import (
     draw,
     monte_carlo_fisher,
 )
+from bayespg.learning.training import train
 from bayespg.policies import FiniteStateController, Recurrent, flatten, memory
-from bayespg.precision import to_float64
-from bayespg.random import fast_key
-from bayespg.training import train
 
 MAZE = TMaze(length=1, horizon=3)
 POLICIES = {

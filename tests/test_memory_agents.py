@@ -8,15 +8,16 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 import bayespg
-from bayespg import agents, choices, estimators, kernels
-from bayespg.agents import Agent
+from bayespg import estimators, kernels
 from bayespg.environments import TMaze
 from bayespg.environments.host import Host
 from bayespg.environments.vector import Vector
-from bayespg.learner import NormalisedMemory, no_statistics
+from bayespg.learning import agents, choices
+from bayespg.learning.agents import Agent
+from bayespg.learning.learner import NormalisedMemory, no_statistics
+from bayespg.paths.rollout import play
+from bayespg.paths.worlds import Acting
 from bayespg.policies import FiniteStateController, Recurrent, memory
-from bayespg.rollout import play
-from bayespg.worlds import Acting
 
 COMPILE_QUICKLY = True
 MAZE = TMaze(length=1, horizon=3)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayespg._support.random import fast_key
 from bayespg.environments import MountainCar
+from bayespg.environments.trajectories import returns
+from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, mountain_car_softmax
-from bayespg.random import fast_key
-from bayespg.rollout import rollout
-from bayespg.trajectories import returns
 
 CAR = MountainCar()
 

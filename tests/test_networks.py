@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from oracle import standard_errors
 
-from bayespg import values
-from bayespg.network_estimators import Damping, Joint, MonteCarlo, Targets
-from bayespg.networks import SUBSET
+from bayespg.actor_critic.networks import SUBSET
+from bayespg.learning import values
+from bayespg.learning.network_estimators import Damping, Joint, MonteCarlo, Targets
 from bayespg.policies import as_dtype, flatten, information_root, score
 from bayespg.policies.features import MLP, Fourier
 from bayespg.policies.heads import Choice, Composed, Normals

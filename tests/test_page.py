@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from bayespg import overview, page
 from bayespg.reproduce import claims, report
 from bayespg.reproduce import page as paper
 from bayespg.reproduce.report import Curve, Experiment, Report, Settings
-from bayespg.runs import Run
+from bayespg.runs import overview, page
+from bayespg.runs.store import Run
 
 
 def test_text_is_escaped_once():
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 
 
 def _figure():
-    from bayespg import plots
+    from bayespg.runs import plots
 
     figure, axes = plots.sheet(1, 1)
     axes[0, 0].plot([1, 2])
@@ -79,7 +79,7 @@ def test_finished_experiments_are_known_by_their_settings(folder):
 
 
 def test_the_same_picture_is_the_same_file(folder):
-    from bayespg import plots
+    from bayespg.runs import plots
 
     assert plots.svg(_figure()) == plots.svg(_figure())
     assert json.loads((folder / "bandit.json").read_text())["claims"][0]["verdict"] == "holds"

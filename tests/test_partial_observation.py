@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bayespg._support.precision import to_float64
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR, History, MountainCar, Noisy, TMaze, lqr
-from bayespg.estimators import Model2
+from bayespg.environments.trajectories import returns
+from bayespg.learning.estimators import Model2
+from bayespg.learning.training import train
+from bayespg.learning.updates import natural
+from bayespg.paths.rollout import rollout
 from bayespg.policies import FiniteStateController, LinearGaussian, VectorGaussian
-from bayespg.precision import to_float64
-from bayespg.random import fast_key
 from bayespg.reproduce import partial_observation
-from bayespg.rollout import rollout
-from bayespg.training import train
-from bayespg.trajectories import returns
-from bayespg.updates import natural
 
 POLICY = VectorGaussian(np.array([0.1, -0.2, -0.3]), 0.4)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bayespg import evidence, monte_carlo, quadrature
-from bayespg.precision import in_float64, to_float64, to_numpy, traced
+from bayespg._support.precision import in_float64, to_float64, to_numpy, traced
 
 ESTIMATES = [
     quadrature.model1,

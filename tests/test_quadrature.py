@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from oracle import assert_equal_trees, problem
 
 from bayespg import fisher, quadrature
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.quadrature import model1, model2
-from bayespg.sparsification import Sparsify
 
 INF = float("inf")
 M, n = 8, 2

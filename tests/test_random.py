@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from bayespg.random import fast_key, normal
+from bayespg._support.random import fast_key, normal
 
 COUNT = 400_000
 
@@ -20,7 +20,7 @@ def test_normals_have_the_moments_and_the_distribution_of_a_normal():
 
 def test_the_inverse_distribution_function_is_accurate():
     words = np.linspace(0, 2**32 - 1, 9_999).astype(np.uint32)
-    from bayespg.random import _quantile
+    from bayespg._support.random import _quantile
 
     tail = ((words >> 1) + 0.5) / 2.0**31
     expected = np.where(words & 1, -1, 1) * scipy.stats.norm.isf(tail / 2)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from bayespg import scores
+from bayespg._support.random import fast_key
 from bayespg.environments import RandomWalk, exact_gradient
-from bayespg.estimators import draw
+from bayespg.environments.trajectories import returns
+from bayespg.learning.estimators import draw
+from bayespg.paths.rollout import rollout
 from bayespg.policies import Tabular, score
-from bayespg.random import fast_key
-from bayespg.rollout import rollout
-from bayespg.trajectories import returns
 
 WALK = RandomWalk()
 PAPER = np.full(9, np.log(41 / 9))

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+from bayespg.learning.training import History, Result
+from bayespg.learning.updates import conventional
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
 from bayespg.reproduce import EXPERIMENTS, learning, optimisation, page, report
 from bayespg.reproduce.claims import Verdict
 from bayespg.reproduce.gradients import angular_error, squared_error
-from bayespg.training import History, Result
-from bayespg.updates import conventional
 
 
 @pytest.mark.parametrize("name", ["lqr-gradient", "lqr-noise", "lengths"])

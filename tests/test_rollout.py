@@ -7,10 +7,10 @@ import numpy as np
 
 from bayespg import scores
 from bayespg.environments import LQR, Bandit, Environment
-from bayespg.estimators import draw
+from bayespg.environments.trajectories import returns
+from bayespg.learning.estimators import draw
+from bayespg.paths.rollout import rollout
 from bayespg.policies import Gaussian, LinearGaussian, score
-from bayespg.rollout import rollout
-from bayespg.trajectories import returns
 
 
 class Countdown(Environment):

@@ -22,8 +22,8 @@ import numpy as np
 import optax
 import pytest
 
-from bayespg import runs
-from bayespg.runs import CHECKPOINT, METRICS, PREVIOUS, Damaged, Run, load, save
+from bayespg.runs import store as runs
+from bayespg.runs.store import CHECKPOINT, METRICS, PREVIOUS, Damaged, Run, load, save
 
 KILLS = 50
 TREE = {"update": np.int64(0), "x": np.zeros(500, np.float32)}

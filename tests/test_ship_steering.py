@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bayespg._support.random import fast_key
 from bayespg.environments import ShipSteering, ship_steering
+from bayespg.environments.trajectories import returns
+from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
-from bayespg.random import fast_key
-from bayespg.rollout import rollout
-from bayespg.trajectories import returns
 
 SHIP = ShipSteering()
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayespg import sparse
-from bayespg.sparse import Rows
+from bayespg.algebra import sparse
+from bayespg.algebra.sparse import Rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 

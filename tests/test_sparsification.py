@@ -5,9 +5,9 @@ import numpy as np
 import oracle
 import pytest
 
-from bayespg import sparsification
-from bayespg.precision import in_float64
-from bayespg.sparsification import Sparsify
+from bayespg._support.precision import in_float64
+from bayespg.algebra import sparsification
+from bayespg.algebra.sparsification import Sparsify
 
 U, R, G = oracle.problem(8, 4)
 K = oracle.quadratic_kernel(U, G)

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from bayespg import _command
+from bayespg._support import command
 from bayespg.reproduce import together
 
 
@@ -156,13 +156,13 @@ def test_only_the_command_has_its_own_ctrl_c_while_it_is_imported(
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        _command.begin()
-        assert (signal.getsignal(signal.SIGINT) is _command._leave) == is_command
-        _command.ready()
+        command.begin()
+        assert (signal.getsignal(signal.SIGINT) is command._leave) == is_command
+        command.ready()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _command.begin()
-        _command.ready()
+        command.begin()
+        command.ready()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -7,11 +7,11 @@ import pytest
 from jaxtyping import Array, Float
 
 from bayespg import fisher, kernels, policies, training, updates
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR, MountainCar, RandomWalk, check_solved, exact_gradient
-from bayespg.estimators import BAC, Model2, Reinforce
+from bayespg.learning.estimators import BAC, Model2, Reinforce
+from bayespg.learning.training import train
 from bayespg.policies import BoundedLinearGaussian, Tabular
-from bayespg.random import fast_key
-from bayespg.training import train
 
 OURS = Model2(baseline=float("inf"))
 RATE = updates.conventional(updates.hyperbolic(np.array([0.1, 0.3])))

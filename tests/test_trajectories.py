@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayespg.trajectories import Trajectories, discounted_tails, returns, returns_to_go
+from bayespg.environments.trajectories import Trajectories, discounted_tails, returns, returns_to_go
 
 LENGTHS = np.array([4, 2, 1])
 

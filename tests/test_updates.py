@@ -8,8 +8,8 @@ import pytest
 from oracle import problem
 
 from bayespg import actor_critic, evidence, monte_carlo, quadrature, updates
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.kernels import Gaussian
-from bayespg.sparsification import Sparsify
 
 
 @pytest.fixture(scope="module")

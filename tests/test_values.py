@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayespg import values
+from bayespg.environments.trajectories import Trajectories, returns_to_go
+from bayespg.learning import values
+from bayespg.learning.values import Values
 from bayespg.policies.features import Fourier, Linear
-from bayespg.trajectories import Trajectories, returns_to_go
-from bayespg.values import Values
 
 T, D = 6, 2
 LENGTHS = np.array([6, 4, 4, 1, 1])

@@ -10,13 +10,13 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from test_host import SEEDS, Counting, Faulty, by_state
 
-from bayespg import agents
-from bayespg.agents import Agent
 from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
 from bayespg.environments.vector import Vector
+from bayespg.learning import agents
+from bayespg.learning.agents import Agent
+from bayespg.paths.rollout import play
+from bayespg.paths.worlds import Acting
 from bayespg.policies import named
-from bayespg.rollout import play
-from bayespg.worlds import Acting
 
 COMPILE_QUICKLY = True
 MODES = list(AutoresetMode)

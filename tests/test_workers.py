@@ -14,7 +14,7 @@ from test_host import Counting, by_state
 
 from bayespg.environments import workers
 from bayespg.environments.host import EnvironmentFailure, Host
-from bayespg.rollout import play
+from bayespg.paths.rollout import play
 
 SEEDS = [5, 3, 8, 9]
 

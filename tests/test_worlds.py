@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import pytest
 from test_host import Counting
 
-from bayespg import device
-from bayespg.agents import Agent, load
+from bayespg._support import device
 from bayespg.environments import Environment
 from bayespg.environments.host import FALLBACK, EnvironmentFailure
+from bayespg.learning.agents import Agent, load
+from bayespg.paths.rollout import rollout
 from bayespg.policies import LinearGaussian
-from bayespg.rollout import rollout
 
 
 class Broken(Environment):

@@ -13,67 +13,54 @@ The array-level functions take scores and returns from anywhere:
     >>> posterior = quadrature.model2(scores, returns, fisher, baseline=float("inf"))
     >>> posterior.mean, posterior.interval(0.95), posterior.natural
 
-Importing this package starts no device and changes no JAX setting. On machines with few cores it
-sets the environment variable ``NPROC`` if it is unset, because XLA can deadlock there (see
-`bayespg._threads`).
+Importing this package loads nothing else, starts no device and changes no JAX setting: a module is
+loaded when its name is first used. On machines with few cores the import sets the environment
+variable ``NPROC`` if it is unset, because XLA can deadlock there (see `bayespg._support.threads`).
 """
 
-from bayespg import _command, _threads
+import importlib
+from typing import Any
 
-_command.begin()
-_threads.protect()
+from bayespg._support import command, threads
 
-from bayespg import (  # noqa: E402  (the pool must be safe before JAX is imported)
-    actor_critic,
-    calibration,
-    callbacks,
-    environments,
-    estimators,
-    evidence,
-    fisher,
-    gptd,
-    kernels,
-    line_search,
-    monte_carlo,
-    policies,
-    quadrature,
-    scores,
-    training,
-    updates,
-)
-from bayespg.agents import BAC, BPG, MCPG, Agent, load, resume  # noqa: E402
-from bayespg.posterior import GradientPosterior  # noqa: E402
-from bayespg.rollout import rollout  # noqa: E402
-from bayespg.sparsification import Sparsify  # noqa: E402
-from bayespg.trajectories import Trajectories  # noqa: E402
-from bayespg.version import __version__  # noqa: E402
+command.begin()
+threads.protect()  # the pool must be safe before JAX is imported
 
-__all__ = [
-    "BAC",
-    "BPG",
-    "MCPG",
-    "Agent",
-    "GradientPosterior",
-    "Sparsify",
-    "Trajectories",
-    "__version__",
-    "actor_critic",
-    "calibration",
-    "callbacks",
-    "environments",
-    "estimators",
-    "evidence",
-    "fisher",
-    "gptd",
-    "kernels",
-    "line_search",
-    "load",
-    "monte_carlo",
-    "policies",
-    "quadrature",
-    "resume",
-    "rollout",
-    "scores",
-    "training",
-    "updates",
-]
+_MODULES = {
+    **{
+        name: name
+        for name in (
+            "actor_critic", "calibration", "environments", "evidence", "fisher", "gptd", "kernels",
+            "monte_carlo", "policies", "posterior", "quadrature",
+        )
+    },
+    **{
+        name: f"learning.{name}"
+        for name in ("callbacks", "estimators", "line_search", "training", "updates")
+    },
+    "random": "_support.random",
+    "scores": "paths.scores",
+}  # fmt: skip
+"""Modules that are attributes of this package, and where they are."""
+_NAMES = {
+    "BAC": "learning.agents", "BPG": "learning.agents", "MCPG": "learning.agents",
+    "Agent": "learning.agents", "load": "learning.agents", "resume": "learning.agents",
+    "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
+    "Trajectories": "environments.trajectories", "rollout": "paths.rollout",
+    "__version__": "_support.version",
+}  # fmt: skip
+"""Classes and functions that are attributes of this package, and their modules."""
+
+__all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"bayespg.{_MODULES[name]}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"bayespg.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'bayespg' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,11 +13,11 @@ import numpy as np
 import scipy.stats
 from jaxtyping import PRNGKeyArray
 
+from bayespg._support.precision import to_float64, to_numpy
 from bayespg.environments import Solved, exact_gradient
-from bayespg.estimators import Estimator, draw
+from bayespg.learning.estimators import Estimator, draw
 from bayespg.policies import Policy
 from bayespg.posterior import component_statistics, region_statistics
-from bayespg.precision import to_float64, to_numpy
 
 LEVELS = (0.5, 0.9, 0.95)
 BATCH = 500

@@ -14,14 +14,15 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Float
 
-from bayespg import checks, kernels
 from bayespg import fisher as fishers
+from bayespg import kernels
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, traced
+from bayespg._support.types import Array
 from bayespg.actor_critic import RANK, Prior, Steps, score_features, state_features
-from bayespg.conditioning import LOG_2PI
+from bayespg.algebra.conditioning import LOG_2PI
+from bayespg.algebra.sparse import Rows
 from bayespg.fisher import Fisher
-from bayespg.precision import in_float64, traced
-from bayespg.sparse import Rows
-from bayespg.types import Array
 
 RATIOS = (-4.0, 8.0)
 """Decades searched for c/s^2 and v/s^2."""

@@ -16,9 +16,9 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, PyTree, Shaped
 
 from bayespg import fisher as fishers
+from bayespg._support.precision import in_float64, to_float64
+from bayespg._support.types import Array
 from bayespg.fisher import Fisher, as_dense
-from bayespg.precision import in_float64, to_float64
-from bayespg.types import Array
 
 
 class Kernel(eqx.Module):

@@ -11,15 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from bayespg import checks, conditioning
 from bayespg import fisher as fishers
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, to_float64, traced
+from bayespg._support.types import Array
 from bayespg.actor_critic import RANK, Steps, state_features
+from bayespg.algebra import conditioning
+from bayespg.environments.trajectories import discounted_tails
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, Diagonal, GradientPosterior
-from bayespg.precision import in_float64, to_float64, traced
-from bayespg.trajectories import discounted_tails
-from bayespg.types import Array
 
 Baseline = Literal["none", "mean", "best"]
 

@@ -23,10 +23,10 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, PRNGKeyArray
 
-from bayespg import checks
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, traced
+from bayespg._support.types import Array
 from bayespg.fisher import Fisher
-from bayespg.precision import in_float64, traced
-from bayespg.types import Array
 
 LARGE = 2048
 """Parameters beyond which a covariance stays an operator."""

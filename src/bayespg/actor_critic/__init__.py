@@ -29,8 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bayespg import checks, gptd, kernels, sparse, sparsification
 from bayespg import fisher as fishers
+from bayespg import gptd, kernels
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, to_float64, traced
+from bayespg._support.types import Array
 from bayespg.actor_critic import forms, matrix_free
 from bayespg.actor_critic.matrix_free import ITERATIONS
 from bayespg.actor_critic.steps import (
@@ -43,15 +46,14 @@ from bayespg.actor_critic.steps import (
     score_features,
     state_features,
 )
-from bayespg.conditioning import Groups
+from bayespg.algebra import sparse, sparsification
+from bayespg.algebra.conditioning import Groups
+from bayespg.algebra.sparse import Matrix, Rows
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Dense, Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, GradientPosterior
-from bayespg.precision import in_float64, to_float64, traced
 from bayespg.quadrature import SINGULAR
-from bayespg.sparse import Matrix, Rows
-from bayespg.sparsification import Sparsify
-from bayespg.types import Array
 
 __all__ = [
     "EXACT",

@@ -7,15 +7,16 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Float
 
-from bayespg import conditioning, kernels, sparse, sparsification
 from bayespg import fisher as fishers
+from bayespg import kernels
+from bayespg._support.types import Array
 from bayespg.actor_critic.steps import Prior, Steps, score_features
-from bayespg.conditioning import Groups, Regression
+from bayespg.algebra import conditioning, sparse, sparsification
+from bayespg.algebra.conditioning import Groups, Regression
+from bayespg.algebra.sparse import Rows
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Fisher
 from bayespg.posterior import LARGE, Downdate, GradientPosterior, Multiple
-from bayespg.sparse import Rows
-from bayespg.sparsification import Sparsify
-from bayespg.types import Array
 
 LEFT_OUT = 4e7
 """Numbers in the per-episode Gram matrices beyond which episodes are left out to first order."""

@@ -8,13 +8,13 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg import fisher as fishers
-from bayespg import sparse
+from bayespg._support.types import Array
 from bayespg.actor_critic.steps import Prior, Steps
-from bayespg.conditioning import Segments
+from bayespg.algebra import sparse
+from bayespg.algebra.conditioning import Segments
+from bayespg.algebra.sparse import Matrix
 from bayespg.fisher import Fisher
 from bayespg.posterior import Covariance, GradientPosterior, Multiple
-from bayespg.sparse import Matrix
-from bayespg.types import Array
 
 TOLERANCE, ITERATIONS = 1e-8, 1000
 """Of the conjugate gradients."""

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from bayespg import fisher as fishers
-from bayespg import gptd, kernels, sparse, sparsification
-from bayespg.conditioning import Groups, Segments, Tails
+from bayespg import gptd, kernels
+from bayespg._support.types import Array
+from bayespg.algebra import sparse, sparsification
+from bayespg.algebra.conditioning import Groups, Segments, Tails
+from bayespg.algebra.sparse import Matrix
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
-from bayespg.sparse import Matrix
-from bayespg.types import Array
 
 NoiseOn = Literal["returns", "rewards"]
 EXACT = 1e-9

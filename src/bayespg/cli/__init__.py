@@ -10,7 +10,8 @@ from rich.console import Console
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
 
-from bayespg import __version__, _command, compilation, device
+from bayespg import __version__
+from bayespg._support import command, compilation, device
 
 try:
     device.require()  # the paper's experiments hold arrays, which start JAX when imported
@@ -44,14 +45,14 @@ def root(
 def main() -> None:
     """Errors are one sentence; an interrupt says so, whenever it comes."""
     try:
-        _command.ready()
+        command.ready()
         compilation.remember()
         app()
     except KeyboardInterrupt:
         _interrupted()
-        sys.exit(_command.INTERRUPTED)
+        sys.exit(command.INTERRUPTED)
     except SystemExit as stop:
-        if stop.code == _command.INTERRUPTED:  # Typer gives it to Ctrl-C too
+        if stop.code == command.INTERRUPTED:  # Typer gives it to Ctrl-C too
             _interrupted()
         raise
     except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:

@@ -17,7 +17,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from bayespg.files import printable
+from bayespg._support.files import printable
 from bayespg.reproduce import report as reports
 
 ORDER = ("demo", "train", "evaluate", "plot", "watch", "report", "environments", "reproduce")

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from bayespg import _threads, checks, overview
+from bayespg._support import checks, threads
 from bayespg.cli.common import app, bars, console, fitting, progress, say, table
 from bayespg.reproduce import EXPERIMENTS, Settings, make, page, together
 from bayespg.reproduce import report as reports
+from bayespg.runs import overview
 
 COLOURED = {
     "holds": Text("holds", "green"),
@@ -81,7 +82,7 @@ def reproduce(
         if done:
             console.print(f"Done before (--again runs them anew): {', '.join(done)}")
         wanted = {one: settings for one, settings in wanted.items() if one not in done}
-    jobs = jobs or min(6, max(1, _threads.cores() // 2))
+    jobs = jobs or min(6, max(1, threads.cores() // 2))
     shared = {one: wanted[one] for one in wanted if jobs > 1 and not EXPERIMENTS[one].timed}
     if len(shared) > 1:
         _side_by_side(shared, out, jobs)

@@ -9,10 +9,11 @@ import gymnasium
 import numpy as np
 import typer
 
-from bayespg import agents, choices, curves, film, plots
+from bayespg._support.files import read_json, write_whole
 from bayespg.cli.common import app, progress, say, table
-from bayespg.files import read_json, write_whole
-from bayespg.runs import CONFIG, Run
+from bayespg.learning import agents, choices, film
+from bayespg.runs import curves, plots
+from bayespg.runs.store import CONFIG, Run
 
 SHOWN = {
     "bac": "Bayesian actor-critic",

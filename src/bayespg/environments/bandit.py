@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
+from bayespg._support.random import normal
+from bayespg._support.types import Array
 from bayespg.environments.base import Solved, gaussian_fisher
-from bayespg.random import normal
-from bayespg.types import Array
 
 NODES = 80
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
 
-from bayespg.types import Array
+from bayespg._support.types import Array
 
 
 class Environment(eqx.Module):

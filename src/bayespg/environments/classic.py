@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
+from bayespg._support.types import Array
 from bayespg.environments.base import Environment, PartiallyObserved, observe
-from bayespg.types import Array
 
 
 class CartPole(Environment):

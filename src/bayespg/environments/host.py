@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from bayespg import checks
+from bayespg._support import checks
 from bayespg.environments import spaces
 from bayespg.environments.workers import Worker, ask_all, end_all
 

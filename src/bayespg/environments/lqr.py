@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, PRNGKeyArray
 
+from bayespg._support.random import normal
+from bayespg._support.types import Array
 from bayespg.environments.base import Solved, gaussian_fisher
-from bayespg.random import normal
-from bayespg.trajectories import Trajectories
-from bayespg.types import Array
+from bayespg.environments.trajectories import Trajectories
 
 
 class LQR(Solved):

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from bayespg._support.types import Array
 from bayespg.environments.base import Environment
-from bayespg.types import Array
 
 LOW, HIGH = (-1.2, -0.07), (0.5, 0.07)
 """Bounds of position and velocity."""

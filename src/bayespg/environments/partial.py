@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
 
+from bayespg._support.random import normal
+from bayespg._support.types import Array
 from bayespg.environments.base import Environment, PartiallyObserved, observe
-from bayespg.random import normal
-from bayespg.types import Array
 
 
 class _Wrapper(PartiallyObserved):

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from bayespg._support.random import normal
+from bayespg._support.types import Array
 from bayespg.environments.base import Solved
-from bayespg.random import normal
-from bayespg.types import Array
 
 
 class RandomWalk(Solved):

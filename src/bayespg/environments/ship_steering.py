@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, PRNGKeyArray
 
+from bayespg._support.types import Array
 from bayespg.environments.base import Environment
-from bayespg.trajectories import Trajectories
-from bayespg.types import Array
+from bayespg.environments.trajectories import Trajectories
 
 LOW, HIGH = (0.0, 0.0, -180.0, -15.0), (150.0, 150.0, 180.0, 15.0)
 """Bounds of x and y in metres, heading in degrees and turning rate in degrees a second."""

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from bayespg._support.types import Array
 from bayespg.environments.base import PartiallyObserved
-from bayespg.types import Array
 
 FORWARD, LEFT, RIGHT = range(3)
 """Actions."""

@@ -5,8 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from bayespg import checks
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, traced
+from bayespg._support.types import Array
+from bayespg.algebra.sparse import Rows
 from bayespg.environments import Environment, Solved, check_solved, lqr
+from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher.matrices import Dense, Fisher, Inverse, LowRank, Sparse
 from bayespg.policies import (
     AnyPolicy,
@@ -17,10 +21,6 @@ from bayespg.policies import (
     memory,
     sparse_information_root,
 )
-from bayespg.precision import in_float64, traced
-from bayespg.sparse import Rows
-from bayespg.trajectories import Trajectories
-from bayespg.types import Array
 
 
 def exact(environment: Solved, policy: Policy) -> Dense:

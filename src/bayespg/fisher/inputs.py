@@ -8,9 +8,9 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Float
 
-from bayespg import checks
+from bayespg._support import checks
+from bayespg._support.precision import to_float64
 from bayespg.fisher.matrices import NEEDED, Dense, Fisher, as_fisher
-from bayespg.precision import to_float64
 
 LARGEST = 1e70
 """Whitened scores whose fourth powers, which Model 1 takes, are not yet near overflow."""

@@ -15,10 +15,11 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from bayespg import checks, sparse
-from bayespg.precision import float64_when_eager, in_float64, to_float64, traced
-from bayespg.sparse import Rows
-from bayespg.types import Array
+from bayespg._support import checks
+from bayespg._support.precision import float64_when_eager, in_float64, to_float64, traced
+from bayespg._support.types import Array
+from bayespg.algebra import sparse
+from bayespg.algebra.sparse import Rows
 
 NEEDED = (
     "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "

@@ -9,14 +9,16 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Bool, Float, Int, PyTree, Shaped
 
-from bayespg import checks, conditioning, kernels, sparsification
-from bayespg.conditioning import LOG_2PI, Groups, Span, Tails
+from bayespg import kernels
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, to_float64, traced
+from bayespg._support.types import Array
+from bayespg.algebra import conditioning, sparsification
+from bayespg.algebra.conditioning import LOG_2PI, Groups, Span, Tails
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.gptd import inputs
 from bayespg.kernels import Kernel
-from bayespg.precision import in_float64, to_float64, traced
 from bayespg.quadrature import SINGULAR
-from bayespg.sparsification import Sparsify
-from bayespg.types import Array
 
 Points = PyTree[Shaped[Array, "N ..."]]
 """Points in rows: an array, or for kernels on several arrays, such as states and scores, a tuple of

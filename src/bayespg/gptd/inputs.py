@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from bayespg import checks
+from bayespg._support import checks
+from bayespg._support.precision import to_float64
 from bayespg.kernels import Kernel
-from bayespg.precision import to_float64
 
 SIGNS = {"length_scale": True, "scale": False, "variance": False}
 """Numbers of a kernel that cannot be negative, and whether they cannot be zero either."""

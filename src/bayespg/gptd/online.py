@@ -15,14 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree, Shaped
 
-from bayespg import checks, kernels, sparsification
-from bayespg.conditioning import LOG_2PI
+from bayespg import kernels
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, to_float64, traced
+from bayespg._support.types import Array
+from bayespg.algebra import sparsification
+from bayespg.algebra.conditioning import LOG_2PI
+from bayespg.algebra.sparsification import Basis, Sparsify
 from bayespg.gptd import inputs
 from bayespg.gptd.critic import Critic
 from bayespg.kernels import Kernel
-from bayespg.precision import in_float64, to_float64, traced
-from bayespg.sparsification import Basis, Sparsify
-from bayespg.types import Array
 
 
 class Members(NamedTuple):

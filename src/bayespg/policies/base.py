@@ -12,8 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
 from jaxtyping import Float, Int, Shaped
 
+from bayespg._support.types import Array
 from bayespg.policies.distributions import Distribution
-from bayespg.types import Array
 
 P = TypeVar("P", bound=eqx.Module)
 

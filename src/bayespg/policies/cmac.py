@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from bayespg._support.types import Array
 from bayespg.environments import ship_steering
 from bayespg.policies.base import SparsePolicy
 from bayespg.policies.distributions import UnitNormal
-from bayespg.types import Array
 
 
 class CMAC(SparsePolicy):

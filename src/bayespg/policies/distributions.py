@@ -10,8 +10,8 @@ import numpy as np
 from jax.scipy.linalg import block_diag
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
-from bayespg.random import normal
-from bayespg.types import Array
+from bayespg._support.random import normal
+from bayespg._support.types import Array
 
 
 class Distribution(eqx.Module):

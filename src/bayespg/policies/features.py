@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from bayespg.types import Array
+from bayespg._support.types import Array
 
 
 class Features(eqx.Module):

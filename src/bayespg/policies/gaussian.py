@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from bayespg._support.types import Array
 from bayespg.policies.base import Policy
 from bayespg.policies.distributions import Normal
-from bayespg.types import Array
 
 
 def _parameter(value: float | Float[Array, " *runs"]) -> Float[Array, " *runs"]:

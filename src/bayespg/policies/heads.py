@@ -7,11 +7,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from bayespg._support.types import Array
 from bayespg.policies import distributions
 from bayespg.policies.base import Policy
 from bayespg.policies.distributions import Categoricals, Distribution
 from bayespg.policies.features import Features
-from bayespg.types import Array
 
 
 class Head(eqx.Module):

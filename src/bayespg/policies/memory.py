@@ -20,9 +20,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
+from bayespg._support.types import Array
 from bayespg.policies.base import Policy, flatten
 from bayespg.policies.distributions import Categorical, Distribution, Gaussians, Normal, Pair
-from bayespg.types import Array
 
 Memory = Any
 """A tree of arrays: the internal state of one path."""

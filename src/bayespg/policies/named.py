@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from bayespg import checks
+from bayespg._support import checks
 from bayespg.environments import spaces
 from bayespg.policies import tiles
 from bayespg.policies.base import Policy

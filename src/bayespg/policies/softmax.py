@@ -6,10 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from bayespg._support.types import Array
 from bayespg.environments import mountain_car
 from bayespg.policies.base import Policy
 from bayespg.policies.distributions import Categorical
-from bayespg.types import Array
 
 GRID = (0.0, 0.25, 0.5, 1.0)
 """The paper's uneven grid."""

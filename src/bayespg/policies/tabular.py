@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
+from bayespg._support.types import Array
 from bayespg.policies.base import Policy
 from bayespg.policies.distributions import Bernoulli
-from bayespg.types import Array
 
 
 class Tabular(Policy):

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from bayespg._support.types import Array
 from bayespg.policies import distributions
 from bayespg.policies.base import SparsePolicy
 from bayespg.policies.distributions import Distribution
-from bayespg.types import Array
 
 SCALE = 0.5
 """Of the Gaussians, in units of half the action's range."""

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from bayespg import plots
+from bayespg._support.random import fast_key
 from bayespg.environments import Bandit, exact_gradient
-from bayespg.estimators import Model1, Model2, Reinforce, exact
+from bayespg.learning.estimators import Model1, Model2, Reinforce, exact
 from bayespg.policies import Gaussian
-from bayespg.random import fast_key
 from bayespg.reproduce.claims import Claim, Effect, ratios
 from bayespg.reproduce.gradients import estimates
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings, summarise
+from bayespg.runs import plots
 
 REWARDS = {"r(a) = a": lambda a: a, "r(a) = a^2": lambda a: a**2}
 SIZES = (10, 100)

@@ -9,12 +9,11 @@ out.
 import jax
 import jax.numpy as jnp
 
-from bayespg import plots
+from bayespg._support.random import fast_key
 from bayespg.calibration import LEVELS, coverage
 from bayespg.environments import LQR, Bandit, Solved
-from bayespg.estimators import Model1, Model2, Reinforce
+from bayespg.learning.estimators import Model1, Model2, Reinforce
 from bayespg.policies import Gaussian, LinearGaussian, Policy
-from bayespg.random import fast_key
 from bayespg.reproduce.claims import Claim, shares
 from bayespg.reproduce.report import (
     Curve,
@@ -24,6 +23,7 @@ from bayespg.reproduce.report import (
     Settings,
     draw_panels,
 )
+from bayespg.runs import plots
 
 TASKS: dict[str, tuple[Solved, Policy]] = {
     "bandit, r = a² + noise": (Bandit(reward=lambda a: a**2, reward_noise=1.0), Gaussian(0.0, 1.0)),

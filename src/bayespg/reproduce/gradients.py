@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from bayespg import plots
+from bayespg._support.random import fast_key
+from bayespg._support.types import Array
 from bayespg.environments import LQR, Environment, Solved, exact_gradient
-from bayespg.estimators import Estimator, draw
+from bayespg.learning.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
-from bayespg.random import fast_key
 from bayespg.reproduce.report import Curve, Progress, Settings, draw_panels, summarise
-from bayespg.types import Array
+from bayespg.runs import plots
 
 BATCH = 500
 """Runs side by side; more would leave the cache."""

@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import optax
 
-from bayespg import plots
+from bayespg._support.precision import to_float64, to_numpy
+from bayespg._support.random import fast_key
 from bayespg.environments import Environment
-from bayespg.estimators import Estimator
-from bayespg.precision import to_float64, to_numpy
-from bayespg.random import fast_key
+from bayespg.learning.estimators import Estimator
+from bayespg.learning.training import History, Result, begin, step, train
+from bayespg.learning.updates import conventional
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, draw_panels, summarise
-from bayespg.training import History, Result, begin, step, train
-from bayespg.updates import conventional
+from bayespg.runs import plots
 
 POINTS = 126
 """Enough for the eye, and for a file that people can read."""

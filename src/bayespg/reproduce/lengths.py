@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, PRNGKeyArray
 
+from bayespg._support.types import Array
 from bayespg.environments import LQR
-from bayespg.estimators import Model1, Model2, Reinforce
+from bayespg.learning.estimators import Model1, Model2, Reinforce
 from bayespg.reproduce.claims import Claim, ratios_of_ratios
 from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import sizes
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
-from bayespg.types import Array
 
 STAY, LONGEST = 0.95, 100
 BASELINE = "Model 2 + baseline"

@@ -1,7 +1,7 @@
 """Figure 4: the Fisher matrix estimated by Monte Carlo and by a maximum-likelihood model, against
 ours."""
 
-from bayespg.estimators import (
+from bayespg.learning.estimators import (
     Model1,
     actions_integrated_out,
     maximum_likelihood,

@@ -4,11 +4,11 @@ The paper's estimators (exact G, Sigma = 1e-3 I, sparsified) beside Monte Carlo,
 and what goes beyond the paper: G with the actions integrated out, and Model 2 with a flat baseline.
 """
 
-from bayespg.estimators import GPOMDP, Model1, Model2, Reinforce, exact
+from bayespg.algebra.sparsification import Sparsify
+from bayespg.learning.estimators import GPOMDP, Model1, Model2, Reinforce, exact
 from bayespg.reproduce.claims import Claim, at, ratios
 from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
-from bayespg.sparsification import Sparsify
 
 FLAT = float("inf")
 SPARSE = Sparsify(threshold=1e-6, capacity=8)

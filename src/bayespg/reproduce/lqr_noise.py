@@ -9,7 +9,7 @@ here) gives what the paper reports. Choosing scale and noise by evidence needs n
 import dataclasses
 from collections.abc import Sequence
 
-from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
+from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.reproduce.claims import Claim, Effect, ratios
 from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import SPARSE, sizes

@@ -14,12 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayespg import actor_critic, conditioning, estimators, kernels, plots, updates
+from bayespg import actor_critic, kernels
+from bayespg._support.random import fast_key
+from bayespg.algebra import conditioning
 from bayespg.environments import MountainCar
 from bayespg.environments.mountain_car import HIGH, LOW
-from bayespg.estimators import BAC, GPOMDP, CompatibleLeastSquares, FittedValues, g_est
+from bayespg.learning import estimators, updates
+from bayespg.learning.estimators import BAC, GPOMDP, CompatibleLeastSquares, FittedValues, g_est
+from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, mountain_car_softmax
-from bayespg.random import fast_key
 from bayespg.reproduce import learning
 from bayespg.reproduce.claims import Claim, at, differences, means, ratios, spreads
 from bayespg.reproduce.learning import Learned, Method, Task
@@ -31,7 +34,7 @@ from bayespg.reproduce.report import (
     draw_panels,
     summarise,
 )
-from bayespg.rollout import rollout
+from bayespg.runs import plots
 
 UPDATES, EVERY = 500, 50
 ENVIRONMENT = MountainCar()

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 import optax
 
-from bayespg import plots, updates
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR
-from bayespg.estimators import Estimator, Model1, Model2, Reinforce, exact
+from bayespg.learning import updates
+from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce, exact
+from bayespg.learning.training import train
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.random import fast_key
 from bayespg.reproduce.claims import Claim, at, differences
 from bayespg.reproduce.report import (
     Curve,
@@ -25,7 +26,7 @@ from bayespg.reproduce.report import (
     draw_panels,
     summarise,
 )
-from bayespg.training import train
+from bayespg.runs import plots
 
 SIZES = (5, 10, 20, 40)
 UPDATES = 100

@@ -5,11 +5,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bayespg import page
-from bayespg.page import Markup, element, link
 from bayespg.reproduce import report
 from bayespg.reproduce.report import Content
-from bayespg.runs import write_whole
+from bayespg.runs import page
+from bayespg.runs.page import Markup, element, link
+from bayespg.runs.store import write_whole
 
 CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
 WORDS = {"holds": "hold", "does not hold": "do not", "not decided": "not decided at this size"}

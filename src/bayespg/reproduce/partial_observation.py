@@ -20,11 +20,13 @@ import numpy as np
 import optax
 import scipy.optimize
 
-from bayespg import plots, updates
+from bayespg._support.random import fast_key
 from bayespg.environments import LQR, Environment, History, Noisy, TMaze, lqr
-from bayespg.estimators import GPOMDP, Estimator, Model2, Reinforce, actions_integrated_out
+from bayespg.environments.trajectories import returns
+from bayespg.learning import updates
+from bayespg.learning.estimators import GPOMDP, Estimator, Model2, Reinforce, actions_integrated_out
+from bayespg.paths.rollout import rollout
 from bayespg.policies import FiniteStateController, Recurrent, VectorGaussian
-from bayespg.random import fast_key
 from bayespg.reproduce import learning
 from bayespg.reproduce.claims import Claim, differences, exactly, means
 from bayespg.reproduce.learning import Learned, Method, Task
@@ -36,8 +38,7 @@ from bayespg.reproduce.report import (
     Settings,
     summarise,
 )
-from bayespg.rollout import rollout
-from bayespg.trajectories import returns
+from bayespg.runs import plots
 
 MAZE = TMaze()
 PLAIN = LQR(action_cost=5.0)

@@ -5,7 +5,7 @@ import numpy as np
 
 from bayespg import kernels
 from bayespg.environments import RandomWalk
-from bayespg.estimators import (
+from bayespg.learning.estimators import (
     BAC,
     CompatibleLeastSquares,
     FittedValues,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 
-from bayespg.estimators import ENAC, GPOMDP, Model1, Model2, Reinforce
+from bayespg.learning.estimators import ENAC, GPOMDP, Model1, Model2, Reinforce
 from bayespg.policies import Tabular
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, Effect, at, ratios

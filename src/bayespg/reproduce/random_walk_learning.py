@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayespg import updates
-from bayespg.estimators import GPOMDP, Model1
+from bayespg._support.precision import to_numpy
+from bayespg.learning import updates
+from bayespg.learning.estimators import GPOMDP, Model1
 from bayespg.policies import Tabular
-from bayespg.precision import to_numpy
 from bayespg.reproduce import learning
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, at, differences, ratios, shares

@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayespg import plots
 from bayespg.reproduce.claims import Claim
-from bayespg.runs import write_whole
+from bayespg.runs import plots
+from bayespg.runs.store import write_whole
 
 Content = dict[str, Any]
 """What an experiment's JSON file holds."""

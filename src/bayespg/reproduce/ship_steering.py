@@ -14,11 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayespg import kernels, plots, updates
+from bayespg import kernels
+from bayespg._support.random import fast_key
 from bayespg.environments import ShipSteering, ship_steering
-from bayespg.estimators import BAC, GPOMDP, Estimator, FittedValues
+from bayespg.learning import updates
+from bayespg.learning.estimators import BAC, GPOMDP, Estimator, FittedValues
+from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
-from bayespg.random import fast_key
 from bayespg.reproduce import learning
 from bayespg.reproduce.claims import Claim, at, differences, spreads
 from bayespg.reproduce.learning import Learned, Method, Task
@@ -30,7 +32,7 @@ from bayespg.reproduce.report import (
     draw_panels,
     summarise,
 )
-from bayespg.rollout import rollout
+from bayespg.runs import plots
 
 UPDATES = {5: 3_000, 10: 3_000, 20: 1_000}
 EVERY = 100

@@ -13,18 +13,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from bayespg import plots, quadrature
+from bayespg import quadrature
+from bayespg._support.random import fast_key
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import LQR
-from bayespg.estimators import Estimator, Model1, Model2, draw, exact
 from bayespg.fisher import exact as exact_fisher
+from bayespg.learning.estimators import Estimator, Model1, Model2, draw, exact
+from bayespg.learning.training import begin, step
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.random import fast_key
 from bayespg.reproduce.claims import Claim, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.optimisation import METHODS
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings, summarise
-from bayespg.sparsification import Sparsify
-from bayespg.training import begin, step
+from bayespg.runs import plots
 
 TAUS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 CAPACITY = 8

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from bayespg import _threads
+from bayespg._support import threads
 
 Work = Callable[..., Any]
 """Called with a name, its arguments and ``advance(fraction, what)``; importable, so that another
@@ -137,7 +137,7 @@ def _alone(
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     if cores is not None:
         os.sched_setaffinity(0, cores)
-        _threads.protect()
+        threads.protect()
     try:
         said.send((work(name, *arguments, lambda f, what: said.send((float(f), what))),))
     except Exception as error:

@@ -1,0 +1,44 @@
+"""Quantiles, and intervals over independent samples. The sample is whatever is replicated: an
+episode of one policy, or a seed of a whole training.
+
+From `scipy.special`: importing `scipy.stats` takes a second.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+
+def student_quantile(level: float, freedom: Any) -> Any:
+    """How many standard errors an interval of probability `level` reaches to either side."""
+    return special.stdtrit(freedom, 0.5 + level / 2)
+
+
+def student_probability(t: Any, freedom: Any) -> Any:
+    """P(T <= t) of Student's distribution."""
+    return special.stdtr(freedom, t)
+
+
+def f_quantile(level: float, first: Any, second: Any) -> Any:
+    """The number that F with these degrees of freedom stays below with probability `level`."""
+    return special.fdtri(first, second, level)
+
+
+def student_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Student's interval of the mean; infinite for fewer than two samples."""
+    samples = np.asarray(samples, float)
+    if samples.size < 2:
+        return -math.inf, math.inf
+    mean, reach = float(samples.mean()), float(student_quantile(level, samples.size - 1))
+    error = reach * float(samples.std(ddof=1)) / math.sqrt(samples.size)
+    return mean - error, mean + error
+
+
+def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """The exact interval of Clopper and Pearson for a probability."""
+    tail, failures = (1 - level) / 2, trials - successes
+    low = special.betaincinv(successes, failures + 1, tail) if successes else 0.0
+    high = special.betaincinv(successes + 1, failures, 1 - tail) if failures else 1.0
+    return float(low), float(high)

@@ -1,0 +1,1 @@
+"""Linear algebra: conditioning Gaussian processes, sparse matrices, dictionaries."""

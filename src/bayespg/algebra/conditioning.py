@@ -1,0 +1,334 @@
+"""Conditioning a Gaussian process on noisy samples, and reading off a linear functional.
+
+With C = (K + Sigma)^-1, a functional with cross-covariance B to the samples and prior covariance
+B_0 has
+
+    mean = B C y,     covariance = B_0 - B C B'                                 (Eqs. 14 to 16)
+
+Two forms of the same numbers: `dual` factorises the M x M matrix K + Sigma; `weight_space` takes
+features Psi with K = Psi Psi' and functional V e of the weights e ~ N(0, I), so B = V Psi', and
+factorises p x p. Both take unknowns that are added to the samples and not asked for: a constant
+b ~ N(0, baseline), infinity allowed, or `Tails`, one flat unknown for each truncated episode. They
+are removed by a symmetric projection Q, for the constant with Q^2 = I - s o o', o the constant seen
+through the noise.
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Bool, Float, Int
+
+from bayespg._support.types import Array
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class Constant:
+    """The constant b ~ N(0, v) seen through the noise as a vector o.
+
+    Adding v o o' to the identity and inverting gives I - s o o' = Q^2 with s = 1 / (1/v + o'o);
+    `remove` applies Q.
+    """
+
+    def __init__(self, o: Float[Array, " M"], variance: float | Float[Array, ""]):
+        self.absent = isinstance(variance, (int, float)) and variance == 0
+        self.o, self.v = o, jnp.asarray(variance, o.dtype)
+        self.norm = o @ o
+        self.s = 1 / (1 / self.v + self.norm)
+        left = 1 - self.s * self.norm
+        flat = left <= 0
+        self.t = (1 - jnp.where(flat, 0.0, jnp.sqrt(jnp.where(flat, 1.0, left)))) / self.norm
+
+    def remove(self, X: Float[Array, "M k"]) -> Float[Array, "M k"]:
+        return X if self.absent else X - (self.t * self.o)[:, None] * (self.o @ X)[None]
+
+    def diagonal(self) -> Float[Array, " M"]:
+        return jnp.ones_like(self.o) if self.absent else 1 - self.s * self.o**2
+
+    def log_determinant(self) -> Float[Array, ""]:
+        flat = jnp.isinf(self.v)
+        return jnp.where(
+            flat, jnp.log(self.norm), jnp.log1p(jnp.where(flat, 0, self.v) * self.norm)
+        )
+
+    def observations(self, M: int) -> Int[Array, ""]:
+        """Observations left once a flat constant has taken one."""
+        return M - jnp.isinf(self.v)
+
+
+class Groups(eqx.Module):
+    """Which of N rows belong together: the steps of an episode.
+
+    `ids` names the group of each row; without it, groups are runs of `length` rows.
+    """
+
+    count: int = eqx.field(static=True)
+    ids: Int[Array, " N"] | None = None
+    length: int = eqx.field(static=True, default=0)
+
+    def row_ids(self, N: int) -> Int[Array, " N"]:
+        return jnp.arange(N) // self.length if self.ids is None else self.ids
+
+    def sum(self, X: Float[Array, "N *k"]) -> Float[Array, "E *k"]:
+        if self.ids is None:
+            return X.reshape(self.count, self.length, *X.shape[1:]).sum(1)
+        return jax.ops.segment_sum(X, self.ids, self.count)
+
+    def spread(self, S: Float[Array, "E *k"]) -> Float[Array, "N *k"]:
+        """Each row gets what its group has."""
+        return jnp.repeat(S, self.length, 0) if self.ids is None else S[self.ids]
+
+    def grams(self, X: Float[Array, "N p"]) -> Float[Array, "E p p"]:
+        """X_e' X_e for the rows of each group."""
+        N, p = X.shape
+        if self.ids is None:
+            X = X.reshape(self.count, self.length, p)
+            return jnp.einsum("etp,etq->epq", X, X)
+        whole = -(-N // CHUNK) * CHUNK
+        rows = jnp.pad(X, ((0, whole - N), (0, 0))).reshape(-1, CHUNK, p)
+        ids = jnp.pad(self.ids, (0, whole - N)).reshape(-1, CHUNK)
+
+        def add(H, chunk):
+            x, e = chunk
+            return H.at[e].add(x[:, :, None] * x[:, None, :]), None
+
+        return jax.lax.scan(add, jnp.zeros((self.count, p, p), X.dtype), (rows, ids))[0]
+
+
+CHUNK = 64
+"""Rows whose outer products are formed at once."""
+
+
+class Tails(eqx.Module):
+    """One unknown for each group, with a flat prior, that enters its rows through `column`.
+
+    A truncated episode's H of Eq. 31 has the null vector v_t = gamma^(T-1-t): what its rewards
+    cannot tell is the value of its last pair. Groups whose column is zero have no unknown; rows
+    outside `taken` are padding.
+    """
+
+    column: Float[Array, " N"]
+    groups: Groups
+    taken: Bool[Array, " N"]
+
+    def weighted(self, w: Float[Array, " N"]) -> "Segments":
+        return Segments(w * self.column, self.groups, self.taken)
+
+    def through(self, R: Float[Array, "N N"]) -> "Span":
+        N = self.column.size
+        ids = self.groups.row_ids(N)
+        columns = jnp.zeros((N, self.groups.count), R.dtype).at[jnp.arange(N), ids].set(self.column)
+        return Span(R @ columns, self.taken)
+
+
+class Segments(eqx.Module):
+    """Tails seen through independent noise: their columns have disjoint supports."""
+
+    groups: Groups
+    taken: Bool[Array, " N"]
+    norms: Float[Array, " E"]
+    known: Bool[Array, " E"]
+    """Whether a group has a tail at all."""
+    unit: Float[Array, " N"]
+
+    def __init__(self, o: Float[Array, " N"], groups: Groups, taken: Bool[Array, " N"]):
+        self.groups, self.taken = groups, taken
+        self.norms = groups.sum(o**2)
+        self.known = self.norms > 0
+        self.unit = o * groups.spread(1 / jnp.sqrt(jnp.where(self.known, self.norms, 1.0)))
+
+    def remove(self, X: Float[Array, "N k"]) -> Float[Array, "N k"]:
+        unit = self.unit[:, None]
+        return X - unit * self.groups.spread(self.groups.sum(unit * X))
+
+    def diagonal(self) -> Float[Array, " N"]:
+        return 1 - self.unit**2
+
+    def log_determinant(self) -> Float[Array, ""]:
+        return jnp.sum(jnp.log(jnp.where(self.known, self.norms, 1.0)))
+
+    def observations(self, N: int) -> Int[Array, ""]:
+        return jnp.sum(self.taken) - jnp.sum(self.known)
+
+
+class Span:
+    """Tails seen through a full covariance; columns that are zero have no unknown."""
+
+    def __init__(self, O: Float[Array, "N E"], taken: Bool[Array, " N"]):
+        self.taken = taken
+        self.known = jnp.any(O != 0, 0)
+        self.L = jnp.linalg.cholesky(O.T @ O + jnp.diag(jnp.where(self.known, 0.0, 1.0)))
+        self.Q = solve_triangular(self.L, O.T, lower=True).T
+
+    def remove(self, X: Float[Array, "N k"]) -> Float[Array, "N k"]:
+        return X - self.Q @ (self.Q.T @ X)
+
+    def log_determinant(self) -> Float[Array, ""]:
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.L)))
+
+    def observations(self, N: int) -> Int[Array, ""]:
+        return jnp.sum(self.taken) - jnp.sum(self.known)
+
+
+class Conditioned(NamedTuple):
+    """What the samples say about k functionals, for q sets of observations."""
+
+    gain: Float[Array, "k M"]
+    """B C: the mean is gain @ y."""
+    alpha: Float[Array, "M q"]
+    """C y."""
+    diagonal: Float[Array, " M"]
+    """The diagonal of C: one over the predictive variance of each sample given the others."""
+    freedom: Float[Array, ""]
+    """tr(Sigma C): observations left for the noise, M less the effective number of parameters."""
+    covariance: Float[Array, "k k"] | None
+    root: Float[Array, "r k"] | None
+    """Z with B C B' = Z'Z, where the covariance was not asked for."""
+    log_evidence: Float[Array, " q"]
+    """log N(y; 0, K + Sigma + baseline 1 1'), restricted where the baseline is flat."""
+    condition: Float[Array, ""]
+    """How many times larger than its rounding errors the answer's may be: max_i A_ii (A^-1)_ii for
+    the matrix A that was factorised, which unlike its condition number does not depend on units."""
+    whitener: Float[Array, "M M"] | None = None
+    """R with C = R'R, in the dual form."""
+
+    def leave_one_out(self) -> Float[Array, "M kq"]:
+        """Row i: the mean minus the mean without sample i, (B C)_i (C y)_i / C_ii; exact.
+
+        For k functionals of one set of observations or one functional of q sets.
+        """
+        C_ii = self.diagonal[:, None]
+        known = C_ii > 0
+        return self.gain.T * jnp.where(known, self.alpha / jnp.where(known, C_ii, 1.0), 0.0)
+
+
+def dual(
+    K: Float[Array, "M M"],
+    B: Float[Array, "k M"],
+    B0: Float[Array, "k k"] | None,
+    y: Float[Array, "M q"],
+    noise: float | Float[Array, ""] | Float[Array, " M"] | Float[Array, "M M"],
+    baseline: float | Float[Array, ""] | Tails = 0.0,
+) -> Conditioned:
+    """Cost M^3. With `B0` None the covariance is left as the root of what the samples explain."""
+    M = K.shape[0]
+    noise = jnp.asarray(noise, K.dtype)
+    full = noise.ndim == 2
+    A = K + (noise if full else noise * jnp.eye(M, dtype=K.dtype))
+    L = jnp.linalg.cholesky(A)
+    R = solve_triangular(L, jnp.eye(M, dtype=K.dtype), lower=True)
+    condition = jnp.max(jnp.diagonal(A) * jnp.sum(R**2, 0))
+    if isinstance(baseline, Tails):
+        unknown = baseline.through(R)
+    else:
+        unknown = Constant(R.sum(1), baseline)
+    R = unknown.remove(R)  # C = R'R
+    Z = R @ B.T
+    r = R @ y
+    pivots = jnp.diagonal(L)
+    log_det = 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
+    return Conditioned(
+        gain=Z.T @ R,
+        alpha=R.T @ r,
+        diagonal=jnp.sum(R**2, 0),
+        freedom=jnp.sum((R @ noise if full else R * noise) * R),
+        covariance=None if B0 is None else B0 - Z.T @ Z,
+        root=Z if B0 is None else None,
+        log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + unknown.observations(M) * LOG_2PI),
+        condition=condition,
+        whitener=R,
+    )
+
+
+class Regression(NamedTuple):
+    """Weights e ~ N(0, I) given samples z = X e + noise, in units of the noise and with the
+    unknowns removed."""
+
+    X: Float[Array, "M p"]
+    z: Float[Array, "M q"]
+    weights: Float[Array, "p q"]
+    """Posterior mean of e."""
+    residuals: Float[Array, "M q"]
+    factor: Float[Array, "p p"]
+    """L with L L' = P = I + X'X, the posterior precision of e."""
+    log_evidence: Float[Array, " q"]
+    condition: Float[Array, ""]
+
+    def covariance_root(self, V: Float[Array, "k p"]) -> Float[Array, "p k"]:
+        """Z with V P^-1 V' = Z'Z."""
+        return solve_triangular(self.factor, V.T, lower=True)
+
+    def explained_root(self, V: Float[Array, "k p"]) -> Float[Array, "p k"]:
+        """Z with V (I - P^-1) V' = Z'Z."""
+        eigenvalues, Q = jnp.linalg.eigh(self.factor @ self.factor.T)
+        return jnp.sqrt(jnp.maximum(1 - 1 / eigenvalues, 0.0))[:, None] * (Q.T @ V.T)
+
+
+def regress(
+    Psi: Float[Array, "M p"],
+    y: Float[Array, "M q"],
+    noise: float | Float[Array, ""] | Float[Array, " M"],
+    baseline: float | Float[Array, ""] | Tails = 0.0,
+) -> Regression:
+    """y = Psi e + unknowns + noise; cost M p^2."""
+    return _regress(Psi, y, noise, baseline)[0]
+
+
+def _regress(Psi, y, noise, baseline):
+    M, p = Psi.shape
+    noise = jnp.broadcast_to(jnp.asarray(noise, Psi.dtype), (M,))
+    w = 1 / jnp.sqrt(noise)
+    unknown = baseline.weighted(w) if isinstance(baseline, Tails) else Constant(w, baseline)
+    X = unknown.remove(w[:, None] * Psi)
+    z = unknown.remove(w[:, None] * y)
+    I = jnp.eye(p, dtype=Psi.dtype)
+    P = I + X.T @ X
+    L = jnp.linalg.cholesky(P)
+    e = cho_solve((L, True), X.T @ z)
+    r = z - X @ e
+    pivots = jnp.diagonal(L)
+    logs = jnp.log(noise)
+    if isinstance(baseline, Tails):
+        logs = jnp.where(baseline.taken, logs, 0.0)
+    log_det = jnp.sum(logs) + 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
+    fit = jnp.sum(r**2, 0) + jnp.sum(e**2, 0)
+    evidence = -0.5 * (fit + log_det + unknown.observations(M) * LOG_2PI)
+    d, spread = jnp.diagonal(P), jnp.sum(solve_triangular(L, I, lower=True) ** 2, 0)
+    spread = jnp.where(d > 1, spread, 0.0)
+    # A direction that only the prior determines is lost in the rounding of the largest feature.
+    units = jnp.where(jnp.max(spread) > 0.5, jnp.max(d), d)
+    condition = jnp.maximum(jnp.max(units * spread), 1.0)
+    return Regression(X, z, e, r, L, evidence, condition), w, unknown
+
+
+def weight_space(
+    Psi: Float[Array, "M p"],
+    V: Float[Array, "k p"],
+    remainder: float | Float[Array, "k k"] | None,
+    y: Float[Array, "M q"],
+    noise: float | Float[Array, ""] | Float[Array, " M"],
+    baseline: float | Float[Array, ""] | Tails = 0.0,
+) -> Conditioned:
+    """Cost M p^2. `remainder` is B_0 - V V', the prior covariance that the features do not carry.
+
+    With `remainder` None the covariance is left as the root of what the samples explain.
+    """
+    at, w, unknown = _regress(Psi, y, noise, baseline)
+    E = solve_triangular(at.factor, at.X.T, lower=True)
+    VL = at.covariance_root(V)
+    EQ = unknown.remove(E.T)
+    kept = unknown.diagonal() - jnp.sum(EQ**2, 1)  # one minus the leverages
+    return Conditioned(
+        gain=(VL.T @ EQ.T) * w,
+        alpha=unknown.remove(at.residuals) * w[:, None],
+        diagonal=kept * w**2,
+        freedom=jnp.sum(kept),
+        covariance=None if remainder is None else remainder + VL.T @ VL,
+        root=at.explained_root(V) if remainder is None else None,
+        log_evidence=at.log_evidence,
+        condition=at.condition,
+    )

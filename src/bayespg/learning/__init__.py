@@ -1,0 +1,1 @@
+"""From a batch of paths to a parameter update, and everything around that loop."""

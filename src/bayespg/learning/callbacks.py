@@ -1,0 +1,64 @@
+"""What can be done after each update: evaluate, keep a checkpoint, stop.
+
+A callback is any function of the agent and the update's row; an answer of False ends training.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bayespg.learning.agents import Agent, Evaluation, Row
+
+
+class Evaluate:
+    """Evaluate every so many updates, on the same seeds each time, and keep what was found.
+
+    `stop_at`, a return, ends training once an evaluation reaches it.
+    """
+
+    def __init__(
+        self,
+        every: int = 10,
+        episodes: int = 20,
+        *,
+        deterministic: bool = False,
+        stop_at: float | None = None,
+        say: Callable[[str], Any] | None = None,
+    ):
+        self.every, self.episodes, self.deterministic = every, episodes, deterministic
+        self.stop_at, self.say = stop_at, say
+        self.found: list[tuple[int, Evaluation]] = []
+        """Steps taken before, and the evaluation."""
+
+    def __call__(self, agent: Agent, row: Row) -> bool:
+        if row["update"] % self.every:
+            return True
+        found = agent.evaluate(self.episodes, deterministic=self.deterministic)
+        self.found.append((int(row["steps"]), found))
+        if self.say is not None:
+            self.say(f"{int(row['steps']):,} steps: {found}")
+        return self.stop_at is None or found.mean < self.stop_at
+
+
+class Checkpoint:
+    """Save the agent every so many updates, each time in its own directory, <folder>/<update>."""
+
+    def __init__(self, folder: str | Path, every: int = 50):
+        self.folder, self.every = Path(folder), every
+
+    def __call__(self, agent: Agent, row: Row) -> None:
+        if row["update"] % self.every == 0:
+            agent.save(self.folder / f"{int(row['update']):06d}")
+
+
+class StopAtReturn:
+    """End training once the mean return of `last` updates reaches a threshold."""
+
+    def __init__(self, threshold: float, last: int = 3):
+        self.threshold, self.last = threshold, last
+        self._seen: list[float] = []
+
+    def __call__(self, agent: Agent, row: Row) -> bool:
+        self._seen = [*self._seen, row["return"]][-self.last :]
+        enough = len(self._seen) == self.last
+        return not (enough and sum(self._seen) / self.last >= self.threshold)

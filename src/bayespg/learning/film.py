@@ -1,0 +1,60 @@
+"""A policy at work, frame by frame."""
+
+import io
+from pathlib import Path
+
+import gymnasium
+from PIL import Image
+
+from bayespg._support.files import write_whole
+from bayespg.learning.agents import Agent
+from bayespg.paths.worlds import OnHost
+
+RATE = 30
+"""Frames a second where the environment does not say."""
+
+
+def record(
+    agent: Agent, path: Path, episodes: int = 1, seed: int = 0, deterministic: bool = True
+) -> list[float]:
+    """Play episodes and write them as a GIF, whole or not at all. Returns their returns."""
+    if path.suffix.lower() != ".gif":
+        raise ValueError(f"out: films are GIFs; expected a name such as watch.gif, found {path}")
+    name = agent.names["environment"]
+    if not (isinstance(agent.world, OnHost) and isinstance(name, str)):
+        raise ValueError("watch: only a Gymnasium environment given by its id can be drawn")
+    try:
+        environment = gymnasium.make(name, render_mode="rgb_array", **agent.options)
+        frames, returns = _play(agent, environment, episodes, seed, deterministic)
+    except gymnasium.error.DependencyNotInstalled as problem:
+        raise ValueError(
+            f"watch: drawing {name} needs more packages: pip install 'bayespg[render]' ({problem})"
+        ) from problem
+    rate = environment.metadata.get("render_fps") or RATE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    film = io.BytesIO()
+    frames[0].save(
+        film, "GIF", save_all=True, append_images=frames[1:], duration=1000 / rate, loop=0
+    )
+    write_whole(path, film.getvalue())
+    environment.close()
+    return returns
+
+
+def _play(agent, environment, episodes, seed, deterministic):
+    frames, returns = [], []
+    for k in range(episodes):
+        agent.reset()
+        observation, _ = environment.reset(seed=seed + k)
+        total, ended, time = 0.0, False, 0
+        while not ended:
+            frame = environment.render()
+            if frame is None:
+                raise ValueError(f"watch: {agent.names['environment']} draws nothing")
+            frames.append(Image.fromarray(frame))
+            action = agent.predict(observation, deterministic)
+            observation, reward, terminated, truncated, _ = environment.step(action)
+            total, time = total + float(reward), time + 1
+            ended = terminated or truncated or time >= agent.world.horizon
+        returns.append(total)
+    return frames, returns

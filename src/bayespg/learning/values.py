@@ -1,0 +1,110 @@
+"""A value function carried from one batch to the next, and advantages estimated with it.
+
+V(x) = psi(x)'v with random Fourier features psi: Gaussian process regression in weight space, the
+state half of the actor-critic's prior. Fitted to one batch it serves the next, so that what it
+says of a step does not know the step's own noise.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Shaped
+
+from bayespg._support.types import Array
+from bayespg.algebra import conditioning
+from bayespg.environments.trajectories import Trajectories
+from bayespg.policies.features import Features
+
+CONSTANT, NOISE = 10.0, 0.3
+"""Prior variance of the constant among features of variance 1, and noise variance, in units of
+the targets' own variance."""
+
+
+class Values(eqx.Module):
+    """V(x)."""
+
+    features: Features
+    weights: Float[Array, " p"]
+    fitted: Bool[Array, ""]
+    """False before the first batch: all values are then zero."""
+
+    def __call__(self, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, " *N"]:
+        """Of states with `lead` axes in front."""
+        return basis(self.features, states, lead) @ self.weights
+
+
+def start(features: Features) -> Values:
+    return Values(features, jnp.zeros(features.size, jnp.float32), jnp.asarray(False))
+
+
+def basis(features: Features, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, "*N p"]:
+    """psi(x) of states with `lead` axes in front, with a wide constant."""
+    shape = states.shape[:lead]
+    flat = states.reshape(math.prod(shape), -1)
+    flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
+    Psi = jnp.asarray(jax.vmap(features)(flat))
+    Psi = Psi.at[:, -1].multiply(jnp.sqrt(jnp.asarray(CONSTANT, Psi.dtype)))
+    return Psi.reshape(*shape, -1)
+
+
+def fit(
+    values: Values,
+    states: Shaped[Array, "N ..."],
+    targets: Float[Array, " N"],
+    taken: Bool[Array, " N"],
+) -> Values:
+    """V regressed on `targets`, a new V."""
+    kept = taken.astype(targets.dtype)
+    scale = root_mean_square(targets, taken)
+    scale = jnp.where(scale > 0, scale, 1.0)
+    Psi = basis(values.features, states) * kept[:, None]
+    at = conditioning.regress(Psi, (kept * targets / scale)[:, None], NOISE)
+    found = (scale * at.weights[:, 0]).astype(values.weights.dtype)
+    return Values(values.features, found, jnp.asarray(True))
+
+
+def root_mean_square(
+    x: Float[Array, "..."], taken: Bool[Array, "..."] | bool = True
+) -> Float[Array, ""]:
+    """Of the steps taken, in units of the largest: squares of single precision end at 1e19."""
+    taken = jnp.broadcast_to(taken, x.shape)
+    x = jnp.where(taken, x, 0.0)
+    unit = jnp.max(jnp.abs(x))
+    unit = jnp.where(unit > 0, unit, 1.0)
+    return unit * jnp.sqrt(jnp.sum((x / unit) ** 2) / jnp.maximum(jnp.sum(taken), 1))
+
+
+def centred(
+    x: Float[Array, "..."], taken: Bool[Array, "..."]
+) -> tuple[Float[Array, "..."], Float[Array, ""]]:
+    """x less its mean over the steps taken, and its standard deviation: 0 where they differ by
+    rounding alone."""
+    x = jnp.where(taken, x, 0.0)
+    rounding = 10 * jnp.finfo(x.dtype).eps * jnp.max(jnp.abs(x))
+    x = jnp.where(taken, x - jnp.sum(x / jnp.maximum(jnp.sum(taken), 1).astype(x.dtype)), 0.0)
+    spread = root_mean_square(x, taken)
+    return x, jnp.where(spread > rounding, spread, 0.0)
+
+
+def advantages(
+    paths: Trajectories, values: Values, discount: float, smoothing: float
+) -> Float[Array, "T M"]:
+    """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
+    al., 2016). V is zero after an absorbing state and its own where a path was cut off."""
+    V = jnp.where(paths.mask, values(paths.states, 2), 0.0)
+    T = V.shape[0]
+    last = jnp.arange(T)[:, None] == paths.lengths - 1
+    ends = jnp.where(paths.terminated, 0.0, values(paths.final))
+    following = jnp.where(last, ends, jnp.roll(V, -1, 0))
+    rewards = jnp.where(paths.mask, paths.rewards, 0.0)
+    delta = jnp.where(paths.mask, rewards + discount * following - V, 0.0)
+
+    def back(tail, now):
+        d, end = now
+        tail = d + discount * smoothing * jnp.where(end, 0.0, tail)
+        return tail, tail
+
+    found = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]
+    return jnp.where(paths.mask, found, 0.0)

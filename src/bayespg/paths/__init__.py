@@ -1,0 +1,1 @@
+"""Paths: where and how they are drawn, and the scores of their steps."""

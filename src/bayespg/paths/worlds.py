@@ -1,0 +1,250 @@
+"""Where paths are drawn: Gymnasium's environments on the host, JAX's on the device."""
+
+import abc
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray, Shaped
+
+from bayespg._support.types import Array
+from bayespg.environments import Environment, classic, observe, spaces
+from bayespg.environments.host import EnvironmentFailure, Host, Lanes
+from bayespg.environments.spaces import Actions, Bounds
+from bayespg.environments.trajectories import Trajectories
+from bayespg.environments.vector import Vector
+from bayespg.paths.rollout import play, rollout
+from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
+
+
+class World(abc.ABC):
+    """An environment that policies can be sent into."""
+
+    name: str
+    horizon: int
+    discount: float
+    shape: tuple[int, ...]
+    """Of an observation."""
+    real: bool = True
+    """Whether observations are real numbers."""
+    actions: Actions | None = None
+    """What a policy chosen by name must draw; None where the environment does not say."""
+
+    @abc.abstractmethod
+    def play(
+        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+    ) -> Trajectories:
+        """An episode for each seed; `greedy` takes the likeliest action always."""
+
+    @abc.abstractmethod
+    def encode(self, observation: Any) -> np.ndarray:
+        """An observation as policies take it."""
+
+    @abc.abstractmethod
+    def decode(self, actions: np.ndarray) -> Any:
+        """The first of a policy's actions, as the environment takes it."""
+
+
+class OnHost(World):
+    """Gymnasium."""
+
+    def __init__(self, host: Lanes):
+        self.host, self.horizon, self.discount = host, host.horizon, host.discount
+        self.name, self.actions = host.name, host.actions
+        self.shape = (host.observations.size,)
+
+    def play(
+        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+    ) -> Trajectories:
+        return play(self.host, Acting(policy, key, greedy), seeds)
+
+    def encode(self, observation: Any) -> np.ndarray:
+        return self.host.observations.encode(observation)
+
+    def decode(self, actions: np.ndarray) -> Any:
+        return self.host.actions.decode(actions)[0]
+
+
+class OnDevice(World):
+    """JAX: whole paths in one compiled program."""
+
+    def __init__(self, environment: Environment, bounds: Bounds = "clip"):
+        self.name = type(environment).__name__
+        if isinstance(environment, classic.Continuous):
+            environment = classic.InBounds(environment, bounds)
+        if isinstance(environment, classic.Discrete):
+            self.actions = spaces.actions(gymnasium.spaces.Discrete(environment.choices))
+        elif isinstance(environment, classic.InBounds):
+            self.actions = spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
+        self.environment = environment
+        self.horizon, self.discount = environment.horizon, environment.discount
+        seen = jax.eval_shape(
+            lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
+        )
+        self.shape, self.real = seen.shape[1:], jnp.issubdtype(seen.dtype, jnp.floating)
+
+    def play(
+        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+    ) -> Trajectories:
+        """All episodes follow from the key; of the seeds only their number counts. An observation
+        or a reward that is not finite is an `EnvironmentFailure`."""
+        if greedy:
+            policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
+        paths, sound = _draw(self.environment, policy, key, len(seeds))
+        if not sound:
+            raise EnvironmentFailure(f"{self.name}, {_first_bad(paths)}")
+        return paths
+
+    def encode(self, observation: Any) -> np.ndarray:
+        return np.asarray(observation, np.float32)
+
+    def decode(self, actions: np.ndarray) -> Any:
+        if isinstance(self.environment, classic.InBounds):
+            actions = np.asarray(self.environment.within(actions))
+        return actions[0]
+
+
+AnyEnvironment = (
+    str | gymnasium.Env | Callable[[], gymnasium.Env] | gymnasium.vector.VectorEnv | Environment
+)
+"""A Gymnasium id, an environment, a function that makes one, several in one, or one in JAX."""
+
+
+def world(environment: AnyEnvironment, **options: Any) -> World:
+    """The world of an environment; `options` are those of `Host`."""
+    if isinstance(environment, Environment):
+        return OnDevice(environment, options.get("bounds", "clip"))
+    if isinstance(environment, gymnasium.vector.VectorEnv):
+        if options.get("processes"):
+            raise ValueError("processes: a vector environment has its own, or none")
+        own = ("discount", "horizon", "bounds")
+        return OnHost(Vector(environment, **{k: options[k] for k in own if k in options}))
+    return OnHost(Host(environment, **options))
+
+
+class Acting:
+    """From observations of all lanes to actions, as `play` asks; the policy goes to the device
+    once. `memories` are those of the lanes: None without memory, and before the first step."""
+
+    def __init__(
+        self, policy: AnyPolicy, key: PRNGKeyArray, greedy: bool = False, memories: Any = None
+    ):
+        arrays, fixed = eqx.partition(policy, eqx.is_array)
+        self._act, self._arrays, self._key = _actor(fixed, greedy), jax.device_put(arrays), key
+        self.memories = memories
+
+    def __call__(
+        self, observations: np.ndarray, tick: int, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        choices, actions, self.memories = self._act(
+            self._arrays, self._key, observations, tick, self.memories, first
+        )
+        choices = np.asarray(choices)
+        return choices, choices if actions is None else np.asarray(actions)
+
+
+@functools.lru_cache(64)
+def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
+    """Compiled once for all policies of a kind."""
+
+    @jax.jit
+    def act(arrays, key, observations, tick, memories, first):
+        policy = eqx.combine(arrays, fixed)
+        if not isinstance(policy, MemoryPolicy):
+            at = jax.vmap(policy)(observations)
+            return _chosen(at, key, tick, greedy), None, None
+
+        def begun(start, memory):
+            return jnp.where(first.reshape(-1, *(1 for _ in start.shape)), start, memory)
+
+        start = policy.start()
+        memories = start if memories is None else memories
+        at, memories = jax.vmap(policy)(jax.tree.map(begun, start, memories), observations)
+        choices = _chosen(at, key, tick, greedy)
+        return choices, *jax.vmap(policy.settle)(memories, choices)
+
+    return act
+
+
+def _chosen(at, key, tick, greedy):
+    return at.mode() if greedy else at.sample(jax.random.fold_in(key, tick))
+
+
+@eqx.filter_jit
+def _draw(environment, policy, key, count):
+    """Paths, and whether all numbers in them are finite."""
+    paths = rollout(environment, policy, key, count)
+    return paths, ~jnp.any(jnp.stack([jnp.any(bad) for *_, bad in _not_finite(paths)]))
+
+
+def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any, Any]]:
+    """What the steps that were taken hold, and where it is not finite, time and path in front. Each
+    entry begins with the step that its first row belongs to, and the words for it."""
+    last = jnp.arange(len(paths.mask))[:, None] == paths.lengths - 1
+    final = jnp.broadcast_to(paths.final, (len(paths.mask), *paths.final.shape))
+
+    def bad(x: Any, taken: Any) -> Any:
+        return taken & ~jnp.isfinite(x).reshape(*taken.shape, -1).all(-1)
+
+    return [
+        (offset, words, x, bad(x, taken))
+        for offset, words, x, taken in (
+            (0, "observation holds", paths.states, paths.mask),
+            (1, "action that the policy drew holds", paths.actions, paths.mask),
+            (1, "reward is", paths.rewards, paths.mask),
+            (1, "observation holds", final, last),
+        )
+    ]
+
+
+def _first_bad(paths: Trajectories) -> str:
+    """The episode and the step at which the first number that is not finite appeared."""
+    found = _not_finite(paths)
+    step, k, t, m = min(
+        (offset + t, k, t, m)
+        for k, (offset, _, _, where) in enumerate(found)
+        for t, m in np.argwhere(where).tolist()
+    )
+    _, words, values, _ = found[k]
+    here = np.ravel(values[t, m])
+    value = here[~np.isfinite(here)][0]
+    return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
+
+
+class Greedy(Policy):
+    """A policy that always takes the likeliest action."""
+
+    policy: Policy
+
+    def __call__(self, state: Shaped[Array, " *state"]) -> Any:
+        return Certain(self.policy(state))
+
+
+class GreedyMemory(MemoryPolicy):
+    """The same of one with memory: the likeliest choice."""
+
+    policy: MemoryPolicy
+
+    def start(self) -> Any:
+        return self.policy.start()
+
+    def __call__(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
+        at, memory = self.policy(memory, observation)
+        return Certain(at), memory
+
+    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
+        return self.policy.settle(memory, choice)
+
+
+class Certain(eqx.Module):
+    """The likeliest action of a distribution, whatever the key."""
+
+    of: Any
+
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
+        return self.of.mode()

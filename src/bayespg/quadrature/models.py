@@ -1,0 +1,246 @@
+"""The posterior of the gradient by Bayesian quadrature: Models 1 and 2 (Section 4).
+
+`model1` and `model2` take scores and returns from any source. The general posterior of an integral
+(`integral`, `vector_integral`, `bayes_hermite`) is made in `integrals.py` and found here too.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from bayespg import fisher as fishers
+from bayespg import kernels
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, traced
+from bayespg._support.types import Array
+from bayespg.algebra import conditioning, sparsification
+from bayespg.algebra.conditioning import Conditioned
+from bayespg.algebra.sparsification import Sparsify
+from bayespg.fisher import Fisher
+from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, Multiple
+from bayespg.quadrature.integrals import Integral, bayes_hermite, integral, vector_integral
+
+__all__ = [
+    "Integral",
+    "bayes_hermite",
+    "integral",
+    "model1",
+    "model2",
+    "vector_integral",
+]
+
+Form = Literal["auto", "dual", "weight"]
+SINGULAR = 1e12
+"""Condition beyond which a system is called singular: three digits are left."""
+
+
+SINGULAR_MESSAGE = (
+    "noise: the kernel matrix plus noise is singular (paths repeat, or outnumber what the scores "
+    "can tell apart); give a larger noise variance"
+)
+
+
+def model1(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    *,
+    noise: float | Float[Array, "..."] = 1e-3,
+    scale: float | Float[Array, " n"] = 1.0,
+    sparsify: Sparsify | None = None,
+    form: Form = "auto",
+) -> GradientPosterior:
+    """Model 1: one GP for each component of R(xi) u(xi), quadratic Fisher kernel (Eqs. 21 to 23).
+
+        mean = Y C b,   covariance = (b_0 - b' C b) I,   b_i = 1 + u_i' G^-1 u_i,   b_0 = 1 + n
+
+    `noise` is a variance, (M,) variances, or (M, n): one column a component, as noisy rewards need
+    (Section 6.2.1). `scale` multiplies the kernel, one number or one a component. `form` says how
+    to compute: "dual" costs M^3, "weight" M p^2 with p = (n+1)(n+2)/2 features, "auto" takes the
+    cheaper; the answers agree.
+    """
+    if traced(scores, returns, fisher, noise, scale):
+        return _model1(scores, returns, fisher, noise, scale, sparsify, form)
+    U, R, G = _checked(scores, returns, fisher, form, sparsify)
+    M, n = U.shape
+    noise = checks.nonnegative("noise", noise, ((M,), (M, n)))
+    scale = checks.positive("scale", scale, ((n,),))
+    form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
+    _enough_noise(noise, M, (n + 1) * (n + 2) // 2)
+    return _sound(in_float64(_model1)(U, R, G, noise, scale, sparsify, form))
+
+
+def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPosterior:
+    U, (M, n) = scores, scores.shape
+    G = fishers.as_fisher(fisher)
+    form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
+    kernel = kernels.Quadratic(G)
+    condition, info = _conditioner(kernel, U, sparsify, form)
+    Y = returns[:, None] * U
+    noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
+    if noise.ndim == 2 or scale.ndim == 1:  # one regression a component
+        noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
+        at = jax.vmap(lambda y, s2, c: condition(y[:, None], s2, c), in_axes=(1, 1, 0))(
+            Y, noise, jnp.broadcast_to(scale, (n,))
+        )
+        covariance = at.covariance
+        influence = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T
+        mean = jnp.sum(at.gain[:, 0] * Y.T, -1)
+        explained = jax.vmap(lambda gain: kernel.explained(U, gain))(at.gain)
+    else:
+        at = condition(Y, noise, scale)
+        covariance = at.covariance
+        influence = at.leave_one_out()
+        mean = (at.gain @ Y)[0]
+        explained = kernel.explained(U, at.gain)
+    assert covariance is not None
+    variance = jnp.broadcast_to(covariance[..., 0, 0], (n,))
+    return GradientPosterior(
+        mean=mean,
+        covariance=jnp.diag(variance) if n <= LARGE else Diagonal(variance),
+        fisher=G,
+        influence=influence,
+        explained=explained,
+        freedom=at.freedom,
+        info=_info(G, at) | info,
+        prior=Diagonal(jnp.broadcast_to(scale * kernel.prior()[0, 0], (n,))),
+    )
+
+
+def model2(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    *,
+    noise: float | Float[Array, "..."] = 1e-3,
+    baseline: float | Float[Array, ""] = 0.0,
+    scale: float | Float[Array, ""] = 1.0,
+    sparsify: Sparsify | None = None,
+    form: Form = "auto",
+) -> GradientPosterior:
+    """Model 2: one GP for the return R(xi), Fisher kernel (Eqs. 25 to 27).
+
+        mean = B C y,   covariance = B_0 - B C B',   B = U,   B_0 = G
+
+    `baseline` is the prior variance of a constant added to the return; it changes neither B nor
+    B_0, because the score integrates to zero, and infinity makes the estimate invariant to a shift
+    of the returns. `noise` is a variance, (M,) variances or an (M, M) covariance; `scale`
+    multiplies the kernel. `form` says how to compute: "dual" costs M^3, "weight" M n^2, "auto"
+    takes the cheaper; the answers agree. Beyond 2048 parameters the covariance is an operator.
+    """
+    if traced(scores, returns, fisher, noise, baseline, scale):
+        return _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form)
+    U, R, G = _checked(scores, returns, fisher, form, sparsify)
+    M, n = U.shape
+    noise = checks.covariance("noise", noise, M)
+    if noise.ndim == 2 and (form == "weight" or sparsify is not None):
+        raise ValueError(
+            "noise: an (M, M) covariance has neither a weight-space nor a sparse form; give "
+            "variances, or leave form and sparsify alone"
+        )
+    baseline = checks.variance_or_infinity("baseline", baseline)
+    baseline = np.asarray(baseline) if baseline > 0 else 0.0
+    scale = checks.positive("scale", scale, ())
+    form = _choose(form, M, n, noise)
+    _enough_noise(noise, M, n + bool(baseline))
+    return _sound(in_float64(_model2)(U, R, G, noise, baseline, scale, sparsify, form))
+
+
+def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> GradientPosterior:
+    U, (M, n) = scores, scores.shape
+    G = fishers.as_fisher(fisher)
+    form = _choose(form, M, n, noise)
+    kernel = kernels.Linear(G)
+    condition, info = _conditioner(kernel, U, sparsify, form)
+    y = returns[:, None]
+    at = condition(y, jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype), baseline)
+    mean = (at.gain @ y)[:, 0]
+    covariance = at.covariance if at.root is None else Downdate(G, scale, at.root)
+    assert covariance is not None
+    return GradientPosterior(
+        mean=mean,
+        covariance=covariance,
+        fisher=G,
+        influence=fishers.leave_one_out(G, mean, at.leave_one_out()),
+        explained=kernel.explained(U, at.gain),
+        freedom=at.freedom,
+        info=_info(G, at) | info,
+        prior=Multiple(G, jnp.asarray(scale, U.dtype)),
+    )
+
+
+def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, form: Form):
+    """Conditioning on (y, noise, scale, baseline) in the chosen form, and what to say about it."""
+    large = isinstance(kernel, kernels.Linear) and U.shape[1] > LARGE
+    if sparsify is None and form == "dual":
+        K, B = kernel.gram(U, U), kernel.cross(U)
+        B0 = None if large else kernel.prior()
+
+        def dual(y, noise, scale, baseline=0.0):
+            prior = None if B0 is None else scale * B0
+            return conditioning.dual(scale * K, scale * B, prior, y, noise, baseline)
+
+        return dual, {}
+    if sparsify is None:
+        Psi, V, info = kernel.features(U), kernel.functional(), {}
+        remainder = jnp.zeros((V.shape[0],) * 2, U.dtype)
+    else:
+        found = sparsification.build(
+            lambda i, members: kernel.gram(U[i][None], U[members])[0],
+            kernel.diagonal(U),
+            sparsify.threshold,
+            min(sparsify.capacity or U.shape[0], U.shape[0]),
+        )
+        Psi, V, info = found.features, found.functional(kernel.cross(U)), found.info()
+        remainder = None if large else kernel.prior() - V @ V.T
+
+    def weight(y, noise, scale, baseline=0.0):
+        root = jnp.sqrt(scale)
+        left = None if remainder is None else scale * remainder
+        return conditioning.weight_space(root * Psi, root * V, left, y, noise, baseline)
+
+    return weight, info
+
+
+def _choose(form: Form, M: int, p: int, noise) -> Form:
+    """The form with the smaller matrix, which is both the cheaper and the more accurate: the larger
+    of the two is nearly singular. Weight space divides by the noise, so it must be positive and
+    diagonal."""
+    if form != "auto":
+        return form
+    divisible = jnp.ndim(noise) < 2 or jnp.shape(noise) != (M, M)
+    if divisible and not traced(noise):
+        divisible = bool(np.all(np.asarray(noise) > 0))
+    return "weight" if p <= M and divisible else "dual"
+
+
+def _info(G: Fisher, at: Conditioned) -> dict[str, Array]:
+    return {
+        "evidence": jnp.sum(at.log_evidence),
+        "condition": jnp.max(at.condition),
+        "rank": fishers.rank(G),
+    }
+
+
+def _checked(scores, returns, fisher, form, sparsify):
+    problem = fishers.checked_problem(scores, returns, fisher)
+    checks.one_of("form", form, ("auto", "dual", "weight"))
+    sparsification.checked(sparsify)
+    return problem
+
+
+def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
+    """Noiseless paths beyond the p features of the kernel cannot be fitted exactly."""
+    if noise.ndim < 2 or noise.shape[1] != M:
+        exact = np.sum(np.broadcast_to(noise.T, (M,) if noise.ndim < 2 else noise.T.shape) == 0, -1)
+        if np.max(exact) > p:
+            raise ValueError(SINGULAR_MESSAGE)
+
+
+def _sound(posterior: GradientPosterior) -> GradientPosterior:
+    if not posterior.info["condition"] < SINGULAR:
+        raise ValueError(SINGULAR_MESSAGE)
+    return checks.sound("scores, returns", posterior)

@@ -1,0 +1,1 @@
+"""Training runs on disk: the store, progress, learning curves, pictures and pages."""

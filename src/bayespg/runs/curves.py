@@ -1,0 +1,150 @@
+"""Learning curves of finished or running runs: over seeds, against environment steps, with what
+was known of the gradient along the way."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bayespg._support.files import printable
+from bayespg.runs import plots
+from bayespg.runs.store import CONFIG, METRICS, Run
+
+POINTS = 100
+NEEDED = ("steps", "return", "slope", "slope_error")
+"""Columns without which there is nothing to draw."""
+LOOKS = ("ours", "BAC", "MC", "compatible", "eNAC", "BQ variant")
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that differ by their seed only."""
+
+    name: str
+    runs: list[Run]
+
+
+def members(path: Path) -> list[Path]:
+    """A run directory itself, or those of its seeds."""
+    if (path / CONFIG).exists():
+        return [path]
+    if not (found := seeds(path)):
+        raise ValueError(
+            f"{path}: no run is here; expected a folder that 'bayespg train' has written"
+        )
+    return found
+
+
+def seeds(path: Path) -> list[Path]:
+    """The directories of the seeds that have begun, in the order of their numbers."""
+    found: dict[int, Path] = {}
+    for child in path.glob("seed-*"):
+        if (child / CONFIG).exists():
+            number = re.fullmatch(r"seed-(0|[1-9][0-9]*)", child.name)
+            if number is None:
+                raise ValueError(
+                    f"{child}: is a run, but its name is not seed- and a number; rename it or move "
+                    "it out of the folder"
+                )
+            found[int(number[1])] = child
+    return [found[k] for k in sorted(found)]
+
+
+def group(path: Path) -> Group:
+    return Group(printable(path.absolute().name), [Run.open(member) for member in members(path)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """One row a seed, on a common grid of steps."""
+
+    steps: np.ndarray
+    returns: np.ndarray
+    noise: np.ndarray
+    """Standard error of the gradient along the step, relative to it."""
+
+
+def of(group: Group) -> Curves:
+    found = [m for run in group.runs if (m := logged(run))]
+    if not found:
+        raise ValueError(f"{group.name}: no update has been logged yet; there is nothing to draw")
+    return of_metrics(found)
+
+
+def logged(run: Run) -> dict[str, np.ndarray]:
+    """The metrics of a run, nothing before its first update; ValueError where they are not what
+    training writes."""
+    found, path = run.metrics(), run.path / METRICS
+    if not found or not found["update"].size:
+        return {}
+    if missing := [name for name in NEEDED if name not in found]:
+        raise ValueError(
+            f"{path}: has no column {missing[0]}, only {', '.join(found)}; expected what 'bayespg "
+            "train' of this version writes"
+        )
+    if not (np.isfinite(found["steps"]).all() and (np.diff(found["steps"]) >= 0).all()):
+        raise ValueError(
+            f"{path}: column steps must hold numbers that grow; mend it or train the run again"
+        )
+    return found
+
+
+def of_metrics(found: Sequence[dict[str, np.ndarray]]) -> Curves:
+    """The columns of each seed's metrics, interpolated up to where the shortest has come."""
+    end = min(m["steps"][-1] for m in found)
+    start = max(m["steps"][0] for m in found)
+    steps = np.linspace(min(start, end), end, POINTS)
+    returns = [np.interp(steps, m["steps"], smoothed(m["return"])) for m in found]
+    noise = []
+    for m in found:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = np.clip(m["slope_error"] / m["slope"], 1e-3, 10.0)
+        known = np.isfinite(each) & (m["slope"] > 0)
+        noise.append(
+            np.interp(steps, m["steps"][known], smoothed(each[known]))
+            if known.any() else np.full(POINTS, np.nan)
+        )  # fmt: skip
+    return Curves(steps, np.stack(returns), np.stack(noise))
+
+
+def smoothed(x: np.ndarray, share: int = 30) -> np.ndarray:
+    """Running mean over a thirtieth of the updates."""
+    width = max(1, x.size // share)
+    ends = np.cumsum(np.concatenate([[0.0], x]))
+    low = np.maximum(np.arange(x.size) - width + 1, 0)
+    return (ends[np.arange(x.size) + 1] - ends[low]) / (np.arange(x.size) + 1 - low)
+
+
+def draw(found: Sequence[tuple[str, Curves]], title: str, threshold: float | None = None) -> Figure:
+    """Above, the return; below, how noisy the gradient was. Bands are 95 % bootstrap intervals of
+    the mean over seeds."""
+    with plots.styled():
+        figure, ((above,), (below,)) = plots.sheet(
+            2, 1, width=6.4, height=5.2, sharex=True, height_ratios=(2, 1)
+        )
+        for (name, curves), look in zip(found, LOOKS * 10, strict=False):
+            seeds = len(curves.returns)
+            for axes, each in ((above, curves.returns), (below, curves.noise)):
+                band = plots.bootstrap(each) if seeds > 1 else None
+                label = plots.plain(f"{name} ({seeds} seed{'s' * (seeds > 1)})")
+                plots.curve(
+                    axes, curves.steps, each.mean(0), label=label, look=look,
+                    markers=len(curves.steps) == 1, band=band,
+                )  # fmt: skip
+                if 1 < seeds <= 20 and len(found) == 1:
+                    axes.plot(curves.steps, each.T, color="#888888", lw=0.4, alpha=0.5, zorder=0)
+        if threshold is not None:
+            above.axhline(threshold, color="#444444", lw=0.8, ls=":")
+        above.set_title(plots.plain(title))
+        above.set_ylabel("return of an episode")
+        above.legend(loc="best")
+        below.set_title("standard error of the gradient along the step, relative to it")
+        below.axhline(1.0, color="#444444", lw=0.8, ls=":")
+        below.set_yscale("log")
+        plots.plain_ticks(below, (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
+        below.set_xlabel("environment steps")
+        below.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        return figure

@@ -1,0 +1,76 @@
+"""Training runs as a page: learning curves, how far gradients could be trusted, settings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bayespg._support.statistics import student_interval
+from bayespg.runs import curves, page, plots
+from bayespg.runs.curves import Group
+from bayespg.runs.page import Markup, element
+from bayespg.runs.store import write_whole
+
+
+def write(paths: Sequence[Path], out: Path) -> Path:
+    """One page for all runs: together first, then each by itself."""
+    groups = [curves.group(path) for path in paths]
+    tasks = sorted({str(group.runs[0].config.get("environment")) for group in groups})
+    drawn = [(group.name, curves.of(group)) for group in groups]
+    title = ", ".join(tasks)
+    body: list[Markup] = [
+        element("h1", f"Training on {title}"),
+        element("p", "Bands are 95 % bootstrap intervals of the mean over seeds."),
+        _picture(curves.draw(drawn, title), f"Learning on {title}", "all"),
+        page.table(["run", "seeds", "steps", "return at the end", "95 % over seeds"],
+                   [_row(name, found) for name, found in drawn]),
+    ]  # fmt: skip
+    for group, (name, found) in zip(groups, drawn, strict=True):
+        body.append(element("h2", name, id=name))
+        if len(groups) > 1:
+            body.append(_picture(curves.draw([(name, found)], name), name, f"figure-{name}"))
+        body += [_seeds(group), page.details("Settings", _settings(group.runs[0].config))]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    html = page.document(f"bayespg: {title}", *body)
+    write_whole(out, html.encode(errors="backslashreplace"))
+    return out
+
+
+def _row(name: str, found: curves.Curves) -> list[str]:
+    last = found.returns[:, -1]
+    low, high = student_interval(last)
+    spread = f"{low:.1f} to {high:.1f}" if last.size > 1 else ""
+    return [name, str(last.size), f"{found.steps[-1]:,.0f}", f"{last.mean():.1f}", spread]
+
+
+def _seeds(group: Group) -> Markup:
+    rows = []
+    for run in group.runs:
+        m = curves.logged(run)
+
+        def shown(name: str, form: str, tail: int = 1, m=m) -> str:
+            return format(float(m[name][-tail:].mean()), form) if name in m else ""
+
+        tenth = max(1, m["steps"].size // 10) if m else 1
+        rows.append(
+            [
+                run.path.name, shown("steps", ",.0f"), shown("update", ",.0f"),
+                shown("return", ".1f", tenth), shown("sure", ".2f", tenth),
+                shown("divergence", ".3g", tenth), shown("seconds", ",.0f"),
+            ]
+        )  # fmt: skip
+    columns = ["seed", "steps", "updates", "return", "sure", "divergence", "seconds"]
+    note = (
+        "Return, sure and divergence: last tenth. Sure, Student's t of the slope along the step, "
+        "is optimistic: the same episodes chose the step and judge it."
+    )
+    return page.join([page.table(columns, rows), element("p", note, class_="soft")])
+
+
+def _settings(config: dict[str, Any]) -> Markup:
+    return page.table(["setting", "value"], [[k, str(v)] for k, v in sorted(config.items())])
+
+
+def _picture(figure: Figure, caption: str, id: str) -> Markup:
+    return page.figure(plots.svg(figure), caption, id)

@@ -1,0 +1,523 @@
+"""A training run on disk: killed at any moment, it can be taken up again.
+
+A directory with config.json (how it was started), metrics.csv (one row an update), checkpoint.npz
+(all that is needed to go on), checkpoint.previous.npz (the one before) and a lock, held while a
+process trains in it.
+
+    >>> with Run.create("results/lqr", {"seed": 0}) as run:
+    ...     run.log({"update": 1, "return": -3.2})
+    ...     run.checkpoint(state, {"update": 1})
+    >>> with Run.open("results/lqr") as run:
+    ...     state, meta = run.restore(template)
+    ...     run.truncate(meta["update"])
+
+A checkpoint is a plain .npz, each array under its path in the tree, and nothing is ever unpickled:
+the structure comes from a template, the state that the same configuration starts from. The file is
+written beside the old one, forced to disk, and only then takes its name.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import warnings
+import weakref
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayespg._support import files
+from bayespg._support.files import write_whole
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked
+    fcntl = None
+
+FORMAT, VERSION = "bayespg-checkpoint", 1
+CONFIG, METRICS, LOCK, EVENTS = "config.json", "metrics.csv", "lock", "tensorboard"
+CHECKPOINT, PREVIOUS = "checkpoint.npz", "checkpoint.previous.npz"
+DAMAGED = "checkpoint.damaged.npz"
+UNFINISHED = re.compile(
+    r"\.(config\.json|metrics\.csv|checkpoint\S*)\.\w+\.partial|checkpoint\.[0-9a-f]{16}\.npz"
+)
+"""What a killed process may leave in a run."""
+STORED = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, bool, int, float, complex)
+"""Leaves that a checkpoint holds; others (functions, strings) come from the template."""
+
+StrPath = str | os.PathLike[str]
+
+
+class Damaged(ValueError):
+    """A checkpoint that is not what was written."""
+
+
+def save(path: StrPath, tree: Any, meta: dict[str, Any] | None = None) -> None:
+    """Arrays, numbers and PRNG keys of a tree, and a JSON object, in one file: whole or not at
+    all."""
+    write_whole(Path(path), _pack(tree, meta))
+
+
+def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
+    """What was saved: arrays as NumPy arrays of the dtype they had, whatever JAX's precision, and
+    the JSON object. The template must agree in names, shapes and dtypes.
+
+    The file may come from anywhere: no code in it is run, it is never decompressed, and one that
+    is much larger than the template, or that claims to be, is refused before it is read.
+    """
+    path = Path(path)
+    leaves, structure = _named(template)
+    wanted = _stored(leaves)
+    arrays, header = _unpack(path, _room(wanted))
+    for what, a, b in ("lacks", wanted, arrays), ("has extra", arrays, wanted):
+        if names := sorted(a.keys() - b.keys()):
+            shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
+            raise _other(path, f"{what} leaves, {len(names)} ({shown})")
+    for name, leaf in wanted.items():
+        leaves[name] = _leaf(path, name, leaf, arrays[name], header["keys"].get(name))
+    return structure.unflatten(leaves.values()), header["meta"]
+
+
+def _leaf(path: Path, name: str, leaf: Any, found: Any, key: Any) -> Any:
+    """A stored array as the template has it; `key` says that it is a PRNG key, and of what kind."""
+    if key is not None:
+        try:
+            found = jax.random.wrap_key_data(jnp.asarray(found), impl=key)
+        except Exception as problem:  # whatever JAX says of a kind or of data that it does not know
+            raise Damaged(
+                f"{path}: leaf {name} is no PRNG key of kind {key!r:.40}; use an earlier one or a "
+                "copy"
+            ) from problem
+    like = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+    if (found.shape, found.dtype) != (like.shape, like.dtype):
+        raise _other(
+            path,
+            f"leaf {name} is {found.dtype} of shape {found.shape}, expected {like.dtype} of shape "
+            f"{like.shape}",
+        )
+    if isinstance(leaf, np.generic):
+        found = found[()]
+    return found if hasattr(leaf, "dtype") else found.item()
+
+
+def _other(path: Path, found: str) -> ValueError:
+    return ValueError(
+        f"{path}: {found}; it belongs to another configuration, give the one in the run's {CONFIG}"
+    )
+
+
+def _room(wanted: dict[str, Any]) -> int:
+    """Bytes that a checkpoint of these leaves may have: twice their own, so that one of another
+    precision is still read and told what differs, and what surrounds them."""
+
+    def size(name: str, leaf: Any) -> int:
+        itemsize = getattr(getattr(leaf, "dtype", None), "itemsize", 16)
+        return 2 * math.prod(np.shape(leaf)) * itemsize + 4 * len(name) + 1024
+
+    return files.LARGEST_JSON + sum(size(name, leaf) for name, leaf in wanted.items())
+
+
+def _pack(tree: Any, meta: dict[str, Any] | None) -> bytes:
+    from bayespg._support.version import __version__
+
+    arrays, keys = {}, {}
+    for name, leaf in _stored(_named(tree)[0]).items():
+        if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            keys[name] = str(jax.random.key_impl(leaf))
+            leaf = jax.random.key_data(leaf)
+        arrays[name] = np.asarray(leaf)
+        if arrays[name].dtype.kind not in "biufc":
+            raise ValueError(f"tree: leaf {name} of type {arrays[name].dtype} cannot be saved")
+    header = {"format": FORMAT, "version": VERSION, "bayespg": __version__, "keys": keys}
+    arrays[FORMAT] = np.frombuffer(_json("meta", header | {"meta": meta or {}}), np.uint8)
+    file = io.BytesIO()
+    np.savez(file, **arrays, sha256=_digest(arrays))
+    return file.getvalue()
+
+
+def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and header of a file of at most so many bytes."""
+    if (size := path.stat().st_size) > most:
+        raise _other(path, f"has {size:,} bytes, expected at most {most:,}")
+    content = files.read(path, most)
+    try:
+        arrays = _members(content)
+        header = json.loads(arrays[FORMAT].tobytes())
+        version, author, written = header["version"], header["bayespg"], arrays.pop("sha256")
+        newer = version > VERSION
+        if not newer and {type(header[name]) for name in ("keys", "meta")} != {dict}:
+            raise ValueError("keys and meta must be JSON objects")
+    except Exception as problem:  # there is no end to the ways in which a damaged archive fails
+        raise Damaged(
+            f"{path}: found {len(content):,} bytes that are not a whole bayespg checkpoint; "
+            "use an earlier one or a copy"
+        ) from problem
+    if newer:
+        raise ValueError(
+            f"{path}: written by bayespg {author!s:.20} in format {version}, known here are "
+            f"formats up to {VERSION}; upgrade bayespg"
+        )
+    if not np.array_equal(written, _digest(arrays)):
+        raise Damaged(f"{path}: wrong checksum, it was changed; use an earlier one or a copy")
+    del arrays[FORMAT]
+    return arrays, header
+
+
+def _members(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an archive that is what `numpy.savez` writes: nothing in it is compressed, so
+    it cannot hold more than its own size, and no member claims more than it has."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
+            raise ValueError("a member is compressed")
+        if sum(m.file_size for m in members) > len(content):
+            raise ValueError("the members claim more than the file holds")
+        found = {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
+    if len(found) < len(members):
+        raise ValueError("two members have the same name")
+    return found
+
+
+def _array(content: bytes) -> np.ndarray:
+    file = io.BytesIO(content)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("an array is in another format")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.kind not in "biufc" or min(shape, default=0) < 0 or size != len(content) - file.tell():
+        raise ValueError("an array is not what its own header says")
+    return np.load(io.BytesIO(content), allow_pickle=False)
+
+
+def _named(tree: Any) -> tuple[dict[str, Any], Any]:
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}, structure
+
+
+def _stored(leaves: dict[str, Any]) -> dict[str, Any]:
+    return {name: leaf for name, leaf in leaves.items() if isinstance(leaf, STORED)}
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    sha = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        sha.update(json.dumps([name, array.dtype.str, array.shape]).encode() + array.tobytes())
+    return np.frombuffer(sha.digest(), np.uint8)
+
+
+def _json(name: str, value: Any) -> bytes:
+    try:
+        content = json.dumps(value, indent=1, default=lambda x: x.item()).encode() + b"\n"
+    except (TypeError, ValueError, AttributeError, RecursionError) as problem:
+        raise ValueError(f"{name}: must be plain JSON ({problem})") from None
+    if len(content) > files.LARGEST_JSON:
+        raise ValueError(
+            f"{name}: has {len(content):,} bytes as JSON, at most {files.LARGEST_JSON:,} are "
+            "stored; keep arrays in the tree"
+        )
+    return content
+
+
+def _staged(config: dict[str, Any]) -> str:
+    """The name of a checkpoint that waits for this configuration to be written."""
+    content = json.dumps(config, sort_keys=True).encode()
+    return f"checkpoint.{hashlib.sha256(content).hexdigest()[:16]}.npz"
+
+
+class Run:
+    """The directory of a training run. Reading needs no lock; writing is done inside ``with``."""
+
+    def __init__(self, path: StrPath, config: dict[str, Any], tensorboard: bool = False):
+        """Use `create` or `open`."""
+        self.path, self.config = Path(path), config
+        self._home = self.path.absolute()  # an environment may change the working directory
+        self._lock: Any = None
+        self._columns: list[str] = []
+        self._writer, self._events = _tensorboard() if tensorboard else None, None
+
+    @classmethod
+    def create(cls, path: StrPath, config: dict[str, Any], *, tensorboard: bool = False) -> "Run":
+        """A new run, in a directory that holds none. `tensorboard` mirrors the metrics."""
+        content = _json("config", config)
+        run = cls(path, json.loads(content), tensorboard)
+        run.path.mkdir(parents=True, exist_ok=True)
+        with run:
+            for name in (CONFIG, METRICS, CHECKPOINT, PREVIOUS):
+                if os.path.lexists(run.path / name):
+                    raise ValueError(
+                        f"{path}: already holds a run ({name}); resume it or choose another "
+                        "directory"
+                    )
+            write_whole(run._home / CONFIG, content)
+        return run
+
+    @classmethod
+    def open(cls, path: StrPath, *, tensorboard: bool = False) -> "Run":
+        """A run that was created before, to be resumed or read."""
+        file = Path(path) / CONFIG
+        if not file.is_file():
+            found = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
+            seeds = sorted(file.parent.glob(f"seed-*/{CONFIG}"))
+            hint = f"one of its seeds, {seeds[0].parent}" if seeds else "the directory of one"
+            raise ValueError(f"{path}: not a run, {found}; give {hint}")
+        return cls(path, files.read_json(file, dict), tensorboard)
+
+    def __enter__(self) -> "Run":
+        # Each entry opens the file anew, and the lock belongs to what was opened: a second Run of
+        # this process is kept out as one of another process is.
+        lock = os.fdopen(files.open_own(self._home / LOCK, os.O_RDWR), "r+b", buffering=0)
+        try:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            holder = lock.read(20).strip()
+            lock.close()
+            if not isinstance(problem, BlockingIOError):
+                raise
+            pid = int(holder) if holder.isdigit() else "unknown"
+            whose = "this process already" if pid == os.getpid() else f"another process (pid {pid})"
+            raise ValueError(
+                f"{self.path}: in use by {whose}; wait for it or choose another directory"
+            ) from None
+        with contextlib.suppress(OSError):  # on a full disk nobody learns who holds the lock
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n".encode())
+        self._lock = lock
+        _HELD.add(self)
+        self._tidy()
+        return self
+
+    def _tidy(self) -> None:
+        """Finish, or forget, what a killed process had begun to write."""
+        staged = self._home / _staged(self.config)
+        if staged.exists():
+            (self._home / PREVIOUS).unlink(missing_ok=True)
+            os.replace(staged, self._home / CHECKPOINT)
+        files.forget(self._home, UNFINISHED)
+
+    def __exit__(self, *_: object) -> None:
+        events, self._events, self._columns = self._events, None, []
+        try:
+            if events is not None:
+                events.close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        _HELD.discard(self)
+        if lock is not None:
+            lock.close()
+
+    def _file(self, name: str) -> Path:
+        """Where to write; ValueError where somebody else may be writing too."""
+        if self._lock is None:
+            raise ValueError(f"{self.path}: not locked; write {name} inside `with run:`")
+        try:
+            there = os.stat(self._home / LOCK, follow_symlinks=False)
+        except OSError:
+            there = None
+        if there is None or not os.path.samestat(there, os.fstat(self._lock.fileno())):
+            raise ValueError(
+                f"{self.path}: {name} is not written, because the directory or its {LOCK} was "
+                "removed or replaced during training; resume what is there, or save the agent "
+                "elsewhere"
+            )
+        return self._home / name
+
+    def checkpoint(self, tree: Any, meta: dict[str, Any] | None = None) -> None:
+        """Save all that is needed to go on; keep the one before. The metrics reach the disk first,
+        so that no checkpoint is ahead of them."""
+        path, metrics = self._file(CHECKPOINT), self._file(METRICS)
+        if metrics.exists():
+            with os.fdopen(files.open_own(metrics, os.O_WRONLY), "wb") as file:
+                os.fsync(file.fileno())
+        write_whole(path, _pack(tree, meta), previous=self._home / PREVIOUS)
+
+    def replace(
+        self, config: dict[str, Any], tree: Any, meta: dict[str, Any] | None = None
+    ) -> None:
+        """Another configuration with its state in the place of what was there: both or neither,
+        killed at any moment. The state waits under a name of its own until the configuration,
+        from which that name follows, is written."""
+        content = _json("config", config)
+        config = json.loads(content)
+        write_whole(self._file(_staged(config)), _pack(tree, meta))
+        write_whole(self._file(CONFIG), content)
+        self.config = config
+        self._tidy()
+
+    def restore(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
+        """The newest whole checkpoint, as `load` gives it; None where none was made.
+
+        A damaged one is put aside, so that it does not take the place of the one before.
+        """
+        answer = self._newest(template)
+        if _staged(files.read_json(self._home / CONFIG, dict)) != _staged(self.config):
+            raise ValueError(f"{self.path}: was saved anew while it was being read; load it again")
+        return answer
+
+    def _newest(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
+        newest, previous = self._home / CHECKPOINT, self._home / PREVIOUS
+        with contextlib.suppress(FileNotFoundError):
+            return load(self._home / _staged(self.config), template)
+        try:
+            return load(newest, template)
+        except FileNotFoundError:  # never made, or killed between two renames
+            return load(previous, template) if previous.exists() else None
+        except Damaged as problem:
+            if not previous.exists():
+                raise
+            answer = load(previous, template)
+            warnings.warn(f"{problem}. Going on from {PREVIOUS}", RuntimeWarning, stacklevel=3)
+            if self._lock is not None:
+                os.replace(newest, self._home / DAMAGED)
+            return answer
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append numbers, one of them the ``update``; the first row names the columns. Floats read
+        back exactly, None is nan."""
+        path = self._file(METRICS)
+        columns = self._columns or self._table(mend=True)[0]
+        lines = [] if columns else [_header(row)]
+        columns = columns or lines[0]
+        if row.keys() != set(columns):
+            raise ValueError(f"log: expected columns {', '.join(columns)}, found {', '.join(row)}")
+        cells = [_cell(name, row[name]) for name in columns]
+        file = files.open_own(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            size = os.fstat(file).st_size
+            try:
+                files.write_all(file, _text([*lines, cells]))
+            except OSError as problem:
+                os.ftruncate(file, size)
+                raise files.unwritten(path, problem) from problem
+        finally:
+            os.close(file)
+        self._columns = columns
+        if self._writer is not None:
+            scalars = dict(zip(columns, map(float, cells), strict=True))
+            step = int(scalars.pop("update"))
+            if self._events is None:
+                folder, suffix = str(self._home / EVENTS), f".{step}"
+                self._events = self._writer(folder, purge_step=step, filename_suffix=suffix)
+            for name, value in scalars.items():
+                self._events.add_scalar(name, value, step)
+
+    def truncate(self, update: int) -> None:
+        """Forget the rows after `update`, that of a checkpoint, and half a row left by a kill."""
+        path = self._file(METRICS)
+        columns, rows = self._table(mend=True)
+        if columns:
+            updates = self._updates(columns, rows)
+            kept = [row for row, at in zip(rows, updates, strict=True) if at <= update]
+            write_whole(path, _text([columns, *kept]))
+
+    def expect(self, update: int) -> None:
+        """ValueError where the run has rows after `update`: somebody else has trained in it since
+        the agent that is to go on from there was made."""
+        last = max(self._updates(*self._table()), default=update)
+        if last > update:
+            raise ValueError(
+                f"{self.path}: has been trained to update {last} since this agent was at update "
+                f"{update}; resume it again to go on from there"
+            )
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Column by column; integers where all are."""
+        columns, rows = self._table()
+        cells = zip(*rows, strict=True) if rows else [()] * len(columns)
+        return {name: self._numbers(name, of) for name, of in zip(columns, cells, strict=True)}
+
+    def _table(self, mend: bool = False) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows as text, without half a row at the end, which `mend` cuts off."""
+        path = self._home / METRICS
+        content = files.read(path) if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if mend and len(whole) < len(content):
+            with os.fdopen(files.open_own(path, os.O_RDWR), "r+b") as file:
+                os.ftruncate(file.fileno(), len(whole))
+        try:
+            lines = [line.split(",") for line in whole.decode().split("\n")[:-1]]
+        except UnicodeDecodeError as problem:
+            raise ValueError(f"{path}: is not text ({problem}); mend or delete it") from None
+        columns, *rows = lines or [[]]
+        if columns and ("update" not in columns or len(set(columns)) < len(columns)):
+            raise ValueError(
+                f"{path}: line 1 must name the columns, each once and one of them 'update', found "
+                f"{','.join(columns)!r:.60}; mend or delete it"
+            )
+        for number, row in enumerate(rows, start=2):
+            if len(row) != len(columns):
+                found = f"line {number} has {len(row)} cells, expected {len(columns)}"
+                raise ValueError(f"{path}: {found}; mend or delete it")
+        return columns, rows
+
+    def _updates(self, columns: list[str], rows: list[list[str]]) -> np.ndarray:
+        return self._numbers("update", [row[columns.index("update")] for row in rows])
+
+    def _numbers(self, name: str, cells: Sequence[str]) -> np.ndarray:
+        try:
+            return np.array(cells, np.int64)
+        except (ValueError, OverflowError):
+            pass
+        try:
+            return np.array(cells, np.float64)
+        except ValueError as problem:
+            raise ValueError(
+                f"{self._home / METRICS}: column {name} must hold numbers ({problem}); mend or "
+                "delete it"
+            ) from None
+
+
+_HELD: weakref.WeakSet[Run] = weakref.WeakSet()
+"""Runs that are locked."""
+
+
+def _after_fork() -> None:
+    """A forked worker must not hold the lock when its parent is killed."""
+    for run in list(_HELD):
+        run._release()
+
+
+if fcntl is not None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _header(row: dict[str, Any]) -> list[str]:
+    if "update" not in row:
+        raise ValueError(f"log: a row needs its 'update', found {', '.join(row) or 'nothing'}")
+    for name in row:
+        if not re.fullmatch(r'[^,"\r\n]+', name):
+            raise ValueError(f"log: {name!r} cannot be the name of a column")
+    return list(row)
+
+
+def _cell(name: str, value: Any) -> str:
+    found = np.asarray(np.nan if value is None else value)
+    if found.shape != () or found.dtype.kind not in "biuf":
+        kind = f"{type(value).__name__} of shape {found.shape}"
+        raise ValueError(f"log: {name} must be one number, found {kind}")
+    return repr(float(found)) if found.dtype.kind == "f" else str(int(found))
+
+
+def _text(lines: list[list[str]]) -> bytes:
+    return "".join(",".join(cells) + "\n" for cells in lines).encode()
+
+
+def _tensorboard() -> Any:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise ImportError(
+            "tensorboard: tensorboardX is missing; pip install 'bayespg[tensorboard]'"
+        ) from None
+    return SummaryWriter
