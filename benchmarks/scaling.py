@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from measure import Table, Timing, best_of, once, peak_memory, slope
 
-from bayespg import quadrature
+from bayespg import posterior, quadrature
 from bayespg.fisher import LowRank
 
 MODELS = {"model1": quadrature.model1, "model2": quadrature.model2}
@@ -100,7 +100,7 @@ def _against_n(sizes: tuple[int, ...]) -> list[Table]:
             U, R = rng.standard_normal((PATHS, n)), rng.standard_normal(PATHS)
             fisher = LowRank(rng.standard_normal((RANK, n)) / RANK**0.5, 1.0)
             cost = found[name, "auto", n] = _cost(model, U, R, fisher, "auto")
-            kind = "array" if n <= quadrature.LARGE else "operator"
+            kind = "array" if n <= posterior.LARGE else "operator"
             square = 8e-6 * n**2
             rows.append([name, n, *cost.row(), square, cost.temporary / square, kind])
     title = f"Against the number of parameters, M = {PATHS}, G of rank {RANK} plus a diagonal"

@@ -24,9 +24,11 @@ import jax
 import jax.numpy as jnp
 from measure import Table, once
 
+from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.agents import Agent
-from bayespg.learning.network_estimators import Joint, MonteCarlo, Targets
-from bayespg.policies.features import MLP, Fourier
+from bayespg.learning.batch import Batch
+from bayespg.learning.estimators import MonteCarlo, adaptive
+from bayespg.policies.features import MLP
 from bayespg.policies.heads import Choice, Composed
 from bayespg.posterior import direction_statistics
 
@@ -61,11 +63,11 @@ def _throughput(steps: int | None) -> Table:
             shares = [100 * x / seconds for x in (environment, drawing - environment, learning)]
             rows.append([task, policy, agent.parameters, done, done / seconds, *shares])
     return Table(
-        "Steps a second of whole training",
+        "Steps per second of whole training",
         ["task", "policy", "parameters", "steps", "steps/s", "environment %", "policy %",
          "learning %"],
         rows,
-        ["8 environments side by side, 8 episodes an update, after all is compiled. Policy: its "
+        ["8 environments side by side, 8 episodes per update, after all is compiled. Policy: its "
          "choices, and keeping the paths; learning: estimator, update, values. The rivals': "
          "benchmarks/rivals/sb3.py throughput."],
     )  # fmt: skip
@@ -90,33 +92,34 @@ def _estimators(batches: tuple[int, ...]) -> Table:
     policy = Composed(MLP(INPUTS, (64, 64), key=jax.random.key(0)), Choice(65, (4,), True))
     head = 0.3 * jax.random.normal(jax.random.key(1), policy.head.weights.shape)
     policy = eqx.tree_at(lambda p: p.head.weights, policy, head)
-    features = Fourier(INPUTS)
     rivals = {
-        "plain policy gradient": MonteCarlo(features, baseline="mean"),
-        "rebased": MonteCarlo(features, baseline="states"),
-        "actor-critic": Joint(features),
+        "plain policy gradient": MonteCarlo("mean", weights="uniform"),
+        "rebased": MonteCarlo("states", weights="uniform"),
+        "actor-critic": adaptive(None),
     }
-    gradient = eqx.filter_jit(lambda e, p, t, k: e(p, t, k).mean)
+    gradient = eqx.filter_jit(lambda estimator, batch: estimator(batch).mean)
 
     @eqx.filter_jit
-    def call(estimator, policy, targets, key):
-        found = estimator(policy, targets, key)
+    def call(estimator, batch):
+        found = estimator(batch)
         return found.mean, direction_statistics(found, found.mean)
 
     rows = []
     for N in batches:
         keys = jax.random.split(jax.random.key(2), 3)
-        states = jax.random.normal(keys[0], (N // LENGTH, LENGTH, INPUTS), jnp.float32)
-        targets = Targets(
-            states, jax.random.randint(keys[1], states.shape[:2], 0, 4),
-            jax.random.normal(keys[2], states.shape[:2], jnp.float32),
-            jnp.ones(states.shape[:2], bool),
+        states = jax.random.normal(keys[0], (LENGTH, N // LENGTH, INPUTS), jnp.float32)
+        steps = states.shape[:2]
+        paths = Trajectories(
+            states, jax.random.randint(keys[1], steps, 0, 4),
+            jax.random.normal(keys[2], steps, jnp.float32), jnp.ones(steps, bool),
+            jnp.ones(steps[1], bool), states[-1],
         )  # fmt: skip
+        batch = Batch(policy, paths, 0.0, LENGTH)
         first = None
         for name, estimator in rivals.items():
             cells = []
             for function in (gradient, call):
-                arguments = (estimator, policy, targets, keys[0])
+                arguments = (estimator, batch)
                 compiling = once(lambda f=function, a=arguments: f(*a))[0]
                 best = min(once(lambda f=function, a=arguments: f(*a))[0].wall for _ in range(5))
                 cells += [best, compiling.wall - best]

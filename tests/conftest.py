@@ -8,6 +8,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two core
 # XLA would spend more time on optimising the programs here than they take. The processes that tests
 # start inherit this; JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS="" tests what users run.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "0")  # nothing is left in the user's folder
 
 import hypothesis
 import jax

@@ -24,9 +24,10 @@ from bayespg.fisher import actions_integrated_out as integrate
 from bayespg.paths.rollout import rollout
 from bayespg.paths.scores import of_steps
 from bayespg.policies import Tabular, ship_steering_cmac
-from bayespg.posterior import GradientPosterior
+from bayespg.posterior import GradientPosterior, influences
 
 INF, NAN = float("inf"), float("nan")
+rows = in_float64(influences)
 N, n, E, NOISE, SCALE = 12, 3, 5, 0.4, 0.3
 rng = np.random.default_rng(0)
 X, REWARDS = rng.normal(size=(N, 2)), rng.normal(size=N)
@@ -233,7 +234,7 @@ def test_a_sparse_influence_equals_refitting_with_the_same_dictionary():
 def test_the_matrix_free_influence_is_that_of_an_episode_that_matters_little():
     matrix_free, exact = (posterior(*MIX, form=f, noise=1e4) for f in ("matrix-free", "dual"))
     size = np.abs(exact.influence).max()
-    np.testing.assert_allclose(matrix_free.influence, exact.influence, atol=1e-3 * size)
+    np.testing.assert_allclose(rows(matrix_free), rows(exact), atol=1e-3 * size)
 
 
 def test_a_fisher_matrix_averaged_over_the_same_episodes_loses_the_episode_too():
@@ -354,7 +355,7 @@ def test_sparse_scores_give_the_dense_answer(form):
 def test_sparse_scores_are_left_out_as_dense_ones_are():
     matrix_free, exact = (of_rows(form, noise=1e4) for form in ("auto", "dual"))
     size = np.abs(exact.influence).max()
-    np.testing.assert_allclose(matrix_free.influence, exact.influence, atol=1e-3 * size)
+    np.testing.assert_allclose(rows(matrix_free), rows(exact), atol=1e-3 * size)
 
 
 def test_draws_of_the_matrix_free_posterior_have_its_covariance():
@@ -405,7 +406,7 @@ def test_40500_parameters_have_a_posterior():
     assert found.mean.shape == (40_500,)
     assert np.isfinite(found.mean).all()
     assert np.abs(found.mean).max() > 0
-    assert np.isfinite(found.influence).all()
+    assert np.isfinite(rows(found)).all()
 
     def ask(covariance):
         draw = covariance.sample(jax.random.key(0), 1)[0]
@@ -503,7 +504,7 @@ def test_the_mean_is_linear_in_the_rewards(seed, factor, form):
 def test_rewards_of_zero_have_no_gradient(form):
     found = posterior(*MIX, rewards=np.zeros(N), **FORMS[form])
     np.testing.assert_array_equal(found.mean, 0)
-    np.testing.assert_array_equal(found.influence, 0)
+    np.testing.assert_array_equal(rows(found), 0)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -77,7 +77,7 @@ def rows_of(agent, steps, **options):
 
 def leaves(agent):
     state = agent.state
-    return [np.asarray(x) for x in jax.tree.leaves((state.policy, state.values, state.normaliser))]
+    return [np.asarray(x) for x in jax.tree.leaves((state.policy, state.critic, state.normaliser))]
 
 
 def same(one, other):

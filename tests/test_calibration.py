@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from bayespg import calibration, evidence, fisher, policies, quadrature
+from bayespg._support import statistics
 from bayespg._support.random import fast_key
 from bayespg.environments import LQR
 from bayespg.environments.trajectories import Trajectories
@@ -47,7 +48,7 @@ def test_higher_levels_hold_more(rows):
 def test_binomial_interval_is_clopper_pearson():
     for successes in (0, 3, 10):
         expected = scipy.stats.binomtest(successes, 10).proportion_ci(0.95, "exact")
-        np.testing.assert_allclose(calibration.binomial_interval(successes, 10), expected)
+        np.testing.assert_allclose(statistics.binomial_interval(successes, 10), expected)
 
 
 class Arms(policies.Policy):

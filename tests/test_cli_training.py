@@ -80,7 +80,7 @@ def test_resuming_begins_the_seeds_that_had_not_begun(tmp_path, monkeypatch):
         patched.setattr(Agent, "learn", interrupted)
         done = bayespg("train", "CartPole-v1", *small)
     assert done.exit_code == 130
-    assert "Not begun: seed 2." in done.output
+    assert "Not started: seed 2." in done.output
     assert f"--resume {folder}" in done.output.replace("\n", "")
     assert not (folder / "seed-2").exists()
     done = bayespg("train", "--resume", folder)

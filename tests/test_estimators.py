@@ -14,6 +14,7 @@ from bayespg._support.random import fast_key
 from bayespg.algebra.sparse import Rows
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import LQR, RandomWalk, ShipSteering, exact_gradient
+from bayespg.paths import scores
 from bayespg.policies import CMAC, LinearGaussian, Policy, Tabular
 
 FLAT = float("inf")
@@ -125,7 +126,7 @@ def one_sample():
         still = eqx.tree_at(lambda s: s.paths.rewards, sample, 0 * sample.paths.rewards)
         answers["nothing"] = E.BAC(VALUES, noise=None)(still)
         G = E.steps_integrated_out(sample), E.g_est(sample).G, E.g_est_as_printed(sample).G
-        return answers, sample, E.step_scores(sample), G
+        return answers, sample, scores.of_steps(sample.policy, sample.paths), G
 
     with jax.enable_x64(True):
         return to_numpy(run(fast_key(0)))
@@ -231,9 +232,10 @@ def test_where_there_is_no_reward_the_evidence_finds_no_gradient(one_sample):
     np.testing.assert_array_equal(nothing.influence, 0)
 
 
-def test_a_sample_without_scores_of_paths_says_so(one_sample):
-    with pytest.raises(ValueError, match=r"^scores: "):
-        _ = one_sample[1].scores
+def test_scores_of_paths_that_were_not_summed_along_the_way_are_found_when_asked_for(one_sample):
+    _, sample, U, _ = one_sample
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(sample.scores, U.sum(0), atol=1e-5)
 
 
 # A policy of which few parameters act at a state.
@@ -266,8 +268,8 @@ def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
         sparse = CMAC(jnp.asarray(weights), tiles=(2, 2, 4, 2), tilings=2, displacement=(1,) * 4)
         paths = E.draw(ship, sparse, key, 8, scores=False)
         written = eqx.tree_at(lambda s: s.policy, paths, Written(sparse))
-        assert isinstance(E.step_scores(paths), Rows)
-        assert not isinstance(E.step_scores(written), Rows)
+        assert isinstance(paths.step_scores(), Rows)
+        assert not isinstance(written.step_scores(), Rows)
         return (
             {name: [e(paths).mean, e(written).mean] for name, e in contenders.items()},
             paths.returns,

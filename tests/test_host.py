@@ -9,7 +9,7 @@ from gymnasium import spaces as gym
 
 from bayespg.environments import host
 from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
-from bayespg.paths.rollout import SHORTEST, play
+from bayespg.paths.rollout import AT_ONCE, play
 
 
 class Counting(gymnasium.Env):
@@ -286,10 +286,11 @@ def test_episodes_of_one_step_are_whole():
     ("length", "horizon", "padded"),
     [
         (5, 90, 90),
-        (5, 1000, SHORTEST),
-        (SHORTEST, 1000, SHORTEST),
-        (SHORTEST + 1, 1000, 4 * SHORTEST),
-        (4 * SHORTEST + 1, 1000, 1000),
+        (5, AT_ONCE, AT_ONCE),
+        (5, 6 * AT_ONCE, AT_ONCE),
+        (AT_ONCE, 6 * AT_ONCE, AT_ONCE),
+        (AT_ONCE + 1, 6 * AT_ONCE, 4 * AT_ONCE),
+        (4 * AT_ONCE + 1, 6 * AT_ONCE, 6 * AT_ONCE),
     ],
 )
 def test_paths_are_padded_to_one_of_a_handful_of_lengths(length, horizon, padded):

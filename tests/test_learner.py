@@ -16,9 +16,8 @@ from bayespg import fisher, updates
 from bayespg.environments import LQR, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import choices
+from bayespg.learning.advance import STAGES, NotFinite, no_statistics
 from bayespg.learning.agents import Agent
-from bayespg.learning.learner import STAGES, NotFinite, no_statistics
 from bayespg.policies import LinearGaussian, Tabular, flatten
 
 
@@ -49,17 +48,18 @@ class Drift(gymnasium.Env):
 
 
 def agent(
-    estimator="bac", update="natural", *, episodes=5, seed=1, horizon=6, normalise=None, **of
-):
+    estimator="bac", update="natural", *, episodes=5, seed=1, horizon=6, normalise=None,
+    policy=None, **of,
+):  # fmt: skip
     return Agent(
-        functools.partial(Drift, **of), estimator=estimator, update=update, episodes=episodes,
+        functools.partial(Drift, **of), policy, estimator, update, episodes=episodes,
         seed=seed, horizon=horizon, lanes=1, normalise=normalise,
     )  # fmt: skip
 
 
 def leaves(agent):
     s = agent.state
-    kept = (s.policy, s.values, s.normaliser, s.optimiser, s.updates, s.steps, s.episodes)
+    kept = (s.policy, s.critic, s.normaliser, s.optimiser, s.updates, s.steps, s.episodes)
     return [np.asarray(x) for x in jax.tree.leaves(kept)]
 
 
@@ -121,18 +121,19 @@ def test_units_of_the_rewards_do_not_matter(name):
     expected = last(1.0)
     for worth in SIZES if name != "model2" else SIZES[1:]:
         row = last(worth)
-        assert all(math.isfinite(value) for value in row.values())
+        known = {k: v for k, v in row.items() if k != "explained" or name == "bac"}
+        assert all(math.isfinite(value) for value in known.values())
         assert row["sound"] == 1
         for scaled in ("gradient_norm", "slope", "slope_error", "return_error"):
             assert row[scaled] / worth == pytest.approx(expected[scaled], rel=0.02)
         for plain in ("sure", "freedom", "step_norm", "divergence", "explained"):
-            assert row[plain] == pytest.approx(expected[plain], rel=0.02, abs=1e-3)
+            assert row[plain] == pytest.approx(expected[plain], rel=0.02, abs=1e-3, nan_ok=True)
 
 
 @pytest.mark.parametrize(
     ("options", "stage"),
     [
-        ({"worth": 1.5e38}, "returns"),
+        ({"worth": 1e38}, "returns"),
         ({"size": 1e20}, "statistics of the observations"),
         ({"size": 1e20, "normalise": False}, "values of the states"),
         ({"worth": 1e30, "update": "adam"}, "step"),
@@ -140,7 +141,8 @@ def test_units_of_the_rewards_do_not_matter(name):
     ],
 )
 def test_an_update_that_is_not_finite_is_not_made_and_names_its_stage(options, stage):
-    one = agent(**options)
+    """Networks learn in single precision, which ends at 3e38."""
+    one = agent(policy="mlp", **options)
     before = leaves(one)
     with pytest.raises(NotFinite, match=f"update 1: the ({stage}) .*not finite.*after update 0"):
         one.update()
@@ -158,10 +160,10 @@ def test_sound_is_zero_where_anything_is_not_finite(name, what):
     broken = {k: np.array(getattr(paths, k)) for k in Trajectories.__dataclass_fields__}
     broken[what][2, 1] = np.nan
     with one._precision():
-        state, record = one._learner(one.state, Trajectories(**broken))
+        state, record = one._learn(Trajectories(**broken))
         assert record.sound == 0
         assert record.stage < len(STAGES)
-    for new, old in ((state.policy, one.policy), (state.values, one.state.values)):
+    for new, old in ((state.policy, one.policy), (state.critic, one.state.critic)):
         assert all(map(np.array_equal, jax.tree.leaves(new), jax.tree.leaves(old)))
 
 
@@ -199,7 +201,7 @@ def test_statistics_of_large_observations_stay_numbers():
 
 
 def probabilities(policy, states):
-    return np.asarray(jax.vmap(lambda x: jax.nn.softmax(policy(x).logits))(states))
+    return np.asarray(jax.vmap(lambda x: jax.nn.softmax(policy.step((), x)[0].logits))(states))
 
 
 @pytest.mark.parametrize("name", ["model2", "bac"])
@@ -228,5 +230,5 @@ def test_the_policy_that_acts_is_the_one_that_learns(name):
 @pytest.mark.parametrize("name", ["model2", "gpomdp"])
 def test_paths_in_jax_are_drawn_in_the_precision_of_learning(environment, policy, name):
     one = Agent(environment, policy, name)
-    assert one.draw().rewards.dtype == (np.float64 if name in choices.OF_PATHS else np.float32)
+    assert one.draw().rewards.dtype == np.float64
     assert one.update()["sound"] == 1

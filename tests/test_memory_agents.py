@@ -13,8 +13,8 @@ from bayespg.environments import TMaze
 from bayespg.environments.host import Host
 from bayespg.environments.vector import Vector
 from bayespg.learning import agents, choices
+from bayespg.learning.advance import Normalised, no_statistics
 from bayespg.learning.agents import Agent
-from bayespg.learning.learner import NormalisedMemory, no_statistics
 from bayespg.paths.rollout import play
 from bayespg.paths.worlds import Acting
 from bayespg.policies import FiniteStateController, Recurrent, memory
@@ -25,6 +25,8 @@ POLICIES = {
     "controller": FiniteStateController.random(jax.random.key(1), 4, 3, 2),
     "recurrent": Recurrent.random(jax.random.key(2), 4, 3, 2),
 }
+WITHOUT_STATES = [name for name, make in choices.ESTIMATORS.items() if not make(0.95).needs.states]
+"""Estimators that take policies with memory."""
 
 
 class Maze(gymnasium.Env):
@@ -101,7 +103,7 @@ def test_in_jax_greedy_choices_remember_as_well(policy):
 
 @pytest.mark.parametrize(
     ("name", "environment", "kind"),
-    [(name, MAZE, "recurrent") for name in choices.OF_PATHS]
+    [(name, MAZE, "recurrent") for name in WITHOUT_STATES]
     + [("model1", Maze, "controller"), ("mc-baseline", Maze, "recurrent")],
 )
 def test_every_estimator_of_paths_takes_sound_steps(name, environment, kind):
@@ -122,14 +124,14 @@ def test_every_update_moves_a_policy_with_memory(update):
 
 
 @pytest.mark.parametrize(
-    "estimator", [*(e for e in choices.ESTIMATORS if e not in choices.OF_PATHS), "object"]
+    "estimator", [*(name for name in choices.ESTIMATORS if name not in WITHOUT_STATES), "object"]
 )
 def test_an_estimator_of_steps_is_refused_and_names_those_that_can(estimator, policy):
     if estimator == "object":
         estimator = estimators.BAC(kernels.Gaussian(1.0))
     kind = type(policy).__name__
     with pytest.raises(
-        ValueError, match=f"{kind} has a memory.*mc, mc-baseline, enac, model1, mod"
+        ValueError, match=f"fits values of states, and {kind} has a memory.*Model1, Model2, Rei"
     ):
         Agent(MAZE, policy, estimator)
 
@@ -171,8 +173,8 @@ def test_saved_loaded_and_resumed_it_goes_on_exactly(tmp_path, environment):
 def test_what_it_sees_is_normalised_where_asked(policy):
     statistics = no_statistics((4,)).seen(np.random.default_rng(0).random((9, 4)), np.ones(9))
     o, m = np.ones(4, np.float32), policy.start()
-    wrapped, plain = NormalisedMemory(policy, statistics), policy(m, statistics(o))
-    for a, b in zip(*map(jax.tree.leaves, (wrapped(m, o), plain)), strict=True):
+    wrapped, plain = Normalised(policy, statistics), policy(m, statistics(o))
+    for a, b in zip(*map(jax.tree.leaves, (wrapped.step(m, o), plain)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

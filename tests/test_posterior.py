@@ -6,6 +6,7 @@ import scipy.stats
 from oracle import problem, standard_errors
 
 from bayespg import quadrature
+from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Dense, LowRank
 from bayespg.posterior import Diagonal, Downdate, GradientPosterior
 
@@ -236,7 +237,7 @@ def test_an_operator_serves_every_question_but_the_models_region(lazy):
         operator.contains(operator.mean, robust=False)
 
 
-BIG = quadrature.LARGE + 2
+BIG = quadrature.models.LARGE + 2
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +250,7 @@ def big():
     return U, rng.normal(size=4), fisher, V.T @ V + 0.5 * np.eye(BIG)
 
 
-@pytest.mark.parametrize("sparsify", [None, quadrature.Sparsify(1.0, 3)])
+@pytest.mark.parametrize("sparsify", [None, Sparsify(1.0, 3)])
 def test_beyond_2048_parameters_model2_holds_an_operator_equal_to_the_matrix(big, sparsify):
     U, R, fisher, G = big
     found = quadrature.model2(U, R, fisher, noise=5.0, baseline=2.0, sparsify=sparsify)

@@ -703,7 +703,7 @@ def test_without_tensorboardx_the_error_says_what_to_install(tmp_path, monkeypat
 NURSERY = """
 import itertools, os, signal, sys
 import numpy as np
-from bayespg.runs import Run
+from bayespg.runs.store import Run
 
 def state(update):
     return {"update": np.int64(update), "x": np.full(500, update, np.float32)}

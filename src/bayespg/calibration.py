@@ -10,12 +10,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-import scipy.stats
 from jaxtyping import PRNGKeyArray
 
 from bayespg._support.precision import to_float64, to_numpy
+from bayespg._support.statistics import binomial_interval, f_quantile, student_quantile
 from bayespg.environments import Solved, exact_gradient
-from bayespg.learning.estimators import Estimator, draw
+from bayespg.learning.batch import draw
+from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 from bayespg.posterior import component_statistics, region_statistics
 
@@ -72,9 +73,9 @@ def coverage(
 
 def _row(name, robust, level, truth, components, region) -> Coverage:
     centre, spread, freedom = components
-    reach = spread * scipy.stats.t.ppf(0.5 + level / 2, freedom)
+    reach = spread * student_quantile(level, freedom)
     distance, scale, rank, nu = region
-    held = distance <= scale * scipy.stats.f.ppf(level, rank, nu)
+    held = distance <= scale * f_quantile(level, rank, nu)
     return Coverage(
         estimator=name,
         robust=robust,
@@ -87,18 +88,11 @@ def _row(name, robust, level, truth, components, region) -> Coverage:
     )
 
 
-def binomial_interval(successes: int, runs: int) -> tuple[float, float]:
-    """Clopper-Pearson, 95 %."""
-    low = scipy.stats.beta.ppf(0.025, successes, runs - successes + 1) if successes else 0.0
-    high = scipy.stats.beta.ppf(0.975, successes + 1, runs - successes) if successes < runs else 1.0
-    return float(low), float(high)
-
-
 @eqx.filter_jit
 def _statistics(environment, policy, estimators, truth, paths, keys):
     def run(key: PRNGKeyArray):
-        sample = draw(environment, policy, key, paths)
-        posteriors = [estimator(sample) for estimator in estimators]
+        batch = draw(environment, policy, key, paths)
+        posteriors = [estimator(batch) for estimator in estimators]
         return [
             [
                 (component_statistics(p, robust), region_statistics(p, truth, robust))

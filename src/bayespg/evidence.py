@@ -232,7 +232,7 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
     if isinstance(steps.scores, Rows):
         raise ValueError("noise: evidence needs dense scores; give noise and scales yourself")
     Psi, _ = state_features(steps, prior.state_kernel, rank)
-    F, _ = score_features(steps, prior.fisher)
+    F, _ = score_features(steps, prior)
     unknown = steps.segments
     X = unknown.remove(jnp.concatenate([Psi, F], -1))
     z = unknown.remove(steps.y[:, None])[:, 0]
@@ -263,4 +263,4 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
 
     first = (start(Psi), start(F), size / 2 + 1e-30)
     (a, c, s2), _ = jax.lax.scan(advance, first, None, ROUNDS)
-    return Prior(kernels.Scaled(prior.state_kernel, a), prior.fisher, c), s2
+    return prior._replace(state_kernel=kernels.Scaled(prior.state_kernel, a), scale=c), s2

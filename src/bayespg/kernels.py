@@ -19,6 +19,7 @@ from bayespg import fisher as fishers
 from bayespg._support.precision import in_float64, to_float64
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher, as_dense
+from bayespg.policies.features import Features
 
 
 class Kernel(eqx.Module):
@@ -58,8 +59,8 @@ def diagonal(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, 
 def features(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, "M p"] | None:
     """Psi with K = Psi Psi' where the kernel has finitely many features, None where not."""
     match kernel:
-        case Nystrom():
-            return kernel._features(X)
+        case OfFeatures() | Nystrom():
+            return kernel.features(X)
         case Constant():
             M = jax.tree.leaves(X)[0].shape[0]
             return jnp.full((M, 1), jnp.sqrt(jnp.asarray(kernel.variance)))
@@ -99,13 +100,36 @@ class Nystrom(Batched):
         return self.gram(*one)[0, 0]
 
     def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
-        return self._features(X) @ self._features(Y).T
+        return self.features(X) @ self.features(Y).T
 
     def diagonal(self, X: Any) -> Float[Array, " M"]:
-        return jnp.sum(self._features(X) ** 2, -1)
+        return jnp.sum(self.features(X) ** 2, -1)
 
-    def _features(self, X: Any) -> Float[Array, "M p"]:
+    def features(self, X: Any) -> Float[Array, "M p"]:
         return gram(self.kernel, X, self.points) @ self.root
+
+
+class OfFeatures(Batched):
+    """psi(x)'psi(x') for features that are given, their constant with prior variance `constant`."""
+
+    of: Features
+    constant: float = 10.0
+
+    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
+        return self.gram(x[None], y[None])[0, 0]
+
+    def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
+        return self.features(X) @ self.features(Y).T
+
+    def diagonal(self, X: Any) -> Float[Array, " M"]:
+        return jnp.sum(self.features(X) ** 2, -1)
+
+    def features(self, X: Any) -> Float[Array, "M p"]:
+        """psi of points with the rest of their axes laid out in a row."""
+        flat = X.reshape(X.shape[0], -1)
+        flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
+        Psi = jnp.asarray(jax.vmap(self.of)(flat))
+        return Psi.at[:, -1].multiply(jnp.sqrt(jnp.asarray(self.constant, Psi.dtype)))
 
 
 class Constant(Kernel):

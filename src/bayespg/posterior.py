@@ -20,11 +20,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support import checks
 from bayespg._support.precision import in_float64, traced
+from bayespg._support.statistics import f_quantile, student_probability, student_quantile
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 
@@ -103,6 +103,26 @@ class Multiple(Covariance):
         return jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
 
 
+class Damped(Covariance):
+    """scale G D^-1 G, the prior of the gradient G w with w ~ N(0, scale D^-1)."""
+
+    information: Fisher
+    fisher: Fisher
+    """D, which is G with damping."""
+    scale: float | Float[Array, ""]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        G = self.information
+        return self.scale * G.multiply(self.fisher.solve(G.multiply(V)))
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.multiply(jnp.eye(self.fisher.size)))
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        drawn = self.fisher.solve(self.fisher.sample(key, (k,)))
+        return jnp.sqrt(self.scale) * self.information.multiply(drawn)
+
+
 class Influence(eqx.Module):
     """Influences of paths that are cheaper to ask for along a direction than to write down."""
 
@@ -111,6 +131,35 @@ class Influence(eqx.Module):
 
     @abc.abstractmethod
     def matrix(self) -> Float[Array, "M n"]: ...
+
+
+class Rescaled(Covariance):
+    """units^2 S."""
+
+    of: Covariance
+    units: Float[Array, ""]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.units * self.of.multiply(self.units * V)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.units**2 * self.of.diagonal()
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        return self.units * self.of.sample(key, k)
+
+
+class RescaledInfluence(Influence):
+    """units D."""
+
+    of: Influence
+    units: Float[Array, ""]
+
+    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
+        return self.units * self.of.along(direction)
+
+    def matrix(self) -> Float[Array, "M n"]:
+        return self.units * self.of.matrix()
 
 
 def _solve(fisher: Fisher, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
@@ -178,7 +227,7 @@ class GradientPosterior(eqx.Module):
         """
         level = checks.probability("level", level)
         centre, spread, freedom = _run(component_statistics, self, robust)
-        reach = spread * scipy.stats.t.ppf(0.5 + level / 2, freedom)
+        reach = spread * student_quantile(level, freedom)
         return Interval(centre - reach, centre + reach)
 
     def contains(self, gradient: Any, level: float = 0.95, *, robust: bool = True) -> bool:
@@ -186,7 +235,7 @@ class GradientPosterior(eqx.Module):
         level = checks.probability("level", level)
         gradient = checks.vector("gradient", gradient, self.mean.shape[-1], "one entry a parameter")
         distance, spread, rank, freedom = _run(region_statistics, self, gradient, robust)
-        return bool(distance <= spread * scipy.stats.f.ppf(level, rank, freedom))
+        return bool(distance <= spread * f_quantile(level, rank, freedom))
 
     def probability_uphill(self, direction: Any, *, robust: bool = True) -> float:
         """The probability that the return rises along `direction`, chosen without these paths.
@@ -201,7 +250,23 @@ class GradientPosterior(eqx.Module):
         centre, spread, freedom = _run(direction_statistics, self, d, robust)
         if spread == 0:
             return float(0.5 * (1 + np.sign(centre)))
-        return float(scipy.stats.t.cdf(centre / spread, freedom))
+        return float(student_probability(centre / spread, freedom))
+
+
+def rescaled(posterior: GradientPosterior, units: Float[Array, ""]) -> GradientPosterior:
+    """The posterior of `units` times the gradient: of returns that were divided by them."""
+    S, D, prior = posterior.covariance, posterior.influence, posterior.prior
+    return eqx.tree_at(
+        lambda p: (p.mean, p.prior, p.covariance, p.influence),
+        posterior,
+        (
+            units * posterior.mean,
+            None if prior is None else Rescaled(prior, units),
+            Rescaled(S, units) if isinstance(S, Covariance) else units**2 * S,
+            RescaledInfluence(D, units) if isinstance(D, Influence) else units * D,
+        ),
+        is_leaf=lambda x: x is None,
+    )
 
 
 def _run(function: Any, *args: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Compiled programs remembered from one process to the next."""
+"""Compiled programs remembered from one process to the next: by the command, and once an agent is
+made."""
 
 import os
 from pathlib import Path

@@ -34,8 +34,8 @@ from bayespg import gptd, kernels
 from bayespg._support import checks
 from bayespg._support.precision import in_float64, to_float64, traced
 from bayespg._support.types import Array
-from bayespg.actor_critic import forms, matrix_free
-from bayespg.actor_critic.matrix_free import ITERATIONS
+from bayespg.actor_critic import forms, products
+from bayespg.actor_critic.products import ITERATIONS, TOLERANCE
 from bayespg.actor_critic.steps import (
     EXACT,
     NoiseOn,
@@ -48,7 +48,7 @@ from bayespg.actor_critic.steps import (
 )
 from bayespg.algebra import sparse, sparsification
 from bayespg.algebra.conditioning import Groups
-from bayespg.algebra.sparse import Matrix, Rows
+from bayespg.algebra.sparse import Linear, Matrix, Rows
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Dense, Fisher
 from bayespg.kernels import Kernel
@@ -60,6 +60,7 @@ __all__ = [
     "ITERATIONS",
     "LARGE",
     "RANK",
+    "TOLERANCE",
     "Form",
     "NoiseOn",
     "Prior",
@@ -173,11 +174,13 @@ def of_steps(
     sparsify: Sparsify | None = None,
     form: Form = "auto",
     rank: int = RANK,
+    tolerance: float = TOLERANCE,
     iterations: int = ITERATIONS,
 ) -> GradientPosterior:
     """`gradient_posterior` for steps already laid out. `rank` is the most features that a state
-    kernel without finitely many of its own gets; what they miss is in `info`. `iterations` bounds
-    the conjugate gradients of the matrix-free form: fewer shrink the answer towards zero."""
+    kernel without finitely many of its own gets; what they miss is in `info`. `tolerance`
+    and `iterations` are those of the conjugate gradients of the matrix-free form: fewer iterations
+    shrink the answer towards zero."""
     if form == "auto":
         form = _choose(steps.scores, prior.fisher)
     if sparsify is not None and steps.ahead is not None:
@@ -188,12 +191,12 @@ def of_steps(
         return forms.dual(steps, prior, noise)
     Psi, info = state_features(steps, prior.state_kernel, rank)
     if form == "matrix-free":
-        return matrix_free.posterior(steps, prior, noise, Psi, info, iterations)
+        return products.posterior(steps, prior, noise, Psi, info, tolerance, iterations)
     return forms.weight(steps, prior, noise, Psi, info)
 
 
 def _choose(scores: Matrix, fisher: Any) -> Form:
-    large = isinstance(scores, Rows) or scores.shape[1] > LARGE
+    large = isinstance(scores, Linear) or scores.shape[1] > LARGE
     lazy = isinstance(fisher, Fisher) and not isinstance(fisher, Dense)
     return "matrix-free" if large or lazy else "weight"
 

@@ -16,7 +16,7 @@ from bayespg.algebra.conditioning import Groups, Regression
 from bayespg.algebra.sparse import Rows
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Fisher
-from bayespg.posterior import LARGE, Downdate, GradientPosterior, Multiple
+from bayespg.posterior import LARGE, Downdate, GradientPosterior
 
 LEFT_OUT = 4e7
 """Numbers in the per-episode Gram matrices beyond which episodes are left out to first order."""
@@ -24,7 +24,7 @@ LEFT_OUT = 4e7
 
 def weight(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPosterior:
     """With Psi of the states beside whitened scores, which alone carry the gradient."""
-    whitened, root = score_features(steps, prior.fisher)
+    whitened, root = score_features(steps, prior)
     c = jnp.sqrt(jnp.asarray(prior.scale, root.dtype))
     features = jnp.concatenate([Psi, c * whitened], -1)
     V = jnp.concatenate([jnp.zeros((root.shape[0], Psi.shape[1]), root.dtype), c * root], -1)
@@ -39,6 +39,7 @@ def dictionary(steps: Steps, prior: Prior, noise, sparsify: Sparsify) -> Gradien
         K = _gram(steps, prior)
         row, variances = (lambda i, members: K[i, members]), jnp.diagonal(K)
     else:
+        U = sparse.dense(U)
         solved = prior.fisher.solve(U)
 
         def row(i, members):
@@ -50,9 +51,11 @@ def dictionary(steps: Steps, prior: Prior, noise, sparsify: Sparsify) -> Gradien
     N = variances.size
     found = sparsification.build(row, variances, sparsify.threshold, min(sparsify.capacity or N, N))
     Psi = jnp.where(taken[:, None], found.features, 0.0)
-    V = found.functional_of(c * sparse.dense(sparse.take(U, found.members)).T)
+    V = found.functional_of(prior.cross(sparse.dense(sparse.take(U, found.members))).T)
     large = V.shape[0] > LARGE
-    remainder = None if large else c * prior.fisher.matrix() - V @ V.T
+    if large and prior.information is not None:
+        raise ValueError(f"sparsify: more than {LARGE} parameters with a damped Fisher matrix")
+    remainder = None if large else prior.covariance() - V @ V.T
     return _in_weight_space(steps, prior, noise, Psi, V, remainder, found.info())
 
 
@@ -73,25 +76,25 @@ def _in_weight_space(
     at = conditioning.regress(Psi, steps.y[:, None], noise, steps.tails)
     mean = (V @ at.weights)[:, 0]
     root = at.covariance_root(V)
-    G = prior.fisher
+    G = prior.readout
     if remainder is None:
         covariance: Any = Downdate(G, prior.scale, at.explained_root(V))
         explained = jnp.ones(())
     else:
         covariance = remainder + root.T @ root
-        dense = fishers.as_dense(G)
+        dense = fishers.as_dense(prior.fisher)
         kept = jnp.sum(dense.whiten(V.T) ** 2) - jnp.sum(dense.whiten(root) ** 2)
-        explained = kept / (prior.scale * fishers.directions(dense))
+        explained = kept / (prior.scale * prior.directions())
     spread = jnp.sum(solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
     return GradientPosterior(
         mean=mean,
         covariance=covariance,
-        fisher=G,
+        fisher=prior.fisher,
         influence=fishers.leave_one_out(G, mean, _leave_out(at, steps.groups) @ V.T),
         explained=explained,
         freedom=steps.observations - V.shape[1] + spread,
         info=_info(steps, at.log_evidence, at.condition, G) | info,
-        prior=Multiple(G, prior.scale),
+        prior=prior.spread(),
     )
 
 
@@ -111,23 +114,22 @@ def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:
 
 def dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
     """With the N x N matrix of all steps (Proposition 6)."""
-    taken, G, c = steps.taken, prior.fisher, prior.scale
-    K = _gram(steps, prior)
-    U = sparse.dense(steps.scores)
+    taken, G = steps.taken, prior.readout
+    K, B = _gram(steps, prior), prior.cross(sparse.dense(steps.scores)).T
     s2 = jnp.where(taken, noise, 1.0)
-    at = conditioning.dual(K, c * U.T, c * G.matrix(), steps.y[:, None], s2, steps.tails)
+    at = conditioning.dual(K, B, prior.covariance(), steps.y[:, None], s2, steps.tails)
     mean = (at.gain @ steps.y[:, None])[:, 0]
     assert at.covariance is not None
-    dense = fishers.as_dense(G)
+    dense = fishers.as_dense(prior.fisher)
     return GradientPosterior(
         mean=mean,
         covariance=at.covariance,
-        fisher=G,
+        fisher=prior.fisher,
         influence=fishers.leave_one_out(G, mean, _leave_out_dual(at, steps)),
-        explained=jnp.sum(at.gain.T * dense.solve(U)) / fishers.directions(dense),
+        explained=jnp.sum(at.gain.T * dense.solve(B.T)) / (prior.scale * prior.directions()),
         freedom=at.freedom - jnp.sum(~taken),
         info=_info(steps, at.log_evidence, at.condition, G),
-        prior=Multiple(G, c),
+        prior=prior.spread(),
     )
 
 

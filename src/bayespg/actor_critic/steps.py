@@ -15,6 +15,7 @@ from bayespg.algebra.conditioning import Groups, Segments, Tails
 from bayespg.algebra.sparse import Matrix
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
+from bayespg.posterior import Covariance, Damped, Multiple
 
 NoiseOn = Literal["returns", "rewards"]
 EXACT = 1e-9
@@ -94,11 +95,43 @@ def _masked(scores: Matrix, kept: Bool[Array, " N"]) -> Matrix:
 
 
 class Prior(NamedTuple):
-    """k(z, z') = k_x(x, x') + scale u' G^-1 u'."""
+    """k(z, z') = k_x(x, x') + scale u' D^-1 u' (Eq. 38): w ~ N(0, scale D^-1)."""
 
     state_kernel: Kernel
     fisher: Fisher
+    """D: G itself, or G with damping where G is singular."""
     scale: float | Float[Array, ""]
+    information: Fisher | None = None
+    """G, where D is not G: the gradient is G w."""
+
+    @property
+    def readout(self) -> Fisher:
+        """G."""
+        return self.fisher if self.information is None else self.information
+
+    def cross(self, U: Float[Array, "N n"]) -> Float[Array, "N n"]:
+        """B', the prior covariance of u'w and the gradient: c U D^-1 G, which is c U for D = G
+        (Eq. 41)."""
+        if self.information is None:
+            return self.scale * U
+        return self.scale * self.information.multiply(self.fisher.solve(U))
+
+    def covariance(self) -> Float[Array, "n n"]:
+        """B_0 of the gradient: c G D^-1 G, which is c G for D = G (Eq. 41)."""
+        return self.cross(self.readout.matrix())
+
+    def spread(self) -> Covariance:
+        """B_0 as an operator."""
+        if self.information is None:
+            return Multiple(self.fisher, self.scale)
+        return Damped(self.information, self.fisher, self.scale)
+
+    def directions(self) -> Float[Array, ""]:
+        """tr(D^-1 B_0) / c: the rank of G for D = G."""
+        dense = fishers.as_dense(self.fisher)
+        if self.information is None:
+            return fishers.directions(dense)
+        return jnp.sum(dense.whiten(dense.whiten(self.information.matrix()).T) ** 2)
 
 
 def state_features(
@@ -113,10 +146,14 @@ def state_features(
     return steps.see(found.features), {"state_rank": found.rank, "state_residual": found.residual}
 
 
-def score_features(steps: Steps, fisher: Fisher) -> tuple[Float[Array, "N n"], Float[Array, "n n"]]:
-    """Whitened scores, and the root of G that brings their weights back to a gradient."""
-    dense = fishers.as_dense(fisher)
-    return dense.whiten(sparse.dense(steps.scores)), dense.colour(jnp.eye(dense.size)).T
+def score_features(steps: Steps, prior: Prior) -> tuple[Float[Array, "N n"], Float[Array, "n n"]]:
+    """Scores whitened by D, and the matrix that brings their weights back to a gradient: a root of
+    G where D = G."""
+    dense = fishers.as_dense(prior.fisher)
+    whitened = dense.whiten(sparse.dense(steps.scores))
+    if prior.information is None:
+        return whitened, dense.colour(jnp.eye(dense.size)).T
+    return whitened, dense.whiten(prior.information.matrix())
 
 
 def low_rank(X: Float[Array, "N d"], kernel: Kernel, capacity: int) -> sparsification.LowRank:

@@ -1,4 +1,4 @@
-"""The command line: demo, train, evaluate, plot, watch, environments, reproduce."""
+"""The command line: demo, train, evaluate, plot, watch, report, environments, reproduce."""
 
 import os
 import sys
@@ -43,7 +43,8 @@ def root(
 
 
 def main() -> None:
-    """Errors are one sentence; an interrupt says so, whenever it comes."""
+    """Run the command line. An error is printed as one sentence; an interrupt is reported whenever
+    it happens."""
     try:
         command.ready()
         compilation.remember()

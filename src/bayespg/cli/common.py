@@ -24,7 +24,7 @@ ORDER = ("demo", "train", "evaluate", "plot", "watch", "report", "environments",
 
 
 class Commands(typer.core.TyperGroup):
-    """In the order in which people meet them."""
+    """Commands in the order of first use, not of the alphabet."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore
         return sorted(super().list_commands(ctx), key=ORDER.index)
@@ -33,8 +33,8 @@ class Commands(typer.core.TyperGroup):
 app = typer.Typer(
     name="bayespg",
     cls=Commands,
-    help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]; train on a "
-    "task of yours with [bold]bayespg train[/bold]; the paper's tables and figures are under "
+    help="Policy gradients with error bars.\n\nStart with [bold]bayespg demo[/bold]. Train on a "
+    "task with [bold]bayespg train[/bold]. Reproduce the paper's tables and figures with "
     "[bold]bayespg reproduce[/bold].",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -46,26 +46,26 @@ console = Console()
 
 
 def sentence(*parts: str | tuple[str, str]) -> Text:
-    """Text of parts, each plain or with its style. Nothing in it is read as markup, so that names
-    of files and messages are shown as they are."""
+    """Text made of parts, each plain or with a style. Nothing in it is interpreted as markup, so
+    that names of files and messages are shown as they are."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     return Text.assemble(*((printable(text), style) for text, style in pairs))
 
 
 def say(*parts: str | tuple[str, str]) -> None:
-    """A `sentence` on the terminal, which breaks it where it must."""
+    """Print a `sentence`; the terminal wraps it."""
     console.print(sentence(*parts), soft_wrap=True)
 
 
 def fitting(count: int, most: int = 7) -> list[int]:
-    """Which of many columns to show: the first, the last and some evenly between."""
+    """Which of many columns to show: the first, the last and some evenly spaced between them."""
     if count <= most:
         return list(range(count))
     return [0, *(1 + round(i * (count - 2) / (most - 2)) for i in range(most - 1))]
 
 
 def table(columns: list[str], rows: Sequence[Sequence[str | Text]], whole: int = 0) -> None:
-    """On the terminal; the first `whole` columns are not broken."""
+    """Print a table on the terminal; cells of the first `whole` columns are not wrapped."""
     cells = [[sentence(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     lines = any("\n" in cell.plain for row in cells for cell in row)
     found = Table(header_style="bold", show_lines=lines)
@@ -78,7 +78,7 @@ def table(columns: list[str], rows: Sequence[Sequence[str | Text]], whole: int =
 
 @contextlib.contextmanager
 def bars() -> Iterator[Callable[[str, float, str], None]]:
-    """Bars on the terminal; `advance(name, fraction, what)` adds one, or moves it."""
+    """Progress bars on the terminal; `advance(name, fraction, what)` adds a bar or moves it."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -102,7 +102,7 @@ def bars() -> Iterator[Callable[[str, float, str], None]]:
 
 @contextlib.contextmanager
 def progress(task: str) -> Iterator[reports.Progress]:
-    """One bar; `advance(fraction, what)` moves it."""
+    """One progress bar; `advance(fraction, what)` moves it."""
     with bars() as advance:
         advance(task, 0.0, "")
         yield lambda fraction, what: advance(task, fraction, what)

@@ -18,7 +18,7 @@ COLOURED = {
     "does not hold": Text("does not hold", "red"),
     "not decided": Text("not decided", "yellow"),
 }
-Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON and PNG files.")]
+Out = Annotated[Path, typer.Option("--out", help="Directory for the results.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 
 
@@ -26,34 +26,39 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random num
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(help="Which one; without a name they are listed, 'all' runs every one."),
+        typer.Argument(help="Name of an experiment, or 'all'. Without a name, list them."),
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(min=2, help="Independent runs.", show_default="a few minutes' worth"),
+        typer.Option(min=2, help="Independent runs.", show_default="takes a few minutes"),
     ] = None,
     seed: Seed = 0,
     out: Out = Path("results"),
-    quick: Annotated[bool, typer.Option("--quick", help="A few runs, to see it work.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes and runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version with few runs.")] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The sizes and numbers of runs of the paper.")
+    ] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="With 'all': these; several with commas.")
+        list[str] | None,
+        typer.Option("--only", help="With 'all': run these only; separate names by commas."),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="With 'all': also what is in the folder already.")
+        bool, typer.Option("--again", help="With 'all': also repeat finished experiments.")
     ] = False,
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With 'all': experiments at a time.", show_default="one for two cores, to 6"
+            min=1,
+            help="With 'all': experiments in parallel.",
+            show_default="half the cores, at most 6",
         ),
     ] = None,
 ) -> None:
     """Reproduce the paper: a table or figure by its name, or all of them.
 
-    Shows a table, and leaves JSON, SVG and PNG on disk. 'all' skips what the folder holds already
-    and writes report.html, claim by claim.
+    Shows a table, and writes JSON, SVG and PNG files. 'all' skips experiments whose results are in
+    the directory already, and writes report.html with all claims.
     """
     if name is None or listed:
         table(
@@ -116,13 +121,16 @@ def _side_by_side(wanted: Mapping[str, Settings], out: Path, jobs: int) -> None:
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="A folder of 'bayespg reproduce', or folders of 'bayespg train'."),
+        typer.Argument(
+            help="A directory of 'bayespg reproduce', or run directories of 'bayespg train'."
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The page.", show_default="report.html in the first folder")
+        Path | None,
+        typer.Option(help="File for the page.", show_default="report.html in the first one"),
     ] = None,
 ) -> None:
-    """One self-contained page: the paper claim by claim, or training runs."""
+    """Write one self-contained HTML page about reproduced experiments or training runs."""
     first = folders[0]
     if any((first / f"{name}.json").exists() for name in EXPERIMENTS):
         if len(folders) > 1 or out:

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from bayespg._support.files import read_json, write_whole
+from bayespg._support.statistics import student_interval
 from bayespg.cli.common import app, progress, say, table
 from bayespg.learning import agents, choices, film
 from bayespg.runs import curves, plots
@@ -20,27 +21,27 @@ SHOWN = {
     "gpomdp": "Monte Carlo",
     "fitted": "Monte Carlo less fitted values",
 }
-ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "gpomdp"}
+ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "mcpg"}
 Imports = Annotated[
     list[str] | None,
     typer.Option(
         "--import",
         metavar="MODULE",
         help="Import this module first, for the environments that it registers. An environment "
-        "that a run directory names as MODULE:ID is made only with this.",
+        "that a run directory names as MODULE:ID is created only if its module is given here.",
         show_default=False,
     ),
 ]
-RunPath = Annotated[Path, typer.Argument(help="A folder that 'bayespg train' has written.")]
+RunPath = Annotated[Path, typer.Argument(help="A run directory written by 'bayespg train'.")]
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the picture.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", help="Directory for the figure.")] = Path("results"),
     seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 6,
-    steps: Annotated[int, typer.Option(min=1000, help="Environment steps of a run.")] = 25_000,
+    steps: Annotated[int, typer.Option(min=1000, help="Environment steps per run.")] = 25_000,
 ) -> None:
-    """Balance a pole from a few dozen episodes, and see how far each gradient could be trusted."""
+    """Learn CartPole from a few dozen episodes, and show how accurate each gradient was."""
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}
     rows = []
@@ -63,13 +64,13 @@ def demo(
                 found[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
     for name, label in SHOWN.items():
         last = np.array([m["return"][-3:].mean() for m in found[name]])
-        low, high = agents.student_interval(last)
+        low, high = student_interval(last)
         rows.append([label, f"{last.mean():.0f}", f"{low:.0f} to {min(high, 500):.0f}"])
     table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
     pictured = [(label, curves.of_metrics(found[name])) for name, label in SHOWN.items()]
     path = out / "demo.png"
     plots.save(
-        curves.draw(pictured, "CartPole-v1, ten parameters, four episodes an update", 475),
+        curves.draw(pictured, "CartPole-v1, ten parameters, four episodes per update", 475),
         path,
     )
     say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")
@@ -79,10 +80,10 @@ def demo(
 def train(
     environment: Annotated[
         str | None,
-        typer.Argument(help="A name that 'bayespg environments' lists, such as a Gymnasium id."),
+        typer.Argument(help="A name listed by 'bayespg environments', such as a Gymnasium id."),
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(help="bac, bpg or mcpg: a short name for an estimator.")
+        str | None, typer.Option(help="Short name for an estimator: bac, bpg or mcpg.")
     ] = None,
     estimator: Annotated[
         str | None, typer.Option(help=", ".join(choices.ESTIMATORS), show_default="bac")
@@ -100,59 +101,69 @@ def train(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Environment steps of each run.", show_default="100000"),
+        typer.Option(min=1, help="Environment steps per run.", show_default="100000"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The first seed.", show_default="0")
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Independent runs, one after another.", show_default="1"),
+        typer.Option(min=1, help="Number of seeds, trained one after another.", show_default="1"),
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(help="Episodes per update.", show_default="4")
     ] = None,
-    discount: Annotated[float | None, typer.Option(help="gamma", show_default="0.99")] = None,
+    discount: Annotated[
+        float | None, typer.Option(help="Discount gamma.", show_default="0.99")
+    ] = None,
     smoothing: Annotated[
-        float | None, typer.Option(help="lambda of the advantages.", show_default="0.95")
+        float | None, typer.Option(help="lambda of the advantages (GAE).", show_default="0.95")
     ] = None,
     limit: Annotated[
         float | None,
-        typer.Option(help="Kullback-Leibler limit of an update.", show_default="0.03"),
+        typer.Option(
+            help="Limit of the Kullback-Leibler divergence per update.", show_default="0.03"
+        ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Rate of optimisers that have one.", show_default="0.001")
+        float | None, typer.Option(help="Learning rate, for optimisers.", show_default="0.001")
     ] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="Widths of an MLP's layers.", show_default="32,32")
+        str | None, typer.Option(help="Widths of the layers of policy mlp.", show_default="32,32")
     ] = None,
     horizon: Annotated[
-        int | None, typer.Option(help="Cut episodes off after so many steps.")
+        int | None, typer.Option(help="Cut episodes off after this many steps.")
     ] = None,
     lanes: Annotated[
-        int | None, typer.Option(help="Environments side by side.", show_default="up to 8")
+        int | None, typer.Option(help="Environments run in parallel.", show_default="up to 8")
     ] = None,
-    processes: Annotated[bool, typer.Option(help="Each of them in its own process.")] = False,
+    processes: Annotated[
+        bool, typer.Option(help="Run each environment in its own process.")
+    ] = False,
     normalise: Annotated[
         bool | None,
         typer.Option(
-            "--normalise/--no-normalise", help="Observations.", show_default="on Gymnasium"
+            "--normalise/--no-normalise",
+            help="Normalise observations.",
+            show_default="on Gymnasium",
         ),
     ] = None,
     bounds: Annotated[
         str | None,
-        typer.Option(help="clip or squash draws into an action's bounds.", show_default="clip"),
+        typer.Option(
+            help="clip or squash: how actions are brought into their bounds.", show_default="clip"
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run.", show_default="a new one under runs/")
+        Path | None, typer.Option(help="Run directory.", show_default="a new one under runs/")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with this run, exactly where it was.")
+        Path | None, typer.Option(help="Resume this run exactly where it stopped.")
     ] = None,
-    tensorboard: Annotated[bool, typer.Option(help="Write events for TensorBoard too.")] = False,
+    tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
     imports: Imports = None,
 ) -> None:
-    """Train a policy, with error bars on every gradient. Every update is written down at once."""
+    """Train a policy, with error bars on every gradient. Every update is saved immediately."""
     said = _not_default(locals())
     if resume is not None:
         if more := said - {"resume", "tensorboard", "imports"}:
@@ -199,13 +210,13 @@ def train(
 
 
 def _not_default(arguments: dict[str, object]) -> set[str]:
-    """Which arguments of `train` were given."""
+    """The names of the arguments of `train` that were given."""
     known = inspect.signature(train).parameters
     return {name for name, value in arguments.items() if value != known[name].default}
 
 
 def _registered(environment: str, imports: list[str]) -> str:
-    """The id with the module that registers it, so that processes and resumed runs know it."""
+    """The id with the module that registers it, so that processes and resumed runs find it."""
     for module in imports:
         known = environment in gymnasium.registry
         agents.import_all(module)
@@ -215,11 +226,11 @@ def _registered(environment: str, imports: list[str]) -> str:
 
 
 PLAN = "seeds.json"
-"""The seeds that a folder is for, begun or not."""
+"""The file with the seeds of a run directory, started or not."""
 
 
 def _plan(folder: Path, seeds: range, config: dict) -> None:
-    """Write down what is to be trained; seeds of other settings do not belong in one folder."""
+    """Save the seeds to be trained; all seeds of a directory must have the same settings."""
     if begun := curves.seeds(folder):
         there = Run.open(begun[0]).config
         for name, value in json.loads(json.dumps(config)).items():
@@ -242,7 +253,7 @@ def _planned(folder: Path) -> list[int]:
 
 
 def _waiting(folder: Path) -> list[int]:
-    """Seeds that have not begun."""
+    """Seeds whose training has not started."""
     return [k for k in _planned(folder) if not (folder / f"seed-{k}" / CONFIG).exists()]
 
 
@@ -250,7 +261,7 @@ def _stop_if_asked(agent: agents.Agent, folder: Path) -> None:
     if agent.interrupted:
         if waiting := _waiting(folder):
             say(
-                f"Not begun: seed {', '.join(map(str, waiting))}. Go on with all: "
+                f"Not started: seed {', '.join(map(str, waiting))}. Resume all with: "
                 f"{agents.resuming(folder, agent)}"
             )
         raise typer.Exit(130)
@@ -265,11 +276,11 @@ def _resume(path: Path, tensorboard: bool, imports: list[str]) -> None:
         if left <= 0:
             say(f"{member}: done, {int(agent.state.steps):,} steps")
             continue
-        say(f"{member}: going on after update {int(agent.state.updates)}")
+        say(f"{member}: resuming after update {int(agent.state.updates)}")
         agent.learn(left, run=run)
         _stop_if_asked(agent, path)
     for k in _waiting(path):
-        say(f"{path / f'seed-{k}'}: beginning")
+        say(f"{path / f'seed-{k}'}: starting")
         agent, _ = agents.reopen(members[0], seed=k, imports=imports)
         agent.learn(wanted[members[0]], run=path / f"seed-{k}", tensorboard=tensorboard)
         _stop_if_asked(agent, path)
@@ -277,7 +288,7 @@ def _resume(path: Path, tensorboard: bool, imports: list[str]) -> None:
 
 
 def _steps(path: Path) -> Any:
-    """How long a run is to be trained, as it was begun."""
+    """The number of steps that a run was started with."""
     steps = Run.open(path).config.get("steps")
     if steps is None:
         raise ValueError(
@@ -290,7 +301,7 @@ def _steps(path: Path) -> Any:
 
 
 def _picture(folder: Path) -> Path:
-    """Where the learning curves of a folder are drawn."""
+    """The file for the learning curves of a run directory."""
     if (folder / "plots").is_symlink():
         raise ValueError(
             f"{folder / 'plots'}: is a symbolic link, and what it leads to would be overwritten; "
@@ -304,7 +315,7 @@ def _summary(folder: Path) -> None:
     found, picture = curves.of(group), _picture(folder)
     plots.save(curves.draw([(group.name, found)], group.name), picture)
     last = found.returns[:, -1]
-    low, high = agents.student_interval(last)
+    low, high = student_interval(last)
     spread = f", 95 % over {last.size} seeds {low:.1f} to {high:.1f}" if last.size > 1 else ""
     say(
         "Return at the end: ", (f"{last.mean():.1f}", "bold"), f"{spread}. Picture: {picture}"
@@ -312,7 +323,7 @@ def _summary(folder: Path) -> None:
 
 
 def _free(path: Path) -> Path:
-    """The path, or the first of path-2, path-3, ... that is not there."""
+    """The path, or the first of path-2, path-3, ... that does not exist."""
     found, k = path, 1
     while found.exists():
         k += 1
@@ -332,11 +343,11 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
 @app.command()
 def evaluate(
     run: RunPath,
-    episodes: Annotated[int, typer.Option(min=1, help="For each seed.")] = 100,
-    deterministic: Annotated[bool, typer.Option(help="Always the likeliest action.")] = False,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per seed.")] = 100,
+    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = False,
     imports: Imports = None,
 ) -> None:
-    """The return of a trained policy: an interval over episodes for each seed, one over seeds."""
+    """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
     rows, means = [], []
     for member in curves.members(run):
         agent = agents.load(member, imports=imports or [])
@@ -346,7 +357,7 @@ def evaluate(
         rows.append([member.name, f"{found.mean:.1f}", f"{low:.1f} to {high:.1f}"])
     table(["run", "return", f"95 % over {episodes} episodes"], rows)
     if len(means) > 1:
-        low, high = agents.student_interval(np.array(means))
+        low, high = student_interval(np.array(means))
         say(
             f"Over {len(means)} seeds: ", (f"{np.mean(means):.1f}", "bold"),
             f", 95 % {low:.1f} to {high:.1f}",
@@ -355,12 +366,13 @@ def evaluate(
 
 @app.command()
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that 'bayespg train' has written.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories written by 'bayespg train'.")],
     out: Annotated[
-        Path | None, typer.Option(help="The picture.", show_default="in the first run's plots/")
+        Path | None,
+        typer.Option(help="File for the figure.", show_default="in the first run's plots/"),
     ] = None,
 ) -> None:
-    """Learning curves over seeds, and how noisy the gradient was; several runs in one picture."""
+    """Plot learning curves over seeds and the noise of the gradient; several runs in one figure."""
     found = [(group.name, curves.of(group)) for group in map(curves.group, runs)]
     tasks = {str(Run.open(curves.members(path)[0]).config.get("environment")) for path in runs}
     path = out or _picture(runs[0])
@@ -371,13 +383,15 @@ def plot(
 @app.command()
 def watch(
     run: RunPath,
-    out: Annotated[Path | None, typer.Option(help="The GIF.", show_default="RUN/watch.gif")] = None,
-    episodes: Annotated[int, typer.Option(min=1)] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first episode.")] = 0,
-    deterministic: Annotated[bool, typer.Option(help="Always the likeliest action.")] = True,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the GIF.", show_default="RUN/watch.gif")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to record.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode.")] = 0,
+    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = True,
     imports: Imports = None,
 ) -> None:
-    """A trained policy at work, as a GIF."""
+    """Record a trained policy as a GIF."""
     member = curves.members(run)[0]
     path = out or run / "watch.gif"
     agent = agents.load(member, imports=imports or [])
@@ -387,10 +401,10 @@ def watch(
 
 @app.command()
 def environments(
-    pattern: Annotated[str, typer.Argument(help="Part of the name.")] = "",
+    pattern: Annotated[str, typer.Argument(help="Show only names that contain this.")] = "",
 ) -> None:
-    """List what can be trained on: the paper's environments and Gymnasium's classic control in
-    JAX, and all that Gymnasium knows."""
+    """List the environments: those of the paper and classic control in JAX, and all that are
+    registered with Gymnasium."""
     of = {True: "Gymnasium's, in JAX", False: "the paper's, in JAX"}
     rows = [[name, of[name.startswith("jax/")]] for name in choices.BUILT_IN]
     for name, spec in sorted(gymnasium.registry.items()):

@@ -9,7 +9,9 @@ from bayespg.environments.base import (
     check_solved,
     exact_gradient,
     expected_return,
+    observation_shape,
     observe,
+    real_observations,
 )
 from bayespg.environments.lqr import LQR
 from bayespg.environments.mountain_car import MountainCar
@@ -34,5 +36,7 @@ __all__ = [
     "classic",
     "exact_gradient",
     "expected_return",
+    "observation_shape",
     "observe",
+    "real_observations",
 ]

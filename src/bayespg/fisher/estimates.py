@@ -14,10 +14,8 @@ from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher.matrices import Dense, Fisher, Inverse, LowRank, Sparse
 from bayespg.policies import (
     AnyPolicy,
-    MemoryPolicy,
     Policy,
     SparsePolicy,
-    information_root,
     memory,
     sparse_information_root,
 )
@@ -57,11 +55,8 @@ def actions_integrated_out(
         return Sparse(
             Rows(active.reshape(-1, k), roots.reshape(-1, k), policy.weights.size), damping
         )
-    if isinstance(policy, MemoryPolicy):
-        along = jax.vmap(lambda o, c: memory.information_roots(policy, o, c), 1, 1)
-        roots = along(paths.states, paths.actions)
-    else:
-        roots = jax.vmap(jax.vmap(lambda x: information_root(policy, x)))(paths.states)
+    along = jax.vmap(lambda o, c: memory.information_roots(policy, o, c), 1, 1)
+    roots = along(paths.states, paths.actions)
     roots = roots * jnp.sqrt(weights)[..., None, None]
     return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, roots.shape[-1]))
 

@@ -4,7 +4,6 @@ Rows are vectors throughout: `multiply(V)` is V G, `solve(V)` is V G^-1.
 """
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,12 +18,15 @@ from bayespg._support import checks
 from bayespg._support.precision import float64_when_eager, in_float64, to_float64, traced
 from bayespg._support.types import Array
 from bayespg.algebra import sparse
+from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparse import Rows
 
 NEEDED = (
     "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
     "bayespg.fisher, for instance fisher.monte_carlo(scores)"
 )
+TOLERANCE = 1e-10
+"""Of the conjugate gradients of a sparse matrix."""
 
 
 class Fisher(eqx.Module):
@@ -246,7 +248,9 @@ class Sparse(Fisher):
         diagonal = self.diagonal()
 
         def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
-            return conjugate_gradients(self.multiply, v, diagonal)
+            return conjugate_gradients(
+                self.multiply, v, lambda r: r / diagonal, tolerance=TOLERANCE
+            )
 
         return jnp.vectorize(one, signature="(n)->(n)")(V)
 
@@ -270,39 +274,6 @@ class Sparse(Fisher):
 
     def diagonal(self) -> Float[Array, " n"]:
         return sparse.squared_columns(self.rows) + self.damping
-
-
-def conjugate_gradients(
-    multiply: Callable[[Array], Array],
-    b: Float[Array, " n"],
-    diagonal: Float[Array, " n"],
-    *,
-    tolerance: float = 1e-10,
-    most: int = 1000,
-) -> Float[Array, " n"]:
-    """Solve a symmetric positive definite system, preconditioned with its diagonal.
-
-    Ends when the residual is below `tolerance` times the right-hand side. (Lineax measures it
-    entry by entry, which never ends, or ends at once, where the right-hand side has zeros.)
-    """
-    target = tolerance**2 * (b @ b)
-
-    def going(state):
-        j, _, r, *_ = state
-        return (j < most) & (r @ r > target)
-
-    def advance(state):
-        j, x, r, p, rz = state
-        Ap = multiply(p)
-        a = rz / (p @ Ap)
-        r = r - a * Ap
-        z = r / diagonal
-        following = r @ z
-        return j + 1, x + a * p, r, z + (following / rz) * p, following
-
-    z = b / diagonal
-    start = (0, jnp.zeros_like(b), b, z, b @ z)
-    return jax.lax.while_loop(going, advance, start)[1]
 
 
 class Inverse(Fisher):

@@ -6,7 +6,7 @@
     agent.predict(observation)
     agent.save("cartpole")
 
-An agent is a shell around pure functions: it draws paths, hands them to a `Learner`, and keeps the
+An agent is a shell around pure functions: it draws paths, hands them to `advance`, and keeps the
 state that comes back.
 """
 
@@ -25,27 +25,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.stats
 
-from bayespg._support import checks, device
+from bayespg._support import checks, compilation, device
+from bayespg._support.statistics import student_interval, student_probability
 from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import choices, settings, values
-from bayespg.learning.estimators import Estimator
-from bayespg.learning.learner import (
-    STAGES,
-    Learner,
-    Normaliser,
-    NotFinite,
-    Recorded,
-    State,
-    TargetKind,
-    no_statistics,
-)
-from bayespg.learning.network_estimators import NetworkEstimator
+from bayespg.learning import choices, settings
+from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
+from bayespg.learning.batch import by_products
+from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
-from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten, named
-from bayespg.policies.features import Fourier
+from bayespg.policies import AnyPolicy, as_dtype, named
 from bayespg.runs import progress as interruption
 from bayespg.runs.store import CONFIG, METRICS, Run
 
@@ -78,36 +68,28 @@ class Evaluation:
         return f"{self.mean:.1f} [{low:.1f}, {high:.1f}] over {self.returns.size} episodes"
 
 
-def student_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Of the mean of independent samples."""
-    if samples.size < 2:
-        return -math.inf, math.inf
-    reach = scipy.stats.t.ppf(0.5 + level / 2, samples.size - 1)
-    error = reach * samples.std(ddof=1) / math.sqrt(samples.size)
-    return float(samples.mean() - error), float(samples.mean() + error)
-
-
 class Agent:
     """A policy that learns in an environment.
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.choices`) or objects; a policy may have a memory, and without one it is "linear", or
-    the paper's in an environment of the paper. `options` go to `gymnasium.make`; everything else is
-    in `Settings`. A setting that would have no effect is refused.
+    `bayespg.learning.choices`) or objects. A policy may have a memory; without one given it is
+    "linear", or the paper's in an environment of the paper. `options` go to `gymnasium.make`;
+    everything else is in `Settings`. A setting that would have no effect is refused.
     """
 
     def __init__(
         self,
         environment: AnyEnvironment,
         policy: str | AnyPolicy | None = None,
-        estimator: str | Estimator | NetworkEstimator = "bac",
+        estimator: str | Estimator = "bac",
         update: str | optax.GradientTransformationExtraArgs = "natural",
         *,
         options: dict[str, Any] | None = None,
         **given: Any,
     ):
         device.require()
+        compilation.remember()
         s = self.settings = settings.made(given)
         self.options = _options(options, environment)
         with jax.enable_x64(True):  # all 64 bits of the seed
@@ -116,22 +98,17 @@ class Agent:
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
-        inputs = math.prod(self.world.shape)
-        found, targets = choices.estimator(estimator, Fourier(inputs))
-        if isinstance(start, MemoryPolicy):
-            choices.refuse_steps(estimator, found, start)
-        self._double = isinstance(found, Estimator)
+        found = choices.estimator(estimator, s["smoothing"])
+        refuse_memory(found, start)
+        self._double = not (found.needs.products and by_products(start))
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
-            changes = choices.update(update, s["limit"], s["rate"])
-            task = Recorded(self.world.horizon, self.world.discount)
-            self._learner = Learner(found, changes, task, s["smoothing"], targets)
-            zero = jnp.zeros((), jnp.int32)
-            self.state = State(
-                start, changes.init(flatten(start)[0]), values.start(Fourier(inputs)),
-                self._statistics(), key_run, zero, zero, zero,
-            )  # fmt: skip
-        self.settings = s.as_done(self._facts(targets))
+            self._estimator = found
+            self._update = choices.update(update, s["limit"], s["rate"])
+            self.state = begin(
+                start, found, self._update, key_run, self.world.shape, self._normalised()
+            )
+        self.settings = s.as_done(self._facts())
         self._seconds = 0.0
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
@@ -167,7 +144,7 @@ class Agent:
         inputs = math.prod(found.shape)
         return found, policy, named.make(policy, inputs, found.actions, key, s["hidden"])
 
-    def _facts(self, targets: TargetKind) -> dict[str, tuple[Any, str]]:
+    def _facts(self) -> dict[str, tuple[Any, str]]:
         """Settings as they are in force, and why they can be no others."""
         s, found, task = self.settings, self.world, self.world.name
         host = found.host if isinstance(found, OnHost) else None
@@ -191,8 +168,7 @@ class Agent:
             "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "smoothing": (
-                s["smoothing"] if targets == "advantages" else None,
-                f"{estimator} looks at returns, not at advantages",
+                self._estimator.needs.critic, f"{estimator} looks at returns, not at advantages"
             ),
             "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
             "rate": (
@@ -200,12 +176,11 @@ class Agent:
             ),
         }  # fmt: skip
 
-    def _statistics(self) -> Normaliser | None:
+    def _normalised(self) -> bool:
         wanted = self.settings.normalise
         if wanted and not self.world.real:
             raise ValueError("normalise: the observations are whole numbers; leave it out")
-        wanted = isinstance(self.world, OnHost) if wanted is None else wanted
-        return no_statistics(self.world.shape) if wanted else None
+        return isinstance(self.world, OnHost) if wanted is None else wanted
 
     def _precision(self):
         return jax.enable_x64(self._double)
@@ -276,7 +251,7 @@ class Agent:
         paths = self.draw()
         drawn = time.perf_counter()
         with self._precision():
-            state, record = self._learner(self.state, paths)
+            state, record = self._learn(paths)
             record = jax.tree.map(float, jax.device_get(record))
         if not record.sound:
             raise NotFinite(self._complaint(STAGES[int(record.stage)], paths))
@@ -297,6 +272,13 @@ class Agent:
             **{k: v for k, v in record._asdict().items() if k != "stage"}, "sure": sure,
             "seconds_drawing": drawn - begun, "seconds_learning": done - drawn,
         }  # fmt: skip
+
+    def _learn(self, paths: Trajectories) -> tuple[Any, Any]:
+        where = self.world
+        return _learned(
+            self._estimator, self._update, self.state, paths, where.discount, where.horizon,
+            where.environment,
+        )  # fmt: skip
 
     def _complaint(self, what: str, paths: Trajectories) -> str:
         """That an update was not made, and why, as far as one can see."""
@@ -354,8 +336,8 @@ class Agent:
             if stop.asked:
                 self.interrupted = True
                 show.say(
-                    f"Interrupted after update {int(self.state.updates)}, which is whole."
-                    + (f" Go on with: {resuming(book.path, self)}" if book else "")
+                    f"Interrupted after update {int(self.state.updates)}, which is complete."
+                    + (f" Resume with: {resuming(book.path, self)}" if book else "")
                 )
         return self
 
@@ -544,7 +526,7 @@ def BPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -
 
 def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
-    return Agent(environment, policy, given.pop("estimator", "gpomdp"), **given)
+    return Agent(environment, policy, given.pop("estimator", "mcpg"), **given)
 
 
 def _options(options: Any, environment: Any) -> dict[str, Any]:
@@ -568,6 +550,12 @@ def _undiscounted(paths: Trajectories) -> np.ndarray:
     return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
 
 
+@eqx.filter_jit
+def _learned(estimator, update, state, raw, discount, horizon, environment):
+    batch = batch_of(state, raw, discount, horizon, environment)
+    return advance(estimator, update, state, batch, raw)[:2]
+
+
 def _seeds(seed: int, updates: int, count: int) -> list[int]:
     """Of episodes: other ones for each update, and for evaluation (-1)."""
     found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
@@ -579,4 +567,4 @@ def _uphill(slope: float, error: float, freedom: float) -> float:
     is optimistic, because the same episodes chose the step and judge it."""
     if not error > 0:
         return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
-    return float(scipy.stats.t.cdf(slope / error, max(freedom, 1.0)))
+    return float(student_probability(slope / error, max(freedom, 1.0)))

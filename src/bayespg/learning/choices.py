@@ -13,37 +13,36 @@ from bayespg import environments, policies
 from bayespg._support import checks
 from bayespg.environments import Environment, classic
 from bayespg.learning import estimators, line_search, updates
-from bayespg.learning import network_estimators as networks
 from bayespg.learning.estimators import Estimator
-from bayespg.learning.learner import TargetKind
-from bayespg.learning.network_estimators import NetworkEstimator
-from bayespg.policies import MemoryPolicy, Policy
-from bayespg.policies.features import Features
+from bayespg.policies import Policy
 
-Chosen = tuple[Estimator | NetworkEstimator, TargetKind]
+WEIGHED = {
+    "weights": "uniform",
+    "fisher": estimators.stationary_integrated_out,
+    "damping": estimators.Damping(),
+}
+"""Of Monte Carlo estimates as practice knows them: the mean over steps, a damped G."""
 
-ESTIMATORS: dict[str, Callable[[Features], Chosen]] = {
-    "bac": lambda f: (networks.Joint(f), "advantages"),
-    "bac-returns": lambda f: (networks.Joint(f), "returns"),
-    "rebase": lambda f: (networks.MonteCarlo(f, baseline="states"), "advantages"),
-    "gae": lambda f: (networks.MonteCarlo(f, baseline="mean"), "advantages"),
-    "fitted": lambda f: (networks.MonteCarlo(f, baseline="states"), "returns"),
-    "gpomdp": lambda f: (networks.MonteCarlo(f, baseline="none"), "returns"),
-    "mc": lambda f: (estimators.Reinforce("none", estimators.actions_integrated_out), "returns"),
-    "mc-baseline": lambda f: (
-        estimators.Reinforce("best", estimators.actions_integrated_out), "returns"
-    ),
-    "enac": lambda f: (estimators.ENAC(), "returns"),
-    "model1": lambda f: (estimators.Model1(noise=None), "returns"),
-    "model2": lambda f: (estimators.Model2(noise=None, baseline=float("inf")), "returns"),
-}  # fmt: skip
-"""bac: states and scores fitted together to advantages; bac-returns: to returns, as in the paper;
-rebase: advantages less a fit by states; gae: advantages alone; fitted: returns less a fit by
-states; gpomdp: returns alone; mc, mc-baseline: whole paths (REINFORCE); enac: episodic natural
-actor-critic; model1, model2: Bayesian quadrature of whole paths."""
-
-OF_PATHS = ("mc", "mc-baseline", "enac", "model1", "model2")
-"""Those that look at whole paths alone, and so take policies with memory too."""
+ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
+    "bac": lambda smoothing: estimators.adaptive(smoothing),
+    "bac-returns": lambda _: estimators.adaptive(None),
+    "bac-paper": lambda _: estimators.BAC(noise=None),
+    "rebase": lambda smoothing: estimators.MonteCarlo("states", smoothing, **WEIGHED),
+    "gae": lambda smoothing: estimators.MonteCarlo("mean", smoothing, **WEIGHED),
+    "fitted": lambda _: estimators.MonteCarlo("states", **WEIGHED),
+    "gpomdp": lambda _: estimators.MonteCarlo("none", **WEIGHED),
+    "mcpg": lambda _: estimators.GPOMDP(estimators.steps_integrated_out),
+    "mc": lambda _: estimators.Reinforce("none", estimators.actions_integrated_out),
+    "mc-baseline": lambda _: estimators.Reinforce("best", estimators.actions_integrated_out),
+    "enac": lambda _: estimators.ENAC(),
+    "model1": lambda _: estimators.Model1(noise=None),
+    "model2": lambda _: estimators.Model2(noise=None, baseline=float("inf")),
+}
+"""bac: states and scores fitted together to advantages; bac-returns: to returns; bac-paper: the
+same as Algorithm 4 has it, scales and noise by evidence; rebase: advantages less a fit by states;
+gae: advantages alone; fitted: returns less a fit by states; gpomdp: returns alone; mcpg: the same
+as the paper has it, steps weighed by the discount; mc, mc-baseline: whole paths (REINFORCE); enac:
+episodic natural actor-critic; model1, model2: Bayesian quadrature of whole paths."""
 
 LIMITED = ("natural", "plain", "conjugate-gradients")
 """Updates that go as far as a limit allows; all others have a rate."""
@@ -87,27 +86,15 @@ PAPER = "paper"
 """The policy that comes with an environment of the paper."""
 
 
-def estimator(choice: Any, features: Features) -> Chosen:
-    """An estimator and the targets it takes."""
-    if isinstance(choice, NetworkEstimator):
-        return choice, "advantages"
+def estimator(choice: Any, smoothing: float) -> Estimator:
+    """An estimator by name, or the one given."""
     if isinstance(choice, Estimator):
-        return choice, "returns"
+        return choice
     if not isinstance(choice, str):
         raise ValueError(f"estimator: expected a name or an estimator, found {choice!r}")
     if choice not in ESTIMATORS:
         raise known("estimator", choice, list(ESTIMATORS))
-    return ESTIMATORS[choice](features)
-
-
-def refuse_steps(choice: Any, found: Estimator | NetworkEstimator, policy: MemoryPolicy) -> None:
-    """ValueError for an estimator that takes what a policy with memory sees for its state."""
-    if isinstance(found, NetworkEstimator | estimators.BAC | estimators.FittedValues):
-        name = choice if isinstance(choice, str) else type(choice).__name__
-        raise ValueError(
-            f"estimator: {name} looks at single steps, and {type(policy).__name__} has a memory, "
-            f"so what it sees is no state; those of whole paths can: {', '.join(OF_PATHS)}"
-        )
+    return ESTIMATORS[choice](smoothing)
 
 
 def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:

@@ -1,93 +1,35 @@
-"""From a policy and its paths to the posterior of the gradient (Algorithm 1).
+"""From a batch of paths to the posterior of the gradient (Algorithm 1; Algorithm 4, lines 3 to 6).
 
-An estimator is any function of a `Sample`; the classes here put a way to obtain G and a model
-together, so that training, calibration and the experiments treat all of them alike.
+An estimator is any function of a `Batch`; the classes here put a way to obtain G and a model
+together, so that training, agents, calibration and the experiments treat all of them alike.
+
+    whole paths    Model1, Model2; Reinforce, ENAC (rivals)
+    single steps   BAC; GPOMDP, FittedValues, MonteCarlo, CompatibleLeastSquares (rivals)
 """
 
 import abc
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Bool, Float
 
-from bayespg import actor_critic, evidence, monte_carlo, quadrature
+from bayespg import actor_critic, evidence, kernels, monte_carlo, quadrature
 from bayespg import fisher as fishers
 from bayespg._support.types import Array
-from bayespg.algebra import conditioning, sparse
-from bayespg.algebra.sparse import Rows
+from bayespg.algebra.conditioning import Groups, Tails
 from bayespg.algebra.sparsification import Sparsify
-from bayespg.environments import Environment
-from bayespg.environments.trajectories import Trajectories, returns_to_go
+from bayespg.environments.trajectories import returns_to_go
 from bayespg.fisher import Fisher
+from bayespg.fisher.networks import ITERATIONS
 from bayespg.kernels import Kernel
+from bayespg.learning import values
+from bayespg.learning.batch import Batch, draw  # noqa: F401  (draw is part of this module's face)
 from bayespg.paths import scores
-from bayespg.paths.rollout import walk
-from bayespg.paths.scores import of_paths as path_scores
-from bayespg.policies import AnyPolicy, MemoryPolicy, as_dtype, flatten, score
-from bayespg.posterior import GradientPosterior
-
-
-class Sample(eqx.Module):
-    """Paths drawn with a policy in an environment, with their scores and returns."""
-
-    environment: Environment
-    policy: AnyPolicy
-    paths: Trajectories
-    returns: Float[Array, " M"]
-    path_scores: Float[Array, "M n"] | None = None
-    """u(xi), where they were asked for."""
-
-    @property
-    def scores(self) -> Float[Array, "M n"]:
-        if self.path_scores is None:
-            raise ValueError("scores: this sample was drawn without the scores of its paths")
-        return self.path_scores
-
-    @property
-    def acting(self) -> AnyPolicy:
-        """The policy in the precision of the paths."""
-        return as_dtype(self.policy, self.paths.rewards.dtype)
-
-
-def draw(
-    environment: Environment,
-    policy: AnyPolicy,
-    key: PRNGKeyArray,
-    paths: int,
-    dtype: DTypeLike | None = None,
-    scores: bool = True,
-) -> Sample:
-    """A sample of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
-
-    Scores and returns are in the precision of the policy. `scores` False leaves out the scores of
-    the paths, which estimators that look at single steps do not need. Those of a policy with memory
-    are taken once the paths are drawn, from their start to their end.
-    """
-    theta = flatten(policy)[0]
-    dtype = theta.dtype if dtype is None else dtype
-    acting = as_dtype(policy, dtype)
-    discount = jnp.asarray(environment.discount, dtype)
-
-    def add(sums, t, states, actions, rewards, running):
-        R, U = sums
-        weight = discount**t if environment.discount != 1 else 1.0
-        R = R + jnp.where(running, weight * rewards, 0)
-        if U is not None:
-            u = jax.vmap(lambda x, a: score(acting, x, a))(states, actions)  # pyright: ignore
-            U = U + jnp.where(running[:, None], u, 0)
-        return R, U
-
-    later = scores and isinstance(policy, MemoryPolicy)
-    sums = jnp.zeros((paths, theta.size), dtype) if scores and not later else None
-    drawn, (R, U) = walk(environment, acting, key, paths, (jnp.zeros(paths, dtype), sums), add)
-    U = path_scores(acting, drawn) if later else U
-    U = None if U is None else U.astype(theta.dtype)
-    return Sample(environment, policy, drawn, R.astype(theta.dtype), U)
-
+from bayespg.policies import remembers
+from bayespg.policies.features import Fourier
+from bayespg.posterior import GradientPosterior, rescaled
 
 StateMap = Callable[[Any], Any]
 """From states, time and paths in front, to what the state kernel takes."""
@@ -97,87 +39,116 @@ def _as_they_are(states: Any) -> Any:
     return states
 
 
-FisherChoice = Callable[[Sample], Fisher]
-"""A way to obtain G; the functions below, or one's own."""
+# Ways to obtain G, Section 4.3 and Algorithm 3.
+
+FisherChoice = Callable[[Batch], Fisher]
+"""A way to obtain G from a batch; the functions below, or one's own."""
 
 
-def exact(sample: Sample) -> Fisher:
-    return fishers.exact(sample.environment, sample.policy)  # type: ignore[arg-type]
+def exact(batch: Batch) -> Fisher:
+    """G of paths in closed form, where the environment knows it."""
+    return fishers.exact(batch.environment, batch.policy)  # type: ignore[arg-type]
 
 
-def actions_integrated_out(sample: Sample) -> Fisher:
-    return fishers.actions_integrated_out(sample.acting, sample.paths)
+def actions_integrated_out(batch: Batch) -> Fisher:
+    """G of paths, Eq. 24, the actions integrated out."""
+    return fishers.actions_integrated_out(batch.acting, batch.paths)
 
 
-def monte_carlo_fisher(sample: Sample) -> Fisher:
-    return fishers.monte_carlo(sample.scores)
+def monte_carlo_fisher(batch: Batch) -> Fisher:
+    """G of paths from outer products of their scores."""
+    return fishers.monte_carlo(batch.scores)
 
 
-def maximum_likelihood(sample: Sample) -> Fisher:
-    return fishers.maximum_likelihood(sample.environment, sample.policy, sample.paths)  # type: ignore[arg-type]
+def maximum_likelihood(batch: Batch) -> Fisher:
+    """G of paths under a transition model fitted to them."""
+    return fishers.maximum_likelihood(batch.environment, batch.policy, batch.paths)  # type: ignore[arg-type]
 
 
-def step_scores(sample: Sample) -> Float[Array, "T M n"] | Rows:
-    """u(z_t), in the precision of the policy: a singular G needs the scores to lie in its range."""
-    return scores.of_steps(sample.policy, sample.paths)
-
-
-def steps_integrated_out(sample: Sample) -> Fisher:
+def steps_integrated_out(batch: Batch) -> Fisher:
     """G of steps, Eq. 40, the actions integrated out."""
-    paths, discount = _like_policy(sample), sample.environment.discount
-    return fishers.actions_integrated_out(sample.policy, paths, discount)
+    return _integrated_out(batch, stationary=False)
 
 
-def stationary(sample: Sample) -> Fisher:
-    """The average over steps, Eq. 42."""
-    weights = fishers.step_weights(_like_policy(sample), stationary=True)
-    return fishers.of_step_scores(step_scores(sample), weights)
+def stationary_integrated_out(batch: Batch) -> Fisher:
+    """The average over steps, Eq. 42, the actions integrated out."""
+    return _integrated_out(batch, stationary=True)
 
 
-def stationary_integrated_out(sample: Sample) -> Fisher:
-    """The average over steps, the actions integrated out."""
-    return fishers.actions_integrated_out(sample.policy, _like_policy(sample), stationary=True)
+def _integrated_out(batch: Batch, stationary: bool) -> Fisher:
+    paths, discount = batch.steps, batch.discount
+    if not batch.by_products:
+        return fishers.actions_integrated_out(batch.policy, paths, discount, stationary=stationary)
+    weights = fishers.step_weights(paths, discount, stationary)
+    U: Any = batch.step_scores()
+    return fishers.network(U, _flat(weights) / weights.shape[1])
 
 
-def g_est(sample: Sample) -> Fisher:
+def stationary(batch: Batch) -> Fisher:
+    """The average over steps of outer products, Eq. 42."""
+    return _of_step_scores(batch, fishers.step_weights(batch.steps, stationary=True))
+
+
+def g_est(batch: Batch) -> Fisher:
     """Algorithm 3 in expectation over its coins, the last pair of an episode weighed 1."""
-    weights = fishers.g_est_weights(_like_policy(sample), sample.environment.discount)
-    return fishers.of_step_scores(step_scores(sample), weights)
+    return _of_step_scores(batch, fishers.g_est_weights(batch.steps, batch.discount))
 
 
-def g_est_as_printed(sample: Sample) -> Fisher:
+def g_est_as_printed(batch: Batch) -> Fisher:
     """Algorithm 3 in expectation over its coins, the last pair weighed 1 / (1 - gamma)."""
-    discount = sample.environment.discount
-    weights = fishers.g_est_weights(_like_policy(sample), discount, as_printed=True)
-    return fishers.of_step_scores(step_scores(sample), weights)
+    weights = fishers.g_est_weights(batch.steps, batch.discount, as_printed=True)
+    return _of_step_scores(batch, weights)
 
 
-def exact_steps(sample: Sample) -> Fisher:
+def _of_step_scores(batch: Batch, weights: Float[Array, "T M"]) -> Fisher:
+    return fishers.of_step_scores(scores.of_steps(batch.policy, batch.paths), weights)
+
+
+def exact_steps(batch: Batch) -> Fisher:
     """G of steps in closed form, where the environment knows it."""
-    return fishers.Dense(sample.environment.step_fisher(sample.policy))  # type: ignore[attr-defined]
+    return fishers.Dense(batch.environment.step_fisher(batch.policy))  # type: ignore[union-attr]
 
 
-def _like_policy(sample: Sample) -> Trajectories:
-    """The paths with rewards, and so weights of steps, in the precision of the policy."""
-    dtype = flatten(sample.policy)[0].dtype
-    return eqx.tree_at(lambda p: p.rewards, sample.paths, sample.paths.rewards.astype(dtype))
+# What an estimator is.
+
+
+class Needs(NamedTuple):
+    """What an estimator needs of a batch."""
+
+    path_scores: bool = False
+    """u(xi), which is best summed while paths are drawn."""
+    states: bool = False
+    """That what the policy sees is a Markov state: a policy with memory does not give it."""
+    critic: float | None = None
+    """lambda of the critic of the batches before, None without one."""
+    products: bool = False
+    """Of a network's scores nothing but products, so that single precision is enough."""
 
 
 class Estimator(eqx.Module):
-    """Sample -> GradientPosterior."""
+    """Batch -> GradientPosterior."""
+
+    needs: ClassVar[Needs] = Needs()
+    """A subclass that needs more says so."""
 
     @abc.abstractmethod
-    def __call__(self, sample: Sample) -> GradientPosterior: ...
+    def __call__(self, batch: Batch) -> GradientPosterior: ...
 
 
-class StepEstimator(Estimator):
-    """One that looks at single steps and needs no scores of whole paths."""
+def refuse_memory(estimator: Estimator, policy: Any) -> None:
+    """ValueError for an estimator that takes what a policy with memory sees for a state."""
+    if estimator.needs.states and remembers(policy):
+        raise ValueError(
+            f"estimator: {type(estimator).__name__} fits values of states, and "
+            f"{type(policy).__name__} has a memory, so what it sees is no Markov state; use "
+            "estimators of whole paths, as Model1, Model2, Reinforce and ENAC are, or GPOMDP"
+        )
 
 
-def return_noise(sample: Sample, reward_noise: float) -> Float[Array, " M"]:
+def return_noise(batch: Batch, reward_noise: float) -> Float[Array, " M"]:
     """The variance of each path's return that noise on its rewards makes: sigma_r^2 sum_t
     gamma^(2t) over the steps taken."""
-    weights = fishers.step_weights(_like_policy(sample), sample.environment.discount)
+    weights = fishers.step_weights(batch.steps, batch.discount)
     return reward_noise**2 * jnp.sum(weights**2, 0)
 
 
@@ -195,15 +166,17 @@ class Model1(Estimator):
     reward_noise: float = 0.0
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
 
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        U, R, G = sample.scores, sample.returns, self.fisher(sample)
+    needs: ClassVar[Needs] = Needs(path_scores=True)
+
+    def __call__(self, batch: Batch) -> GradientPosterior:
+        U, R, G = batch.scores, batch.returns, self.fisher(batch)
         if self.noise is None:
             choice = evidence.choose_model1(U, R, G)
             noise, scale = jnp.broadcast_to(choice.noise, U.shape), choice.scale
         else:
             noise, scale = self.noise, self.scale
         if self.reward_noise:
-            noise = noise + return_noise(sample, self.reward_noise)[:, None] * U**2
+            noise = noise + return_noise(batch, self.reward_noise)[:, None] * U**2
         return quadrature.model1(U, R, G, noise=noise, scale=scale, sparsify=self.sparsify)
 
 
@@ -221,15 +194,17 @@ class Model2(Estimator):
     reward_noise: float = 0.0
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
 
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        U, R, G = sample.scores, sample.returns, self.fisher(sample)
+    needs: ClassVar[Needs] = Needs(path_scores=True)
+
+    def __call__(self, batch: Batch) -> GradientPosterior:
+        U, R, G = batch.scores, batch.returns, self.fisher(batch)
         if self.noise is None:
             choice = evidence.choose_model2(U, R, G, baseline=self.baseline)
             noise, scale = choice.noise, choice.scale
         else:
             noise, scale = self.noise, self.scale
         if self.reward_noise:
-            noise = noise + return_noise(sample, self.reward_noise)
+            noise = noise + return_noise(batch, self.reward_noise)
         return quadrature.model2(
             U, R, G, noise=noise, baseline=self.baseline, scale=scale, sparsify=self.sparsify
         )
@@ -241,78 +216,149 @@ class Reinforce(Estimator):
     baseline: Literal["none", "mean", "best"] = eqx.field(static=True, default="none")
     fisher: FisherChoice | None = eqx.field(static=True, default=None)
 
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        G = None if self.fisher is None else self.fisher(sample)
-        return monte_carlo.reinforce(sample.scores, sample.returns, G, baseline=self.baseline)
+    needs: ClassVar[Needs] = Needs(path_scores=True)
+
+    def __call__(self, batch: Batch) -> GradientPosterior:
+        G = None if self.fisher is None else self.fisher(batch)
+        return monte_carlo.reinforce(batch.scores, batch.returns, G, baseline=self.baseline)
 
 
-class GPOMDP(StepEstimator):
-    """Monte Carlo with each reward credited to the actions before it: the paper's MCPG."""
+Weights = Literal["discounted", "uniform"]
+"""What a step counts: gamma^t in a mean over paths, which gives the gradient of the discounted
+return; or all alike in a mean over steps, as usual in practice."""
 
+
+class Damping(eqx.Module):
+    """delta = kappa tr(G) / n, with kappa smaller for `many` steps."""
+
+    few_steps: float = 1.0
+    many_steps: float = 0.1
+    many: int = 2000
+
+    def __call__(self, G: Fisher, taken: Bool[Array, "*N"]) -> Float[Array, ""]:
+        kappa = jnp.where(jnp.sum(taken) < self.many, self.few_steps, self.many_steps)
+        size = fishers.trace(G) / G.size
+        return (kappa * size + 1e-8).astype(size.dtype)
+
+
+class MonteCarlo(Estimator):
+    """Monte Carlo over steps, sum_t u(z_t) credit_t with each reward credited to the actions before
+    it: the policy gradient theorem (Eq. 7).
+
+    The credit of a step is its return-to-go or, with `smoothing`, its advantage by the critic of
+    the batches before (GAE), less a `baseline`: none, the mean of the credits, or their regression
+    on the states of the same batch ("states"). `state_kernel` None stands for Fourier features, in
+    units in which the credits have variance 1; `noise` is that of the regression.
+    """
+
+    baseline: Literal["none", "mean", "states"] = eqx.field(static=True, default="none")
+    smoothing: float | None = eqx.field(static=True, default=None)
+    weights: Weights = eqx.field(static=True, default="discounted")
     fisher: FisherChoice | None = eqx.field(static=True, default=None)
+    damping: Damping | None = None
+    state_kernel: Kernel | None = None
+    noise: float = 1.0
+    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
+    limit_ends: bool = eqx.field(static=True, default=False)
+    rank: int = eqx.field(static=True, default=actor_critic.RANK)
 
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        togo = returns_to_go(_like_policy(sample), sample.environment.discount)
-        return _monte_carlo_steps(sample, togo, self.fisher)
+    @property
+    def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
+        fits = self.baseline == "states" or self.smoothing is not None
+        return Needs(states=fits, critic=self.smoothing, products=True)
+
+    def __call__(self, batch: Batch) -> GradientPosterior:
+        refuse_memory(self, batch.policy)
+        weights = fishers.step_weights(batch.steps, batch.discount, self.weights == "uniform")
+        each = scores.of_paths(batch.policy, batch.paths, self._credit(batch) * weights)
+        G = None if self.fisher is None else self.fisher(batch)
+        if G is not None and self.damping is not None:
+            G = fishers.damped(G, self.damping(G, batch.paths.mask))
+        return monte_carlo.average(each, G)
+
+    def _credit(self, batch: Batch) -> Float[Array, "T M"]:
+        if self.baseline == "none":
+            return _credit(batch, self.smoothing)
+        if self.baseline == "mean":
+            y, units = standardised(_credit(batch, self.smoothing), batch.paths.mask)
+            return units * y
+        found = steps(batch, self.state_map, self.limit_ends, "returns", self.smoothing, False)
+        kernel, units = _state_kernel(self.state_kernel, found), 1.0
+        if self.state_kernel is None:
+            y, units = standardised(found.y, found.taken)
+            found = found._replace(y=y)
+        left = monte_carlo.without_state_values(found, kernel, self.noise, self.rank)
+        T, M = batch.paths.mask.shape
+        return units * left.reshape(M, T).T
 
 
-class FittedValues(StepEstimator):
+def GPOMDP(fisher: FisherChoice | None = None) -> MonteCarlo:
+    """Monte Carlo with returns-to-go: the paper's MCPG."""
+    return MonteCarlo(fisher=fisher)
+
+
+def FittedValues(
+    state_kernel: Kernel,
+    noise: float = 1.0,
+    state_map: StateMap = _as_they_are,
+    limit_ends: bool = False,
+    fisher: FisherChoice | None = None,
+    rank: int = actor_critic.RANK,
+) -> MonteCarlo:
     """Monte Carlo less state values fitted to the same steps by Gaussian process regression."""
-
-    state_kernel: Kernel
-    noise: float = 1.0
-    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
-    limit_ends: bool = eqx.field(static=True, default=False)
-    fisher: FisherChoice | None = eqx.field(static=True, default=None)
-    rank: int = eqx.field(static=True, default=actor_critic.RANK)
-
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        T, M = sample.paths.mask.shape
-        found = steps(sample, self.state_map, self.limit_ends)
-        left = monte_carlo.without_state_values(found, self.state_kernel, self.noise, self.rank)
-        return _monte_carlo_steps(sample, left.reshape(M, T).T, self.fisher)
+    return MonteCarlo(
+        "states", None, "discounted", fisher, None, state_kernel, noise, state_map, limit_ends, rank
+    )
 
 
-class CompatibleLeastSquares(StepEstimator):
-    """Natural actor-critic: returns-to-go regressed on state values and scores, no prior on w."""
-
-    state_kernel: Kernel
-    noise: float = 1.0
-    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
-    limit_ends: bool = eqx.field(static=True, default=False)
-    fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
-    rank: int = eqx.field(static=True, default=actor_critic.RANK)
-
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        found = steps(sample, self.state_map, self.limit_ends)
-        prior = actor_critic.Prior(self.state_kernel, self.fisher(sample), FLAT)
-        return actor_critic.of_steps(found, prior, self.noise, form="weight", rank=self.rank)
-
-
-class ENAC(StepEstimator):
+class ENAC(Estimator):
     """Episodic natural actor-critic (Peters and Schaal): returns regressed on path scores."""
 
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        discount = sample.environment.discount
-        U = jax.vmap(sparse.dense)(step_scores(sample))
-        weights = fishers.step_weights(_like_policy(sample), discount)
-        return monte_carlo.enac(jnp.einsum("tmn,tm->mn", U, weights), sample.returns)
+    def __call__(self, batch: Batch) -> GradientPosterior:
+        weights = fishers.step_weights(batch.steps, batch.discount)
+        return monte_carlo.enac(scores.of_paths(batch.policy, batch.paths, weights), batch.returns)
 
 
 FLAT = 1e8
 """Prior variance that leaves least squares alone."""
 
 
-class BAC(StepEstimator):
-    """Bayesian actor-critic (Algorithm 4, lines 3 to 6).
+def CompatibleLeastSquares(
+    state_kernel: Kernel,
+    noise: float = 1.0,
+    state_map: StateMap = _as_they_are,
+    limit_ends: bool = False,
+    fisher: FisherChoice = steps_integrated_out,
+    rank: int = actor_critic.RANK,
+) -> "BAC":
+    """Natural actor-critic: returns-to-go regressed on state values and scores, no prior on w."""
+    return BAC(
+        state_kernel, noise, FLAT, state_map, limit_ends, fisher=fisher, form="weight", rank=rank
+    )
 
-    `state_kernel` acts on `state_map` of the states. `limit_ends` says that a path cut off at the
-    horizon has ended there, as where the time limit is part of the task; otherwise what would have
-    followed is unknown. `noise_on` "rewards" is the better model where transitions are
-    deterministic. `noise` None chooses the noise and the scales of both kernels by evidence.
+
+class BAC(Estimator):
+    """Bayesian actor-critic (Algorithm 4, lines 3 to 6): states and scores explain the returns
+    together, and the scores' part is the gradient.
+
+    As in the paper, with the defaults: `state_kernel` acts on `state_map` of the states,
+    returns-to-go are observed with variance `noise`, `scale` is that of the Fisher kernel.
+    `limit_ends` says that a path cut off at the horizon has ended there, as where the time limit is
+    part of the task; otherwise what would have followed is unknown. `noise_on` "rewards" is the
+    better model where transitions are deterministic. `noise` None chooses the noise and the scales
+    of both kernels by evidence.
+
+    `advantage` chooses the scale instead, for any task, as `adaptive` does: observations are taken
+    in units in which they have variance 1, `advantage` is the prior variance of u'w there, and c
+    follows from the number of directions that the `damping` of G leaves. `smoothing` observes
+    advantages by the critic of the batches before (GAE) in place of returns.
+
+    With many parameters the posterior is found by products alone, `iterations` conjugate gradients
+    to `tolerance`.
     """
 
-    state_kernel: Kernel
+    state_kernel: Kernel | None = None
+    """None: Fourier features of the states as the policy sees them."""
     noise: float | None = 1.0
     scale: float = 1.0
     state_map: StateMap = eqx.field(static=True, default=_as_they_are)
@@ -322,61 +368,110 @@ class BAC(StepEstimator):
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
+    tolerance: float = eqx.field(static=True, default=actor_critic.TOLERANCE)
     iterations: int = eqx.field(static=True, default=actor_critic.ITERATIONS)
+    advantage: float | None = None
+    damping: Damping | None = None
+    smoothing: float | None = eqx.field(static=True, default=None)
 
-    def __call__(self, sample: Sample) -> GradientPosterior:
-        found = steps(sample, self.state_map, self.limit_ends, self.noise_on)
-        prior = actor_critic.Prior(self.state_kernel, self.fisher(sample), self.scale)
-        noise = self.noise
-        if noise is None:
+    @property
+    def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Needs(states=True, critic=self.smoothing, products=True)
+
+    def __call__(self, batch: Batch) -> GradientPosterior:
+        refuse_memory(self, batch.policy)
+        found = steps(batch, self.state_map, self.limit_ends, self.noise_on, self.smoothing)
+        kernel, G, units = _state_kernel(self.state_kernel, found), self.fisher(batch), None
+        info = {}
+        prior = actor_critic.Prior(kernel, G, self.scale)
+        if self.damping is not None:
+            delta = self.damping(G, found.taken)
+            prior = prior._replace(fisher=fishers.damped(G, delta), information=G)
+            info = {"damping": delta}
+        noise = 1.0 if self.noise is None else self.noise
+        if self.advantage is not None:
+            y, units = standardised(found.y, found.taken)
+            found = found._replace(y=y)
+            directions = fishers.effective(prior.fisher, G)
+            c = self.advantage / jnp.maximum(directions, FEWEST)
+            prior = prior._replace(scale=c.astype(y.dtype))
+            info |= {"directions": directions}
+        elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
-        return actor_critic.of_steps(
+        posterior = actor_critic.of_steps(
             found, prior, noise, sparsify=self.sparsify, form=self.form, rank=self.rank,
-            iterations=self.iterations,
+            tolerance=self.tolerance, iterations=self.iterations,
         )  # fmt: skip
+        posterior = eqx.tree_at(lambda p: p.info, posterior, posterior.info | info)
+        return posterior if units is None else rescaled(posterior, units)
+
+
+FEWEST = 0.1
+"""Directions that a policy without information, one that no longer explores, is taken to have."""
+
+
+def adaptive(smoothing: float | None = 0.95, advantage: float = 0.05) -> BAC:
+    """The actor-critic for any task: no scale to choose, the mean over steps, damped."""
+    return BAC(
+        fisher=stationary_integrated_out, advantage=advantage, damping=Damping(),
+        smoothing=smoothing, tolerance=0.0, iterations=ITERATIONS,
+    )  # fmt: skip
+
+
+# Steps as regressions see them.
+
+
+def _flat(x: Array) -> Array:
+    """Time and paths in front, to steps path after path."""
+    T, M = x.shape[:2]
+    return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
+
+
+def _credit(batch: Batch, smoothing: float | None) -> Float[Array, "T M"]:
+    """Returns-to-go, or advantages by the critic."""
+    if smoothing is None:
+        return returns_to_go(batch.steps, batch.discount)
+    if batch.critic is None:
+        raise ValueError(
+            "smoothing: advantages need a batch with a critic; train and agents have one"
+        )
+    return values.advantages(batch.steps, batch.critic, batch.discount, smoothing)
 
 
 def steps(
-    sample: Sample,
+    batch: Batch,
     state_map: StateMap = _as_they_are,
     limit_ends: bool = False,
     noise_on: actor_critic.NoiseOn = "returns",
+    smoothing: float | None = None,
+    score: bool = True,
 ) -> actor_critic.Steps:
-    """The steps of a sample, path after path, as the critic's regression sees them."""
-    if isinstance(sample.policy, MemoryPolicy):
-        raise ValueError(
-            f"policy: {type(sample.policy).__name__} has a memory, so what it sees is no Markov "
-            "state and a critic has nothing to stand on; use estimators of whole paths, as Model1, "
-            "Model2 and Reinforce are, or GPOMDP"
-        )
-    paths = _like_policy(sample)
-    (T, M), dtype = paths.mask.shape, paths.rewards.dtype
-
-    def flat(x: Any) -> Any:
-        return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
-
+    """The steps of a batch, path after path, as the critic's regression sees them."""
+    paths, dtype = batch.steps, batch.dtype
+    T, M = paths.mask.shape
+    states = _flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
+    U = batch.step_scores() if score else jnp.zeros((M * T, 0), dtype)
+    groups = Groups(M, length=T)
+    taken = _flat(paths.mask)
+    if smoothing is not None:
+        tails = Tails(jnp.zeros(M * T, dtype), groups, taken)
+        return actor_critic.Steps(states, U, _flat(_credit(batch, smoothing)), tails)
     last = jnp.arange(T)[:, None] == paths.lengths - 1
     ended = jnp.ones(M, bool) if limit_ends else paths.terminated
     return actor_critic.layout(
-        flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1),
-        jax.tree.map(flat, step_scores(sample)),
-        flat(paths.rewards),
-        flat(last),
-        flat(last & ended),
-        flat(paths.mask),
-        sample.environment.discount,
-        conditioning.Groups(M, length=T),
-        noise_on,
-    )
+        states, U, _flat(paths.rewards), _flat(last), _flat(last & ended), taken, batch.discount,
+        groups, noise_on,
+    )  # fmt: skip
 
 
-def _monte_carlo_steps(sample: Sample, credit, fisher) -> GradientPosterior:
-    """mean over paths of sum_t gamma^t u(z_t) credit_t."""
-    U, M = step_scores(sample), sample.returns.size
-    credit = credit * fishers.step_weights(_like_policy(sample), sample.environment.discount)
-    if isinstance(U, Rows):
-        zeros = jnp.zeros((M, U.size), credit.dtype)
-        each = zeros.at[jnp.arange(M)[:, None], U.indices].add(U.values * credit[..., None])
-    else:
-        each = jnp.einsum("tmn,tm->mn", U, credit)
-    return monte_carlo.average(each, None if fisher is None else fisher(sample))
+def _state_kernel(kernel: Kernel | None, steps: actor_critic.Steps) -> Kernel:
+    return kernels.OfFeatures(Fourier(steps.states.shape[1])) if kernel is None else kernel
+
+
+def standardised(
+    y: Float[Array, "*N"], taken: Bool[Array, "*N"]
+) -> tuple[Float[Array, "*N"], Float[Array, ""]]:
+    """y with mean 0 and variance 1 over the steps taken, and what it was divided by: 0 where they
+    differ by rounding alone."""
+    y, scale = values.centred(y, taken)
+    return y / jnp.where(scale > 0, scale, 1.0), scale

@@ -23,7 +23,8 @@ from bayespg._support import checks
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return
-from bayespg.learning.estimators import Estimator, StepEstimator, draw
+from bayespg.learning.batch import draw
+from bayespg.learning.estimators import Estimator
 from bayespg.learning.updates import within_range
 from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, direction_statistics
@@ -261,9 +262,9 @@ def train(
 @eqx.filter_jit
 def _gradient(environment, estimator, policy, theta, key, paths):
     """The posterior at theta and the mean return of its paths."""
-    of_paths = not isinstance(estimator, StepEstimator)
-    sample = draw(environment, flatten(policy)[1](theta), key, paths, jnp.float32, of_paths)
-    return estimator(sample), sample.returns.mean()
+    policy, scores = flatten(policy)[1](theta), estimator.needs.path_scores
+    batch = draw(environment, policy, key, paths, jnp.float32, scores)
+    return estimator(batch), batch.returns.mean()
 
 
 @eqx.filter_jit

@@ -1,5 +1,5 @@
-"""The loop of Algorithms 2 and 4: draw paths, estimate the gradient, update; whole runs compiled,
-many seeds at once."""
+"""The loop of Algorithms 2 and 4 in JAX: draw paths, estimate the gradient, update; whole runs
+compiled, many seeds at once."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,22 +9,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg._support import checks
-from bayespg._support.precision import to_float64, to_numpy, traced
+from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.types import Array
-from bayespg.environments import Environment, expected_return
-from bayespg.learning.estimators import Estimator, StepEstimator, draw
-from bayespg.policies import AnyPolicy, flatten
-from bayespg.posterior import LARGE, Covariance, influences
+from bayespg.environments import Environment, expected_return, observation_shape
+from bayespg.learning.advance import Normalised, State, advance, batch_of, begin
+from bayespg.learning.batch import Batch, draw
+from bayespg.learning.estimators import Estimator, refuse_memory
+from bayespg.paths.rollout import rollout
+from bayespg.policies import AnyPolicy, as_dtype, flatten
+from bayespg.posterior import LARGE, Covariance, GradientPosterior, influences
 
 Progress = Callable[[int, int], None]
 """Called with updates done and updates in all."""
 
 
 class History(NamedTuple):
-    """One entry an update, measured before it was applied; runs in front where there are
+    """One entry per update, measured before it was applied; runs in front where there are
     several."""
 
     parameters: Float[Array, "*runs N n"] | None
@@ -36,7 +40,7 @@ class History(NamedTuple):
     gradient_norm: Float[Array, "*runs N"]
     uncertainty: Float[Array, "*runs N"]
     """Square root of the trace of the robust covariance: the norm's standard error, roughly. NaN
-    beyond 2048 parameters, where it would cost a solve a path."""
+    where it would cost a solve per path: with many parameters."""
     running: Bool[Array, "*runs N"]
     """Whether the update was made: False once the stopping rule has fired."""
 
@@ -47,7 +51,7 @@ class Evaluations(NamedTuple):
     updates: Int[np.ndarray, " K"]
     """Updates done before each."""
     values: Any
-    """One entry an evaluation, runs in front where there are several."""
+    """One entry per evaluation, runs in front where there are several."""
 
 
 class Result(NamedTuple):
@@ -56,15 +60,8 @@ class Result(NamedTuple):
     policy: Any
     history: History
     evaluations: Evaluations | None = None
-
-
-class State(eqx.Module):
-    """All a run needs to go on."""
-
-    policy: AnyPolicy
-    optimiser: Any
-    key: PRNGKeyArray
-    running: Bool[Array, ""]
+    state: Any = None
+    """Normaliser and critic included."""
 
 
 def train(
@@ -78,6 +75,7 @@ def train(
     paths: int,
     stop: float = 0.0,
     runs: int | None = None,
+    normalise: bool = False,
     evaluate: Callable[[Any, PRNGKeyArray], Any] | None = None,
     every: int | None = None,
     progress: Progress | None = None,
@@ -91,9 +89,12 @@ def train(
 
     With `runs`, that many independent runs go side by side; the arrays of `policy` then hold the
     start of each in their leading axis. Paths are drawn in float32, the algebra is float64.
-    `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates; `progress`
-    is called some fifty times along the way. Neither changes the numbers: the same compiled program
-    does the updates, however many it does at a time.
+    `normalise` shows the policy observations normalised by those of the batches before.
+
+    `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates; the policy
+    that it gets takes raw observations. `progress` is called some fifty times along the way.
+    Neither changes the numbers: the same compiled program does the updates, however many it does
+    at a time.
     """
     updates, paths = checks.whole("updates", updates, 1), checks.whole("paths", paths, 1)
     runs = None if runs is None else checks.whole("runs", runs, 1)
@@ -110,17 +111,21 @@ def train(
         )
     with jax.enable_x64(True):
         policy = to_float64(policy)
+
+        def first(policy, key):
+            return start(environment, policy, estimator, update, key, normalise)
+
         if runs is None:
-            state = begin(policy, update, key)
+            state = first(policy, key)
         else:
-            state = jax.vmap(lambda p, k: begin(p, update, k))(policy, jax.random.split(key, runs))
+            state = jax.vmap(first)(policy, jax.random.split(key, runs))
         records, asked = [], []
         key_evaluate = jax.random.fold_in(key, updates)
 
         def ask(done: int) -> None:
             if evaluate is not None and done % (every or updates) == 0:
                 k = jax.random.fold_in(key_evaluate, done)
-                asked.append((done, to_numpy(_ask(evaluate, state.policy, k, runs))))
+                asked.append((done, to_numpy(_ask(evaluate, state, k, runs))))
 
         ask(0)
         axis, done = int(runs is not None), 0
@@ -139,14 +144,18 @@ def train(
         if asked:
             values = jax.tree.map(lambda *v: np.stack(v, axis), *(value for _, value in asked))
             evaluations = Evaluations(np.array([done for done, _ in asked]), values)
-        return Result(to_numpy(state.policy), history, evaluations)
+        return Result(to_numpy(state.policy), history, evaluations, to_numpy(state))
 
 
 @eqx.filter_jit
-def _ask(evaluate, policy, key, runs):
+def _ask(evaluate, state, key, runs):
+    def one(state, key):
+        plain = state.normaliser is None
+        return evaluate(state.policy if plain else state.acting, key)
+
     if runs is None:
-        return evaluate(policy, key)
-    return jax.vmap(evaluate)(policy, jax.random.split(key, runs))
+        return one(state, key)
+    return jax.vmap(one)(state, jax.random.split(key, runs))
 
 
 def _stops(updates: int, every: int | None, progress: bool) -> list[int]:
@@ -161,14 +170,6 @@ def _stops(updates: int, every: int | None, progress: bool) -> list[int]:
 
 def _first(record: History, count: int, axis: int) -> History:
     return jax.tree.map(lambda x: jax.lax.slice_in_dim(x, 0, count, axis=axis), record)
-
-
-def begin(
-    policy: AnyPolicy, update: optax.GradientTransformationExtraArgs, key: PRNGKeyArray
-) -> State:
-    """The state of a run before its first update."""
-    policy = jax.tree.map(jnp.asarray, to_float64(policy) if not traced(policy) else policy)
-    return State(policy, update.init(flatten(policy)[0]), key, jnp.asarray(True))
 
 
 @eqx.filter_jit
@@ -196,6 +197,20 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
     return (jax.vmap(run) if many else run)(state)
 
 
+def start(
+    environment: Environment,
+    policy: AnyPolicy,
+    estimator: Estimator,
+    update: optax.GradientTransformationExtraArgs,
+    key: PRNGKeyArray,
+    normalise: bool = False,
+) -> State:
+    """The state of a run before its first update."""
+    refuse_memory(estimator, policy)
+    shape = observation_shape(environment)
+    return begin(policy, estimator, update, key, shape, normalise)
+
+
 def step(
     environment: Environment,
     estimator: Estimator,
@@ -204,31 +219,34 @@ def step(
     paths: int,
     stop: float,
 ) -> tuple[State, History]:
-    """One pass of Algorithm 2's loop, lines 2 and 3."""
+    """One pass of Algorithm 2's loop: draw a batch and advance."""
     key, key_paths = jax.random.split(state.key)
-    policy = state.policy
-    of_paths = not isinstance(estimator, StepEstimator)
-    sample = draw(environment, policy, key_paths, paths, jnp.float32, of_paths)
-    posterior = estimator(sample)
-    theta, rebuild = flatten(policy)
-    change, optimiser = update.update(posterior.mean, state.optimiser, theta, posterior=posterior)
-    change = jnp.asarray(change)
-    norm = jnp.linalg.norm(posterior.mean)
-    # A gradient that is not finite stops the run too: its parameters stay what they were.
-    running = state.running & jnp.all(jnp.isfinite(change))
-    record = History(
+    state = eqx.tree_at(lambda s: s.key, state, key)
+    theta = flatten(state.policy)[0]
+    if state.normaliser is None:
+        raw, batch = None, _drawn(environment, estimator, state, key_paths, paths)
+    else:
+        acting = Normalised(as_dtype(state.policy, jnp.float32), state.normaliser)
+        raw = rollout(environment, acting, key_paths, paths)
+        batch = batch_of(state, raw, environment.discount, environment.horizon, environment)
+    following, record, posterior = advance(estimator, update, state, batch, raw, stop)
+    history = History(
         parameters=theta if theta.size <= LARGE else None,
-        sample_return=sample.returns.mean(),
-        expected_return=expected_return(environment, policy),
-        gradient_norm=norm,
-        uncertainty=(
-            jnp.asarray(jnp.nan)
-            if isinstance(posterior.covariance, Covariance)
-            else jnp.sqrt(jnp.sum(influences(posterior) ** 2))
-        ),
-        running=running,
+        sample_return=batch.returns.mean(),
+        expected_return=expected_return(environment, state.policy),
+        gradient_norm=record.gradient_norm,
+        uncertainty=_uncertainty(posterior),
+        running=state.running & (record.sound > 0),
     )
-    policy = rebuild(jnp.where(running, theta + change, theta))
-    # Algorithm 4, lines 7 and 8: the step that is too short is taken, and is the last.
-    going_on = running & (jnp.linalg.norm(change) >= stop)
-    return State(policy, optimiser, key, going_on), record
+    return following, history
+
+
+def _drawn(environment, estimator, state, key, paths, dtype: DTypeLike = jnp.float32) -> Batch:
+    batch = draw(environment, state.policy, key, paths, dtype, estimator.needs.path_scores)
+    return eqx.tree_at(lambda b: b.critic, batch, state.critic, is_leaf=lambda x: x is None)
+
+
+def _uncertainty(posterior: GradientPosterior) -> Float[Array, ""]:
+    if isinstance(posterior.covariance, Covariance):
+        return jnp.asarray(jnp.nan)
+    return jnp.sqrt(jnp.sum(influences(posterior) ** 2))

@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Shaped
 
+from bayespg import kernels
 from bayespg._support.types import Array
 from bayespg.algebra import conditioning
 from bayespg.environments.trajectories import Trajectories
 from bayespg.policies.features import Features
 
-CONSTANT, NOISE = 10.0, 0.3
-"""Prior variance of the constant among features of variance 1, and noise variance, in units of
-the targets' own variance."""
+NOISE = 0.3
+"""Noise variance, in units of the targets' own variance."""
 
 
 class Values(eqx.Module):
@@ -43,10 +43,7 @@ def basis(features: Features, states: Shaped[Array, "..."], lead: int = 1) -> Fl
     """psi(x) of states with `lead` axes in front, with a wide constant."""
     shape = states.shape[:lead]
     flat = states.reshape(math.prod(shape), -1)
-    flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
-    Psi = jnp.asarray(jax.vmap(features)(flat))
-    Psi = Psi.at[:, -1].multiply(jnp.sqrt(jnp.asarray(CONSTANT, Psi.dtype)))
-    return Psi.reshape(*shape, -1)
+    return kernels.OfFeatures(features).features(flat).reshape(*shape, -1)
 
 
 def fit(

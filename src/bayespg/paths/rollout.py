@@ -13,7 +13,7 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment, observe
 from bayespg.environments.host import Lanes
 from bayespg.environments.trajectories import Trajectories
-from bayespg.policies import AnyPolicy, MemoryPolicy, flatten
+from bayespg.policies import AnyPolicy, flatten
 
 Sums = TypeVar("Sums")
 
@@ -50,12 +50,9 @@ def walk(
         t, key = now
         key_action, key_step = jax.random.split(key)
         seen = cast(observe(environment, states))
-        if isinstance(policy, MemoryPolicy):
-            at, memories = jax.vmap(policy)(memories, seen)
-            choices = at.sample(key_action)
-            actions, memories = jax.vmap(policy.settle)(memories, choices)
-        else:
-            actions = choices = jax.vmap(policy)(seen).sample(key_action)
+        at, memories = jax.vmap(policy.step)(memories, seen)
+        choices = at.sample(key_action)
+        actions, memories = jax.vmap(policy.settle)(memories, choices)
         following, rewards, ends = environment.step(key_step, states, actions)
         _check_step(environment, states, following, rewards, ends)
         rewards = rewards.astype(dtype)
@@ -69,8 +66,7 @@ def walk(
         return (following, memories, running & ~ends, sums), (seen, choices, rewards, running)
 
     first = jax.tree.map(cast, environment.reset(key_reset, paths))
-    memory = policy.start() if isinstance(policy, MemoryPolicy) else ()
-    memories = jax.tree.map(lambda m: jnp.broadcast_to(m, (paths, *m.shape)), memory)
+    memories = jax.tree.map(lambda m: jnp.broadcast_to(m, (paths, *m.shape)), policy.start())
     times = (jnp.arange(environment.horizon), jax.random.split(key_steps, environment.horizon))
     (final, _, running, sums), (states, actions, rewards, mask) = jax.lax.scan(
         step, (first, memories, jnp.ones(paths, bool), start), times
@@ -99,9 +95,9 @@ def _check_step(
             raise ValueError(f"environment: {name}.step gave {found}, expected {expected}")
 
 
-SHORTEST, GROWTH = 128, 4
-"""Steps to which short batches are padded; longer ones to that times a power of `GROWTH`, so that
-programs are compiled for a handful of lengths only."""
+AT_ONCE, GROWTH = 4096, 4
+"""Steps, of all paths together, up to which a batch is always padded to the horizon: its program is
+compiled once. Larger batches are padded to that many, or to that times a power of `GROWTH`."""
 
 
 Act = Callable[[np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -159,7 +155,7 @@ def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
             stacklevel=2,
         )
         host.limited = True
-    longest, kept = int(mask.sum(0).max()), SHORTEST
+    longest, kept = int(mask.sum(0).max()), max(AT_ONCE // M, 1)
     while kept < longest:
         kept *= GROWTH
     return Trajectories(

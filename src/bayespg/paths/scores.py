@@ -1,24 +1,17 @@
 """Scores of steps and of paths."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float, Shaped
 
 from bayespg._support.types import Array
-from bayespg.algebra.sparse import Rows
+from bayespg.algebra.sparse import Linear, Products, Rows
 from bayespg.environments.trajectories import Trajectories
-from bayespg.policies import (
-    AnyPolicy,
-    MemoryPolicy,
-    SparsePolicy,
-    flatten,
-    memory,
-    score,
-    sparse_score,
-)
+from bayespg.policies import AnyPolicy, Policy, SparsePolicy, flatten, memory, sparse_score
 
 
 def of_steps(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "T M n"] | Rows:
@@ -32,36 +25,83 @@ def of_steps(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "T M n"] | 
             paths.states, paths.actions
         )
         return Rows(indices, jnp.where(paths.mask[..., None], values, 0.0), policy.weights.size)
-    if isinstance(policy, MemoryPolicy):
-        u = jax.vmap(lambda o, c: memory.step_scores(policy, o, c), 1, 1)(
-            paths.states, paths.actions
-        )
-    else:
-        u = jax.vmap(jax.vmap(lambda x, a: score(policy, x, a)))(paths.states, paths.actions)
-    return jnp.where(paths.mask[..., None], u, 0.0)
+    along = jax.vmap(lambda o, c: memory.step_scores(policy, o, c), 1, 1)
+    return jnp.where(paths.mask[..., None], along(paths.states, paths.actions), 0.0)
 
 
-def of_paths(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "M n"]:
-    """u(xi) = grad sum_t log mu(a_t|x_t; theta), Eq. 5.
+class Jacobian(Linear):
+    """Scores of N steps of a network, known through products with its Jacobian.
 
-    Each path gets its own copy of theta, and one differentiation of the joint likelihood gives all
-    scores. Through the memory of a policy that has one, that is backpropagation through time.
+    With J_i the Jacobian of the distribution's parameters phi at state i, u_i = J_i' s_i where
+    s_i = d log p(a_i; phi) / d phi: a derivative along a direction costs a few evaluations of the
+    network, and no (N, n) array is ever made.
+    """
+
+    policy: Policy
+    states: Shaped[Array, "N ..."]
+    actions: Shaped[Array, "N *action"]
+    weights: Float[Array, " N"]
+    """What each row is multiplied by: 0 for padding."""
+
+    @property
+    def size(self) -> int:
+        return flatten(self.policy)[0].size
+
+    def weighted(self, a: Float[Array, " N"]) -> "Jacobian":
+        return Jacobian(self.policy, self.states, self.actions, self.weights * a)
+
+    def products(self) -> Products:
+        at = self.linearise()
+        S = at.scores * self.weights[:, None]
+        return Products(lambda w: jnp.sum(S * at.push(w), -1), lambda a: at.pull(S * a[:, None]))
+
+    def dense(self) -> Float[Array, "N n"]:
+        return jax.vmap(self.products().times, 1, 1)(jnp.eye(self.size))
+
+    def linearise(self) -> "Linearised":
+        """The network's derivative at its parameters, ready for products."""
+        theta, rebuild = flatten(self.policy)
+        example = jax.tree.map(lambda x: x[0], self.states)
+        unravel = ravel_pytree(self.policy(example))[1]
+
+        def parameters(t):
+            return jax.vmap(lambda x: ravel_pytree(rebuild(t)(x))[0])(self.states)
+
+        phi, push = jax.linearize(parameters, theta)
+        pull = jax.linear_transpose(push, theta)
+        scores = jax.vmap(jax.grad(lambda p, a: unravel(p).log_prob(a)))(phi, self.actions)
+        roots = jax.vmap(lambda p: unravel(p).fisher_root())(phi)
+        return Linearised(push, lambda v: pull(v)[0], scores, roots)
+
+
+class Linearised(NamedTuple):
+    """A network's derivative at N states."""
+
+    push: Callable[[Float[Array, " n"]], Float[Array, "N p"]]
+    """w to J w."""
+    pull: Callable[[Float[Array, "N p"]], Float[Array, " n"]]
+    """v to J' v."""
+    scores: Float[Array, "N p"]
+    """s_i, of the actions taken."""
+    roots: Float[Array, "N r p"]
+    """A_i, roots of the Fisher information of phi."""
+
+
+def of_paths(
+    policy: AnyPolicy, paths: Trajectories, credit: Float[Array, "T M"] | float = 1.0
+) -> Float[Array, "M n"]:
+    """u(xi) = grad sum_t log mu(a_t|x_t; theta), Eq. 5; with `credit`, sum_t credit_t u(z_t).
+
+    Through the memory of a policy that has one, that is backpropagation through time.
     """
     theta, rebuild = flatten(policy)
-    rebuild: Callable[[Any], Any]
+    weights = jnp.where(paths.mask, jnp.asarray(credit, theta.dtype), 0.0)
 
-    def log_likelihood(copies: Float[Array, "M n"]) -> Float[Array, ""]:
-        def at_one_time(states, actions):
-            return jax.vmap(lambda t, x, a: rebuild(t)(x).log_prob(a))(copies, states, actions)
+    def of_path(observations, choices, weights):
+        def log_likelihood(t):
+            each = memory.log_probs(rebuild(t), observations, choices)
+            return jnp.sum(jnp.where(weights != 0, weights * each, 0.0))
 
-        def along_a_path(t, observations, choices):
-            return memory.log_probs(rebuild(t), observations, choices)
+        return jax.grad(log_likelihood)(theta)
 
-        if isinstance(policy, MemoryPolicy):
-            along_all = jax.vmap(along_a_path, (0, 1, 1), 1)
-            each = along_all(copies, paths.states, paths.actions)
-        else:
-            each = jax.vmap(at_one_time)(paths.states, paths.actions)
-        return jnp.sum(jnp.where(paths.mask, each, 0.0))
-
-    return jax.grad(log_likelihood)(jnp.broadcast_to(theta, (paths.mask.shape[1], theta.size)))
+    return jax.vmap(of_path, 1)(paths.states, paths.actions, weights)

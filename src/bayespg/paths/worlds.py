@@ -19,7 +19,7 @@ from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
 from bayespg.environments.vector import Vector
 from bayespg.paths.rollout import play, rollout
-from bayespg.policies import AnyPolicy, MemoryPolicy, Policy
+from bayespg.policies import AnyPolicy
 
 
 class World(abc.ABC):
@@ -32,6 +32,8 @@ class World(abc.ABC):
     """Of an observation."""
     real: bool = True
     """Whether observations are real numbers."""
+    environment: Environment | None = None
+    """The environment itself, where it is one in JAX."""
     actions: Actions | None = None
     """What a policy chosen by name must draw; None where the environment does not say."""
 
@@ -94,7 +96,7 @@ class OnDevice(World):
         """All episodes follow from the key; of the seeds only their number counts. An observation
         or a reward that is not finite is an `EnvironmentFailure`."""
         if greedy:
-            policy = GreedyMemory(policy) if isinstance(policy, MemoryPolicy) else Greedy(policy)
+            policy = Greedy(policy)
         paths, sound = _draw(self.environment, policy, key, len(seeds))
         if not sound:
             raise EnvironmentFailure(f"{self.name}, {_first_bad(paths)}")
@@ -129,7 +131,7 @@ def world(environment: AnyEnvironment, **options: Any) -> World:
 
 class Acting:
     """From observations of all lanes to actions, as `play` asks; the policy goes to the device
-    once. `memories` are those of the lanes: None without memory, and before the first step."""
+    once. `memories` are those of the lanes, None before the first step."""
 
     def __init__(
         self, policy: AnyPolicy, key: PRNGKeyArray, greedy: bool = False, memories: Any = None
@@ -144,8 +146,7 @@ class Acting:
         choices, actions, self.memories = self._act(
             self._arrays, self._key, observations, tick, self.memories, first
         )
-        choices = np.asarray(choices)
-        return choices, choices if actions is None else np.asarray(actions)
+        return np.asarray(choices), np.asarray(actions)
 
 
 @functools.lru_cache(64)
@@ -155,16 +156,13 @@ def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
     @jax.jit
     def act(arrays, key, observations, tick, memories, first):
         policy = eqx.combine(arrays, fixed)
-        if not isinstance(policy, MemoryPolicy):
-            at = jax.vmap(policy)(observations)
-            return _chosen(at, key, tick, greedy), None, None
 
         def begun(start, memory):
             return jnp.where(first.reshape(-1, *(1 for _ in start.shape)), start, memory)
 
         start = policy.start()
-        memories = start if memories is None else memories
-        at, memories = jax.vmap(policy)(jax.tree.map(begun, start, memories), observations)
+        memories = jax.tree.map(begun, start, start if memories is None else memories)
+        at, memories = jax.vmap(policy.step)(memories, observations)
         choices = _chosen(at, key, tick, greedy)
         return choices, *jax.vmap(policy.settle)(memories, choices)
 
@@ -216,25 +214,16 @@ def _first_bad(paths: Trajectories) -> str:
     return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
 
 
-class Greedy(Policy):
-    """A policy that always takes the likeliest action."""
+class Greedy(AnyPolicy):
+    """A policy that always takes the likeliest choice."""
 
-    policy: Policy
-
-    def __call__(self, state: Shaped[Array, " *state"]) -> Any:
-        return Certain(self.policy(state))
-
-
-class GreedyMemory(MemoryPolicy):
-    """The same of one with memory: the likeliest choice."""
-
-    policy: MemoryPolicy
+    policy: AnyPolicy
 
     def start(self) -> Any:
         return self.policy.start()
 
-    def __call__(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
-        at, memory = self.policy(memory, observation)
+    def step(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
+        at, memory = self.policy.step(memory, observation)
         return Certain(at), memory
 
     def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:

@@ -4,11 +4,13 @@ Those with memory map memory and observation to a distribution of choices.
 """
 
 from bayespg.policies.base import (
+    AnyPolicy,
     Policy,
     SparsePolicy,
     as_dtype,
     flatten,
     information_root,
+    remembers,
     score,
     sparse_information_root,
     sparse_score,
@@ -28,7 +30,7 @@ from bayespg.policies.gaussian import (
     LinearGaussian,
     VectorGaussian,
 )
-from bayespg.policies.memory import AnyPolicy, FiniteStateController, MemoryPolicy, Recurrent
+from bayespg.policies.memory import FiniteStateController, MemoryPolicy, Recurrent
 from bayespg.policies.softmax import Softmax, mountain_car_softmax
 from bayespg.policies.tabular import Tabular
 
@@ -56,6 +58,7 @@ __all__ = [
     "flatten",
     "information_root",
     "mountain_car_softmax",
+    "remembers",
     "score",
     "ship_steering_cmac",
     "sparse_information_root",

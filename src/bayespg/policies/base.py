@@ -3,7 +3,7 @@ differentiation."""
 
 import abc
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,12 +18,55 @@ from bayespg.policies.distributions import Distribution
 P = TypeVar("P", bound=eqx.Module)
 
 
-class Policy(eqx.Module):
-    """mu(a|x; theta). The inexact arrays it holds are theta."""
+Memory = Any
+"""A tree of arrays: the internal state of one path; empty for a policy without memory."""
+
+
+class AnyPolicy(eqx.Module):
+    """mu(c|m, o; theta): a choice c given the memory m and the observation o. The inexact arrays
+    it holds are theta."""
+
+    @abc.abstractmethod
+    def start(self) -> Memory:
+        """The memory before the first observation."""
+
+    @abc.abstractmethod
+    def step(
+        self, memory: Memory, observation: Shaped[Array, " *observation"]
+    ) -> tuple[Distribution, Memory]:
+        """The distribution of choices, and the memory once it has the observation."""
+
+    @abc.abstractmethod
+    def settle(
+        self, memory: Memory, choice: Shaped[Array, " *choice"]
+    ) -> tuple[Shaped[Array, " *action"], Memory]:
+        """The action that the environment gets, and the memory of the next step."""
+
+
+class Policy(AnyPolicy):
+    """mu(a|x; theta): a policy without memory. Its choices are its actions."""
 
     @abc.abstractmethod
     def __call__(self, state: Shaped[Array, " *state"]) -> Distribution:
         """The distribution of actions at a state."""
+
+    def start(self) -> Memory:
+        return ()
+
+    def step(
+        self, memory: Memory, observation: Shaped[Array, " *observation"]
+    ) -> tuple[Distribution, Memory]:
+        return self(observation), memory
+
+    def settle(
+        self, memory: Memory, choice: Shaped[Array, " *choice"]
+    ) -> tuple[Shaped[Array, " *action"], Memory]:
+        return choice, memory
+
+
+def remembers(policy: AnyPolicy) -> bool:
+    """Whether the policy has a memory."""
+    return bool(jax.tree.leaves(policy.start()))
 
 
 class SparsePolicy(Policy):

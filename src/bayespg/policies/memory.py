@@ -12,7 +12,6 @@ a step have mean zero, and those of different steps are uncorrelated: all else s
 
 import abc
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,19 +20,20 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
-from bayespg.policies.base import Policy, flatten
+from bayespg.policies.base import (
+    AnyPolicy,
+    Memory,
+    Policy,
+    flatten,
+    information_root,
+    remembers,
+    score,
+)
 from bayespg.policies.distributions import Categorical, Distribution, Gaussians, Normal, Pair
 
-Memory = Any
-"""A tree of arrays: the internal state of one path."""
 
-
-class MemoryPolicy(eqx.Module):
-    """mu(c|m, o; theta). The inexact arrays it holds are theta."""
-
-    @abc.abstractmethod
-    def start(self) -> Memory:
-        """The memory before the first observation."""
+class MemoryPolicy(AnyPolicy):
+    """A policy with memory: write `start`, `__call__` and `settle`."""
 
     @abc.abstractmethod
     def __call__(
@@ -41,14 +41,10 @@ class MemoryPolicy(eqx.Module):
     ) -> tuple[Distribution, Memory]:
         """The distribution of choices, and the memory once it has the observation."""
 
-    @abc.abstractmethod
-    def settle(
-        self, memory: Memory, choice: Shaped[Array, " *choice"]
-    ) -> tuple[Shaped[Array, " *action"], Memory]:
-        """The action that the environment gets, and the memory of the next step."""
-
-
-AnyPolicy = Policy | MemoryPolicy
+    def step(
+        self, memory: Memory, observation: Shaped[Array, " *observation"]
+    ) -> tuple[Distribution, Memory]:
+        return self(memory, observation)
 
 
 class FiniteStateController(MemoryPolicy):
@@ -136,11 +132,11 @@ class Recurrent(MemoryPolicy):
         return choice, memory
 
 
-# Of one path, time in front.
+# Of one path, time in front; of any policy.
 
 
 def unroll(
-    policy: MemoryPolicy,
+    policy: AnyPolicy,
     observations: Shaped[Array, "T *observation"],
     choices: Shaped[Array, "T *choice"],
 ) -> Distribution:
@@ -148,14 +144,16 @@ def unroll(
 
     def step(memory: Memory, now: tuple[Array, Array]) -> tuple[Memory, Distribution]:
         observation, choice = now
-        at, memory = policy(memory, observation)
+        at, memory = policy.step(memory, observation)
         return policy.settle(memory, choice)[1], at
 
+    if not remembers(policy):
+        return jax.vmap(lambda o: policy.step((), o)[0])(observations)
     return jax.lax.scan(step, policy.start(), (observations, choices))[1]
 
 
 def log_probs(
-    policy: MemoryPolicy,
+    policy: AnyPolicy,
     observations: Shaped[Array, "T *observation"],
     choices: Shaped[Array, "T *choice"],
 ) -> Float[Array, " T"]:
@@ -164,26 +162,31 @@ def log_probs(
 
 
 def step_scores(
-    policy: MemoryPolicy,
+    policy: AnyPolicy,
     observations: Shaped[Array, "T *observation"],
     choices: Shaped[Array, "T *choice"],
 ) -> Float[Array, "T n"]:
-    """The terms of u(xi), in forward mode: n is small beside what all steps' graphs would hold."""
+    """The terms of u(xi). Through a memory in forward mode: n is small beside what all steps'
+    graphs would hold."""
+    if isinstance(policy, Policy):
+        return jax.vmap(lambda x, a: score(policy, x, a))(observations, choices)
     theta, rebuild = flatten(policy)
     return jax.jacfwd(lambda t: log_probs(rebuild(t), observations, choices))(theta)
 
 
 def information_roots(
-    policy: MemoryPolicy,
+    policy: AnyPolicy,
     observations: Shaped[Array, "T *observation"],
     choices: Shaped[Array, "T *choice"],
 ) -> Float[Array, "T r n"]:
     """A_t J_t with (A_t J_t)'(A_t J_t) = E[u_t u_t'] given what came before: the choice of each
     step integrated out.
 
-    J_t is the Jacobian of that step's distribution through the memory, in forward mode, and A_t a
+    J_t is the Jacobian of that step's distribution, through a memory in forward mode, and A_t a
     root of its Fisher information.
     """
+    if isinstance(policy, Policy):
+        return jax.vmap(lambda x: information_root(policy, x))(observations)
     theta, rebuild = flatten(policy)
 
     def parameters(t: Float[Array, " n"]) -> Float[Array, "T p"]:

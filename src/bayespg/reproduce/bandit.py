@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
+from scipy import special
 
 from bayespg._support.random import fast_key
 from bayespg.environments import Bandit, exact_gradient
@@ -126,7 +126,7 @@ def _claims(samples: dict) -> list[Claim]:
 def _from_printed(samples: dict, gap: Callable[..., tuple[float, float]]) -> tuple[Effect, ...]:
     """How far each printed number is, with the interval that both samples leave."""
     cells = [(cell, i) for cell in PRINTED for i in range(2)]
-    reach = float(scipy.stats.norm.ppf(1 - 0.025 / len(cells)))
+    reach = float(special.ndtri(1 - 0.025 / len(cells)))
     found = []
     for (reward, name, M), i in cells:
         mean, spread = (column[i] for column in PRINTED[reward, name, M])

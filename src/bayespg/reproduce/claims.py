@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import scipy.stats
+
+from bayespg._support.statistics import binomial_interval, student_interval, student_quantile
 
 LEVEL = 0.95
 Verdict = Literal["holds", "does not hold", "not decided"]
@@ -136,7 +137,7 @@ def ratios_of_ratios(
         shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
         error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
         freedom = min(x.size for x in shifts) - 1
-        reach = scipy.stats.t.ppf(0.5 + _shared(len(pairs)) / 2, freedom) * error
+        reach = student_quantile(_shared(len(pairs)), freedom) * error
         value = logs[0] - logs[1]
         words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
         low, high = math.exp(value - reach), math.exp(value + reach)
@@ -168,7 +169,7 @@ def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:
     and their difference could be uncorrelated."""
     if a.size <= 3:
         return math.inf
-    t = float(scipy.stats.t.ppf(0.5 + level / 2, a.size - 2))
+    t = float(student_quantile(level, a.size - 2))
     correlation = float(np.corrcoef(a, b)[0, 1])
     return math.acosh(1 + 2 * (1 - correlation**2) * t**2 / (a.size - 2)) / 2
 
@@ -185,8 +186,8 @@ def shares(counts: Mapping[str, tuple[int, int]]) -> tuple[Effect, ...]:
     """k of n runs, as a fraction, with the interval of Clopper and Pearson."""
     found = []
     for where, (k, n) in counts.items():
-        interval = scipy.stats.binomtest(k, n).proportion_ci(_shared(len(counts)), "exact")
-        found.append(Effect(where, k / n, interval.low, interval.high, f"{k} of {n:,} runs"))
+        low, high = binomial_interval(k, n, _shared(len(counts)))
+        found.append(Effect(where, k / n, low, high, f"{k} of {n:,} runs"))
     return tuple(found)
 
 
@@ -214,10 +215,7 @@ def _shared(count: int) -> float:
 
 
 def _student(samples: Samples, level: float) -> tuple[float, float, float]:
-    mean, n = float(samples.mean()), samples.size
-    error = float(samples.std(ddof=1)) / math.sqrt(n)
-    reach = float(scipy.stats.t.ppf(0.5 + level / 2, n - 1)) * error
-    return mean, mean - reach, mean + reach
+    return float(samples.mean()), *student_interval(samples, level)
 
 
 def _unknown(where: str, words: str) -> Effect:

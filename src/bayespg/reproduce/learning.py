@@ -12,7 +12,7 @@ from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.random import fast_key
 from bayespg.environments import Environment
 from bayespg.learning.estimators import Estimator
-from bayespg.learning.training import History, Result, begin, step, train
+from bayespg.learning.training import History, Result, start, step, train
 from bayespg.learning.updates import conventional
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, draw_panels, summarise
 from bayespg.runs import plots
@@ -137,7 +137,8 @@ def _judged(
             state, record = step(task.environment, estimator, optimiser, state, paths, 0.0)
             return state, record._replace(parameters=None)
 
-        return judge(jax.lax.scan(one, begin(policy, optimiser, key), None, updates)[1])
+        first = start(task.environment, policy, estimator, optimiser, key)
+        return judge(jax.lax.scan(one, first, None, updates)[1])
 
     keys = jax.random.split(jax.random.fold_in(fast_key(settings.seed), paths), settings.runs)
     grid = jax.vmap(jax.vmap(run, (None, 0, 0)), (0, None, None))

@@ -19,7 +19,7 @@ from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import LQR
 from bayespg.fisher import exact as exact_fisher
 from bayespg.learning.estimators import Estimator, Model1, Model2, draw, exact
-from bayespg.learning.training import begin, step
+from bayespg.learning.training import start, step
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce.claims import Claim, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
@@ -123,8 +123,9 @@ def _updates(seed: int) -> dict[str, Callable[[], Any]]:
     for name in ("BPG", "BPNG"):
         method = METHODS[name]
         update = method.update(PATHS)
-        states = jax.vmap(lambda k, key, u=update: begin(BoundedLinearGaussian(k), u, key))(
-            kappa, keys
+        policies = BoundedLinearGaussian(kappa)
+        states = jax.vmap(lambda p, k, m=method, u=update: start(LQR(), p, m.estimator, u, k))(
+            policies, keys
         )
         one = jax.jit(
             jax.vmap(lambda s, m=method, u=update: step(LQR(), m.estimator, u, s, PATHS, 0.0)[0])

@@ -1,0 +1,184 @@
+"""The Fisher matrix of a network's steps, by products with its Jacobian.
+
+A network has thousands of parameters and no structure to its scores; what it has is a derivative
+along a direction for the price of a few evaluations. With the actions integrated out,
+
+    G = sum_i w_i J_i' F_i J_i + damping I = R'R + damping I,
+
+where J_i is the Jacobian of the distribution's parameters at state i and F_i = A_i'A_i their Fisher
+information. Systems are solved by conjugate gradients, preconditioned with the Fisher matrix of a
+few states (Woodbury): in float32 they fail without it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg._support.types import Array
+from bayespg.algebra.conjugate_gradients import conjugate_gradients
+from bayespg.fisher.matrices import Dense, Fisher, Sparse
+from bayespg.paths.scores import Jacobian
+from bayespg.policies import information_root
+
+SUBSET = 64
+"""States of which the preconditioner is made."""
+ITERATIONS = 10
+"""Conjugate gradients per solve."""
+
+
+class Subset(eqx.Module):
+    """Z'Z, the Fisher matrix of a few states, from which systems a Z'Z + b I are solved."""
+
+    Z: Float[Array, "k n"]
+    eigenvalues: Float[Array, " k"]
+    Q: Float[Array, "k k"]
+    """Z Z' = Q diag(eigenvalues) Q'."""
+
+    @property
+    def trace(self) -> Float[Array, ""]:
+        return jnp.sum(self.eigenvalues)
+
+    def effective(self, damping: Float[Array, ""]) -> Float[Array, ""]:
+        """tr((G + delta I)^-1 G): how many directions the damping leaves."""
+        return jnp.sum(self.eigenvalues / (self.eigenvalues + damping))
+
+    def solve(self, v: Float[Array, " n"], a, b) -> Float[Array, " n"]:
+        """(a Z'Z + b I)^-1 v = [v - Z' Q diag(a / (b + a l)) Q' Z v] / b."""
+        inner = self.Q @ ((a / (b + a * self.eigenvalues)) * (self.Q.T @ (self.Z @ v)))
+        return (v - self.Z.T @ inner) / b
+
+
+def subset(jacobian: Jacobian, weights: Float[Array, " N"], count: int = SUBSET) -> Subset:
+    """From `count` of the states that weigh anything, at even distances."""
+    kept = weights > 0
+    order = jnp.argsort(~kept, stable=True)
+    total = jnp.sum(kept)
+    rows = order[(jnp.arange(count) * total) // count]
+    roots = jax.vmap(lambda x: information_root(jacobian.policy, x))(jacobian.states[rows])
+    each = jnp.sum(weights) * weights[rows] / jnp.maximum(jnp.sum(weights[rows]), 1e-30)
+    Z = (roots * jnp.sqrt(each)[:, None, None].astype(roots.dtype)).reshape(-1, roots.shape[-1])
+    eigenvalues, Q = jnp.linalg.eigh(Z @ Z.T)
+    return Subset(Z, jnp.maximum(eigenvalues, 0.0), Q)
+
+
+class Both(NamedTuple):
+    """Products with the scores U and with the root R of G - damping I at once: one product with
+    the Jacobian each way serves both."""
+
+    forward: Callable[[Float[Array, " n"]], tuple[Float[Array, " N"], Float[Array, "N r"]]]
+    """w to (U w, R w)."""
+    backward: Callable[[Float[Array, " N"], Float[Array, "N r"]], Float[Array, " n"]]
+    """(a, b) to U'a + R'b."""
+
+
+class Network(Fisher):
+    """R'R + damping I of the steps of a network."""
+
+    jacobian: Jacobian
+    weights: Float[Array, " N"]
+    subset: Subset
+    damping: Float[Array, ""]
+    iterations: int = eqx.field(static=True, default=ITERATIONS)
+
+    @property
+    def size(self) -> int:
+        return self.jacobian.size
+
+    def damped(self, damping: Float[Array, ""]) -> "Network":
+        """With more on the diagonal."""
+        total = self.damping + damping
+        return Network(self.jacobian, self.weights, self.subset, total, self.iterations)
+
+    def both(self, U: Jacobian) -> Both:
+        """Products with the scores `U` of the same states, and with R."""
+        at = self.jacobian.linearise()
+        S = at.scores * U.weights[:, None]
+        A = at.roots * jnp.sqrt(self.weights)[:, None, None].astype(at.roots.dtype)
+
+        def forward(w):
+            Jw = at.push(w)
+            return jnp.sum(S * Jw, -1), jnp.einsum("nrp,np->nr", A, Jw)
+
+        def backward(a, b):
+            return at.pull(S * a[:, None] + jnp.einsum("nrp,nr->np", A, b))
+
+        return Both(forward, backward)
+
+    def _product(self) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
+        at = self.jacobian.linearise()
+        F = jnp.einsum("nrp,nrq->npq", at.roots, at.roots) * self.weights[:, None, None].astype(
+            at.roots.dtype
+        )
+        return lambda w: at.pull(jnp.einsum("npq,nq->np", F, at.push(w))) + self.damping * w
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return jnp.vectorize(self._product(), signature="(n)->(n)")(V)
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        product = self._product()
+        floor = jnp.finfo(self.subset.Z.dtype).eps * self.subset.trace / self.size
+        near = jnp.maximum(self.damping, floor)
+
+        def one(v):
+            return conjugate_gradients(
+                product, v, lambda r: self.subset.solve(r, 1.0, near), most=self.iterations
+            )
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        both = self.both(self.jacobian)
+        N, dtype = self.weights.shape[0], self.subset.Z.dtype
+        r = jax.eval_shape(both.forward, jnp.zeros(self.size, dtype))[1].shape[1]
+
+        def one(key):
+            key_steps, key_rest = jax.random.split(key)
+            b = jax.random.normal(key_steps, (N, r), dtype)
+            rest = jax.random.normal(key_rest, (self.size,), dtype)
+            return both.backward(jnp.zeros(N, dtype), b) + jnp.sqrt(self.damping) * rest
+
+        drawn = jax.lax.map(one, jax.random.split(key, max(1, math.prod(shape))))
+        return drawn.reshape(*shape, self.size)
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.multiply(jnp.eye(self.size, dtype=self.subset.Z.dtype))
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.matrix())
+
+
+def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:
+    """G of the steps whose scores are `jacobian`, each with its weight, and no damping."""
+    found = subset(jacobian, weights)
+    return Network(jacobian, weights, found, jnp.zeros((), found.Z.dtype))
+
+
+# What damping asks for, of any Fisher matrix.
+
+
+def trace(G: Fisher) -> Float[Array, ""]:
+    """tr G; that of a network from a few of its states."""
+    if isinstance(G, Network):
+        return G.subset.trace + G.size * G.damping
+    return jnp.sum(G.diagonal())
+
+
+def damped(G: Fisher, damping: Float[Array, ""]) -> Fisher:
+    """G + damping I."""
+    if isinstance(G, Network):
+        return G.damped(damping)
+    if isinstance(G, Sparse):
+        return Sparse(G.rows, G.damping + damping)
+    return Dense(G.matrix() + damping * jnp.eye(G.size, dtype=G.matrix().dtype))
+
+
+def effective(D: Fisher, G: Fisher) -> Float[Array, ""]:
+    """tr(D^-1 G): how many directions the damping leaves."""
+    if isinstance(D, Network):
+        return D.subset.effective(D.damping)
+    return jnp.trace(D.solve(G.matrix()))

@@ -1,0 +1,301 @@
+"""One update of a policy from a batch of paths, wherever they were drawn: lines 2 and 3 of
+Algorithm 2, lines 3 to 8 of Algorithm 4, with all that real tasks need around them.
+
+Observations are normalised with statistics of the batches before; advantages come from values
+fitted to the batches before; a change that is not finite is not made.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
+
+from bayespg._support.types import Array
+from bayespg.environments import Environment
+from bayespg.environments.trajectories import Trajectories
+from bayespg.fisher import Network
+from bayespg.learning import values
+from bayespg.learning.batch import Batch
+from bayespg.learning.estimators import Estimator
+from bayespg.learning.values import Values
+from bayespg.policies import AnyPolicy, flatten, memory
+from bayespg.policies.features import Fourier
+from bayespg.posterior import GradientPosterior, direction_statistics
+
+CLIP = 10.0
+"""Standard deviations beyond which a normalised observation is cut."""
+ROUNDING = 100
+"""Rounding errors of the terms of a gradient within which it is taken for zero."""
+STAGES = (
+    "the returns are",
+    "the statistics of the observations are",
+    "the values of the states are",
+    "the gradient is",
+    "the standard error of the gradient is",
+    "the step is",
+)
+"""Of an update, in the order in which they can fail."""
+
+
+class NotFinite(ValueError):
+    """An update came to numbers that are not finite, and was not made."""
+
+
+class Normaliser(eqx.Module):
+    """Running mean and variance of observations."""
+
+    mean: Float[Array, " *d"]
+    variance: Float[Array, " *d"]
+    count: Float[Array, ""]
+
+    def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "..."]:
+        scale = jnp.sqrt(self.variance + 1e-8)
+        return jnp.clip((x - self.mean) / scale, -CLIP, CLIP).astype(self.mean.dtype)
+
+    def seen(self, x: Shaped[Array, "N *d"], taken: Shaped[Array, " N"]) -> "Normaliser":
+        """After a batch, merged as by Chan et al."""
+        dtype = self.mean.dtype
+        count = taken.sum().astype(dtype)
+        weights = (taken / jnp.maximum(count, 1)).astype(dtype)
+        weights = weights.reshape(-1, *(1 for _ in self.mean.shape))
+        mean = jnp.sum(weights * x, 0)
+        variance = jnp.sum(weights * (x - mean) ** 2, 0)
+        total = self.count + count
+        old, new = self.count / total, count / total
+        away = mean - self.mean
+        spread = old * self.variance + new * variance + old * new * away**2
+        return Normaliser((self.mean + new * away).astype(dtype), spread.astype(dtype), total)
+
+
+def no_statistics(shape: tuple[int, ...]) -> Normaliser:
+    """Before the first batch: observations stay as they are."""
+    zeros = jnp.zeros(shape, jnp.float32)
+    return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
+
+
+def told(
+    x: Shaped[Array, "..."], normaliser: Normaliser | None, dtype: Any
+) -> Shaped[Array, "..."]:
+    """Observations as a policy takes them, acting and learning alike: normalised, and in the
+    precision of its parameters."""
+    x = x if normaliser is None else normaliser(x)
+    return x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+class Normalised(AnyPolicy):
+    """A policy that is told raw observations."""
+
+    policy: AnyPolicy
+    normaliser: Normaliser | None
+
+    def start(self) -> Any:
+        return self.policy.start()
+
+    def step(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
+        dtype = flatten(self.policy)[0].dtype
+        return self.policy.step(memory, told(observation, self.normaliser, dtype))
+
+    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
+        return self.policy.settle(memory, choice)
+
+
+class State(eqx.Module):
+    """Everything a run needs to continue."""
+
+    policy: AnyPolicy
+    """Its precision is that of the algebra."""
+    optimiser: Any
+    critic: Values | None
+    normaliser: Normaliser | None
+    key: PRNGKeyArray
+    updates: Int[Array, ""]
+    episodes: Int[Array, ""]
+    steps: Int[Array, ""]
+    running: Bool[Array, ""]
+    """False once the stopping rule has fired."""
+
+    @property
+    def acting(self) -> Normalised:
+        """The policy as it meets the environment, in the precision in which it learns."""
+        return Normalised(self.policy, self.normaliser)
+
+
+def begin(
+    policy: AnyPolicy,
+    estimator: Estimator,
+    update: optax.GradientTransformationExtraArgs,
+    key: PRNGKeyArray,
+    observation: tuple[int, ...],
+    normalise: bool = False,
+) -> State:
+    """The state of a run before its first update; `observation` is the shape of one."""
+    policy = jax.tree.map(jnp.asarray, policy)
+    wanted = estimator.needs.critic is not None
+    critic = values.start(Fourier(math.prod(observation))) if wanted else None
+    zero = jnp.zeros((), jnp.int32)
+    return State(
+        policy, update.init(flatten(policy)[0]), critic,
+        no_statistics(observation) if normalise else None, key, zero, zero, zero, jnp.asarray(True),
+    )  # fmt: skip
+
+
+class Record(NamedTuple):
+    """What an update saw and did."""
+
+    gradient_norm: Float[Array, ""]
+    slope: Float[Array, ""]
+    """The gradient along the step taken, and its standard error."""
+    slope_error: Float[Array, ""]
+    freedom: Float[Array, ""]
+    divergence: Float[Array, ""]
+    """Kullback-Leibler, mean over steps, from the old policy to the new."""
+    step_norm: Float[Array, ""]
+    explained: Float[Array, ""]
+    """Share of the returns' variance that the values of the batches before explain; NaN without a
+    critic."""
+    sound: Float[Array, ""]
+    """1, or 0 where anything was not finite: the update was then not made."""
+    stage: Int[Array, ""]
+    """The first of `STAGES` that was not finite, or their number."""
+
+
+def batch_of(
+    state: State,
+    raw: Trajectories,
+    discount: float,
+    horizon: int,
+    environment: Environment | None = None,
+) -> Batch:
+    """Paths with raw observations as the policy saw them, in its precision."""
+    dtype = flatten(state.policy)[0].dtype
+    paths = Trajectories(
+        told(raw.states, state.normaliser, dtype), told(jnp.asarray(raw.actions), None, dtype),
+        raw.rewards.astype(dtype), raw.mask, raw.terminated,
+        told(raw.final, state.normaliser, dtype),
+    )  # fmt: skip
+    return Batch(state.policy, paths, discount, horizon, environment, state.critic)
+
+
+def advance(
+    estimator: Estimator,
+    update: optax.GradientTransformationExtraArgs,
+    state: State,
+    batch: Batch,
+    raw: Trajectories | None = None,
+    stop: float = 0.0,
+) -> tuple[State, Record, GradientPosterior]:
+    """One update from a batch, for every estimator, update and policy.
+
+    `raw` are the same paths as the environment showed them, for the statistics that the next batch
+    is normalised with. Where anything is not finite the update is not made. The step that is
+    shorter than `stop` is taken, and is the last: the run counts as ended, and its parameters stay
+    what they are. The last answer is the posterior that was followed.
+    """
+    posterior = _rounded(estimator(batch), estimator, batch)
+    theta, rebuild = flatten(state.policy)
+    divergence = _divergence(batch)
+    change, optimiser = update.update(
+        posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence
+    )
+    change = jnp.asarray(change)
+    slope, error, freedom = direction_statistics(posterior, change)
+    critic, left, explained = _criticise(batch, estimator.needs.critic)
+    normaliser = state.normaliser
+    if normaliser is not None and raw is not None:
+        everything = raw.states.reshape(-1, *raw.states.shape[2:])
+        normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
+    moved = divergence(theta + change)
+    doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
+    stages = (
+        left, normaliser, critic, posterior.mean, doubt, (theta + change, optimiser, moved)
+    )  # fmt: skip
+    finite = jnp.stack([_finite(stage) for stage in stages])
+    sound = jnp.all(finite)
+    going = sound & state.running
+    policy, optimiser, critic, normaliser = jax.tree.map(
+        lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
+        (rebuild(theta + change), optimiser, critic, normaliser),
+        (state.policy, state.optimiser, state.critic, state.normaliser),
+    )
+    following = State(
+        policy, optimiser, critic, normaliser, state.key, state.updates + 1,
+        state.episodes + batch.paths.mask.shape[1],
+        state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
+        going & (_norm(change) >= stop),
+    )  # fmt: skip
+    record = Record(
+        _norm(posterior.mean), slope, error, freedom, moved, _norm(change), explained,
+        sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
+    )  # fmt: skip
+    return following, record, posterior
+
+
+def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -> GradientPosterior:
+    """A gradient that is rounding is zero.
+
+    Its terms are R u_j, whatever is left of their sum; without path scores, E|R u_j| is at most
+    sqrt(E R^2 G_jj).
+    """
+    g, R, G = posterior.mean, batch.returns, posterior.fisher
+    if estimator.needs.path_scores:
+        terms = jnp.mean(jnp.abs(R)[:, None] * jnp.abs(batch.scores), 0)
+    elif G is None or isinstance(G, Network):
+        return posterior
+    else:
+        terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
+    rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
+    return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
+
+
+def _divergence(batch: Batch):
+    """From theta to Schulman's estimate of the divergence, from the actions taken: the mean of
+    r - 1 - log r, never negative."""
+    theta, rebuild = flatten(batch.policy)
+    paths, mask = batch.paths, batch.paths.mask
+
+    def log_probabilities(t):
+        along = jax.vmap(lambda o, c: memory.log_probs(rebuild(t), o, c), 1, 1)
+        return along(paths.states, paths.actions)
+
+    before = log_probabilities(theta)
+
+    def divergence(t: Float[Array, " n"]) -> Float[Array, ""]:
+        log_ratio = jnp.where(mask, log_probabilities(t) - before, 0.0)
+        each = jnp.where(mask, jnp.expm1(log_ratio) - log_ratio, 0.0)
+        return jnp.sum(each) / jnp.sum(mask).astype(each.dtype)
+
+    return divergence
+
+
+def _criticise(
+    batch: Batch, smoothing: float | None
+) -> tuple[Values | None, Float[Array, "..."], Float[Array, ""]]:
+    """Values fitted to this batch, what those before left of its returns, and how much of them they
+    explained."""
+    critic, paths = batch.critic, batch.steps
+    if critic is None or smoothing is None:
+        return None, batch.returns, jnp.asarray(jnp.nan, batch.dtype)
+    V = jnp.where(paths.mask, critic(paths.states, 2), 0.0)
+    left = values.advantages(paths, critic, batch.discount, 1.0)
+    smoothed = values.advantages(paths, critic, batch.discount, smoothing)
+    flat = (-1, *paths.states.shape[2:])
+    targets = jnp.where(paths.mask, V + smoothed, 0.0).reshape(-1)
+    fresh = values.fit(critic, paths.states.reshape(flat), targets, paths.mask.reshape(-1))
+    part, whole = (values.centred(x, paths.mask)[1] for x in (left, left + V))
+    share = jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1.0), 1.0)
+    return fresh, left, 1 - share**2
+
+
+def _finite(tree: Any) -> Bool[Array, ""]:
+    """Whether all numbers of a tree are."""
+    leaves = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
+    return jnp.all(jnp.stack(leaves)) if leaves else jnp.asarray(True)
+
+
+def _norm(x: Float[Array, " n"]) -> Float[Array, ""]:
+    """|x|, without squares of large numbers."""
+    return jnp.sqrt(jnp.asarray(x.size, x.dtype)) * values.root_mean_square(x)

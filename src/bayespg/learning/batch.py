@@ -1,0 +1,132 @@
+"""A batch: everything that an estimator of the gradient may look at."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg._support.types import Array
+from bayespg.algebra.sparse import Matrix
+from bayespg.environments import Environment
+from bayespg.environments.trajectories import Trajectories, returns
+from bayespg.learning.values import Values
+from bayespg.paths import scores
+from bayespg.paths.rollout import walk
+from bayespg.policies import AnyPolicy, Policy, SparsePolicy, as_dtype, flatten, remembers, score
+
+MOST_DENSE = 256
+"""Parameters beyond which the scores of single steps are not written out."""
+
+
+class Batch(eqx.Module):
+    """Paths drawn with a policy, and what is known beside them."""
+
+    policy: AnyPolicy
+    """In the precision of the algebra."""
+    paths: Trajectories
+    """As the policy saw them."""
+    discount: float = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    environment: Environment | None = None
+    """Where the paths were drawn, if it is an environment in JAX: some have answers in closed
+    form."""
+    critic: Values | None = None
+    """Values fitted to the batches before."""
+    summed: tuple[Float[Array, " M"], Float[Array, "M n"] | None] | None = None
+    """Returns and scores of the paths, where they were summed while the paths were drawn."""
+
+    @property
+    def acting(self) -> AnyPolicy:
+        """The policy in the precision of the paths."""
+        return as_dtype(self.policy, self.paths.rewards.dtype)
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The precision of the algebra."""
+        return flatten(self.policy)[0].dtype
+
+    @property
+    def returns(self) -> Float[Array, " M"]:
+        """R(xi)."""
+        if self.summed is not None:
+            return self.summed[0]
+        return returns(self.paths, self.discount).astype(self.dtype)
+
+    @property
+    def scores(self) -> Float[Array, "M n"]:
+        """u(xi), Eq. 5."""
+        if self.summed is not None and self.summed[1] is not None:
+            return self.summed[1]
+        return scores.of_paths(self.acting, self.paths).astype(self.dtype)
+
+    @property
+    def steps(self) -> Trajectories:
+        """The paths with rewards, and so weights of steps, in the precision of the algebra."""
+        rewards = self.paths.rewards.astype(self.dtype)
+        return eqx.tree_at(lambda p: p.rewards, self.paths, rewards)
+
+    @property
+    def by_products(self) -> bool:
+        """Whether scores of steps are known through products with a Jacobian."""
+        return by_products(self.policy)
+
+    def step_scores(self) -> Matrix:
+        """u(z_t), Eq. 39, path after path: (M T, n), zero where no step was taken. In the precision
+        of the policy: a singular G needs the scores to lie in its range."""
+        paths = self.paths
+        T, M = paths.mask.shape
+
+        def flat(x: Array) -> Array:
+            return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
+
+        if self.by_products:
+            weights = flat(paths.mask).astype(self.dtype)
+            policy: Policy = self.policy  # pyright: ignore[reportAssignmentType]
+            return scores.Jacobian(policy, flat(paths.states), flat(paths.actions), weights)
+        return jax.tree.map(flat, scores.of_steps(self.policy, paths))
+
+
+def by_products(policy: AnyPolicy) -> bool:
+    """Whether the scores of single steps are better known through products than written out: those
+    of a network."""
+    large = flatten(policy)[0].size > MOST_DENSE
+    return large and isinstance(policy, Policy) and not isinstance(policy, SparsePolicy)
+
+
+def draw(
+    environment: Environment,
+    policy: AnyPolicy,
+    key: PRNGKeyArray,
+    paths: int,
+    dtype: DTypeLike | None = None,
+    scores: bool = True,
+) -> Batch:
+    """A batch of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
+
+    Scores and returns are in the precision of the policy. `scores` False leaves the scores of the
+    paths until they are asked for; those of a policy with memory always wait, since they need the
+    paths from start to end.
+    """
+    theta = flatten(policy)[0]
+    dtype = theta.dtype if dtype is None else dtype
+    acting = as_dtype(policy, dtype)
+    discount = jnp.asarray(environment.discount, dtype)
+    scores = scores and not remembers(policy)
+
+    def add(sums, t, states, actions, rewards, running):
+        R, U = sums
+        weight = discount**t if environment.discount != 1 else 1.0
+        R = R + jnp.where(running, weight * rewards, 0)
+        if U is not None:
+            u = jax.vmap(lambda x, a: score(acting, x, a))(states, actions)  # pyright: ignore
+            U = U + jnp.where(running[:, None], u, 0)
+        return R, U
+
+    sums = jnp.zeros((paths, theta.size), dtype) if scores else None
+    drawn, (R, U) = walk(environment, acting, key, paths, (jnp.zeros(paths, dtype), sums), add)
+    U = None if U is None else U.astype(theta.dtype)
+    return Batch(
+        policy, drawn, environment.discount, environment.horizon, environment,
+        summed=(R.astype(theta.dtype), U),
+    )  # fmt: skip
