@@ -8,6 +8,7 @@ from oracle import problem
 
 from bayespg import evidence, quadrature
 from bayespg._support.precision import in_float64
+from bayespg.fisher import Dense
 
 INF = float("inf")
 M, n = 8, 2
@@ -181,3 +182,11 @@ def test_jit_and_vmap_equal_the_eager_answer(choose):
 def test_one_path_is_refused():
     with pytest.raises(ValueError, match="two or more"):
         evidence.choose_model2(np.ones((1, 2)), np.ones(1), np.eye(2))
+
+
+def test_returns_and_scores_that_vanish_leave_numbers(x64):
+    """A policy that no longer explores: scores whose squares are below the least number."""
+    U, R = 1e-159 * np.ones((4, 2)), np.array([1.0, 2.0, 1.0, 1.0])
+    found = jax.jit(evidence._choose_model1)(U, R, Dense(np.zeros((2, 2))))
+    assert all(np.isfinite(x).all() for x in found)
+    assert (np.asarray(found.noise) > 0).all()

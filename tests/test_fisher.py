@@ -627,3 +627,12 @@ def test_with_actions_integrated_out_the_walk_s_matrix_of_steps_is_unbiased():
     np.testing.assert_allclose(each.mean(0), average, rtol=1e-9)
     error = 4 * each.std(0) / np.sqrt(500) + 1e-12
     assert np.all(np.abs(average - walk.step_fisher(policy)) < error)
+
+
+def test_a_policy_that_no_longer_explores_has_no_information():
+    """Scores of 1e-80 have squares whose inverse is near the end of float64."""
+    G = fisher.Dense(1e-160 * np.eye(3))
+    assert fisher.rank(G) == 0
+    np.testing.assert_array_equal(G.solve(np.full(3, 1e-80)), 0)
+    ordinary = fisher.Dense(1e-100 * np.eye(3))
+    np.testing.assert_allclose(ordinary.solve(np.ones(3)), 1e100)

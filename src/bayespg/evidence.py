@@ -21,7 +21,7 @@ from bayespg._support.precision import in_float64, traced
 from bayespg._support.types import Array
 from bayespg.actor_critic import RANK, Prior, Steps, score_features, state_features
 from bayespg.algebra.conditioning import LOG_2PI
-from bayespg.algebra.sparse import Rows
+from bayespg.algebra.sparse import Linear
 from bayespg.fisher import Fisher
 
 RATIOS = (-4.0, 8.0)
@@ -177,10 +177,10 @@ def _choose_model2(U, R, fisher, baseline) -> Choice:
 
 
 def _in_units(Psi, y, baseline) -> Choice:
-    """`_maximise` for observations in units of the largest, so that their squares do not
-    overflow."""
+    """`_maximise` for observations in units of the largest, so that their squares do not overflow;
+    observations whose squares would vanish are zero."""
     largest = jnp.max(jnp.abs(y))
-    unit = jnp.where(largest > 0, largest, 1.0)
+    unit = jnp.where(largest > 1e6 * jnp.sqrt(jnp.finfo(y.dtype).tiny), largest, 1.0)
     scale, noise, constant, value = _maximise(spectrum(Psi, y / unit), baseline)
     count = y.size - (baseline == jnp.inf)
     return Choice(
@@ -229,7 +229,7 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
     determined, the scale of its kernel is the sum of its squared weights over g_j, and the noise
     the squared residuals over the observations less all g_j.
     """
-    if isinstance(steps.scores, Rows):
+    if isinstance(steps.scores, Linear):
         raise ValueError("noise: evidence needs dense scores; give noise and scales yourself")
     Psi, _ = state_features(steps, prior.state_kernel, rank)
     F, _ = score_features(steps, prior)

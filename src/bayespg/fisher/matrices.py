@@ -138,7 +138,9 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     """G, D, T, W and which of their columns carry information."""
     n = G.shape[-1]
     G = jnp.asarray(G, jnp.result_type(G, float))
-    D = jnp.sqrt(jnp.maximum(jnp.diagonal(G), 0.0))
+    # Less than this is no information: its inverse, and products with that, would overflow.
+    least = jnp.sqrt(jnp.finfo(G.dtype).tiny)
+    D = jnp.sqrt(jnp.where(jnp.diagonal(G) > least, jnp.diagonal(G), 0.0))
     units = jnp.where(D > 0, D, 1.0)
     C = G / units[:, None] / units[None]
     L = jnp.linalg.cholesky(C)
