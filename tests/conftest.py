@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import signal
 
 os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._support.threads
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores
@@ -21,6 +22,11 @@ jaxtyping.install_import_hook("bayespg", "typecheck.check")
 if "XLA_FLAGS" not in os.environ and importlib.metadata.version("jaxlib").startswith("0.10."):
     # XLA's older emitters compile in half the time; jaxlib aborts on a flag that it does not know.
     os.environ["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background ignores Ctrl-C, and the processes that tests
+    # start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
     "bayespg", deadline=None, derandomize=True, max_examples=15, database=None
