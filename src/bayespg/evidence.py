@@ -38,6 +38,11 @@ TINIEST = 1e-30
 """Smallest noise variance for returns that are all zero."""
 
 
+LEAST = 1e13
+"""Smallest variances that are chosen, in units of the smallest number of the precision: so small
+are the scores of a policy that no longer explores."""
+
+
 class Choice(NamedTuple):
     """Hyperparameters of greatest evidence, as `model1` and `model2` take them."""
 
@@ -178,20 +183,25 @@ def _choose_model2(U, R, fisher, baseline) -> Choice:
 
 def _in_units(Psi, y, baseline) -> Choice:
     """`_maximise` for observations in units of the largest, so that their squares do not overflow;
-    observations whose squares would vanish are zero."""
+    variances that would vanish stay at `LEAST`."""
     largest = jnp.max(jnp.abs(y))
-    unit = jnp.where(largest > 1e6 * jnp.sqrt(jnp.finfo(y.dtype).tiny), largest, 1.0)
+    unit = jnp.where(largest > 0, largest, 1.0)
     scale, noise, constant, value = _maximise(spectrum(Psi, y / unit), baseline)
     count = y.size - (baseline == jnp.inf)
+    least = LEAST * jnp.finfo(y.dtype).tiny
     return Choice(
-        scale * unit**2, noise * unit**2, constant * unit**2, value - count * jnp.log(unit)
+        jnp.maximum(scale * unit**2, least),
+        jnp.maximum(noise * unit**2, least),
+        constant * unit**2,
+        value - count * jnp.log(unit),
     )
 
 
 def _sound(choice: Choice) -> Choice:
     """Variances that float64 can hold; the flat baseline alone is infinite."""
     checks.sound("scores, returns", choice._replace(baseline=np.nan_to_num(choice.baseline)))
-    if not (np.all(choice.scale > 0) and np.all(choice.noise > 0)):
+    least = 2 * LEAST * np.finfo(np.float64).tiny
+    if not (np.all(choice.scale > least) and np.all(choice.noise > least)):
         raise ValueError(
             "returns: so small that their variance is zero in float64; give them in other units"
         )
