@@ -75,16 +75,17 @@ class Batch(eqx.Module):
         """u(z_t), Eq. 39, path after path: (M T, n), zero where no step was taken. In the precision
         of the policy: a singular G needs the scores to lie in its range."""
         paths = self.paths
-        T, M = paths.mask.shape
-
-        def flat(x: Array) -> Array:
-            return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
-
         if self.by_products:
             weights = flat(paths.mask).astype(self.dtype)
             policy: Policy = self.policy  # pyright: ignore[reportAssignmentType]
             return scores.Jacobian(policy, flat(paths.states), flat(paths.actions), weights)
         return jax.tree.map(flat, scores.of_steps(self.policy, paths))
+
+
+def flat(x: Array) -> Array:
+    """Time and paths in front, to steps path after path."""
+    T, M = x.shape[:2]
+    return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
 
 
 def by_products(policy: AnyPolicy) -> bool:

@@ -25,7 +25,7 @@ from bayespg.fisher import Fisher
 from bayespg.fisher.networks import ITERATIONS
 from bayespg.kernels import Kernel
 from bayespg.learning import values
-from bayespg.learning.batch import Batch, draw  # noqa: F401  (draw is part of this module's face)
+from bayespg.learning.batch import Batch, draw, flat  # noqa: F401  (draw is part of this module's face)
 from bayespg.paths import scores
 from bayespg.policies import remembers
 from bayespg.policies.features import Fourier
@@ -81,7 +81,7 @@ def _integrated_out(batch: Batch, stationary: bool) -> Fisher:
         return fishers.actions_integrated_out(batch.policy, paths, discount, stationary=stationary)
     weights = fishers.step_weights(paths, discount, stationary)
     U: Any = batch.step_scores()
-    return fishers.network(U, _flat(weights) / weights.shape[1])
+    return fishers.network(U, flat(weights) / weights.shape[1])
 
 
 def stationary(batch: Batch) -> Fisher:
@@ -421,12 +421,6 @@ def adaptive(smoothing: float | None = 0.95, advantage: float = 0.05) -> BAC:
 # Steps as regressions see them.
 
 
-def _flat(x: Array) -> Array:
-    """Time and paths in front, to steps path after path."""
-    T, M = x.shape[:2]
-    return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
-
-
 def _credit(batch: Batch, smoothing: float | None) -> Float[Array, "T M"]:
     """Returns-to-go, or advantages by the critic."""
     if smoothing is None:
@@ -449,17 +443,17 @@ def steps(
     """The steps of a batch, path after path, as the critic's regression sees them."""
     paths, dtype = batch.steps, batch.dtype
     T, M = paths.mask.shape
-    states = _flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
+    states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
     U = batch.step_scores() if score else jnp.zeros((M * T, 0), dtype)
     groups = Groups(M, length=T)
-    taken = _flat(paths.mask)
+    taken = flat(paths.mask)
     if smoothing is not None:
         tails = Tails(jnp.zeros(M * T, dtype), groups, taken)
-        return actor_critic.Steps(states, U, _flat(_credit(batch, smoothing)), tails)
+        return actor_critic.Steps(states, U, flat(_credit(batch, smoothing)), tails)
     last = jnp.arange(T)[:, None] == paths.lengths - 1
     ended = jnp.ones(M, bool) if limit_ends else paths.terminated
     return actor_critic.layout(
-        states, U, _flat(paths.rewards), _flat(last), _flat(last & ended), taken, batch.discount,
+        states, U, flat(paths.rewards), flat(last), flat(last & ended), taken, batch.discount,
         groups, noise_on,
     )  # fmt: skip
 

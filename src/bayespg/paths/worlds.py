@@ -13,7 +13,13 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
-from bayespg.environments import Environment, classic, observe, spaces
+from bayespg.environments import (
+    Environment,
+    classic,
+    observation_shape,
+    real_observations,
+    spaces,
+)
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
@@ -85,10 +91,8 @@ class OnDevice(World):
             self.actions = spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
         self.environment = environment
         self.horizon, self.discount = environment.horizon, environment.discount
-        seen = jax.eval_shape(
-            lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
-        )
-        self.shape, self.real = seen.shape[1:], jnp.issubdtype(seen.dtype, jnp.floating)
+        self.shape = observation_shape(environment)
+        self.real = real_observations(environment)
 
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
