@@ -255,14 +255,16 @@ def sparse_actor_critic(
     return sparse_gptd(K, scale * U, scale * G, rewards, ends, noise, *rule)
 
 
-def noise_on_rewards(
-    Kx: Array, U: Array, G: Array, rewards: Array, ends: Any, noise: float, scale: float
+def traced_actor_critic(
+    Kx: Array, U: Array, G: Array, rewards: Array, ends: Any, noise: float, scale: float, trace
 ) -> Moments:
-    """r_t = V(x_t) + u_t'w - gamma V(x_{t+1}) + N_t, white noise."""
-    H, used = temporal_differences(*ends)
-    K = H @ Kx @ H.T + scale * fisher_kernel(U[used], G)
-    Sigma = noise * np.eye(len(used))
-    return condition(K, scale * U[used].T, scale * G, rewards[used], Sigma)
+    """r = H_gamma V + H_b (U w + eps) with b = gamma lambda: the noise of a reward is
+    eps_t - b eps_{t+1}."""
+    last, terminated, discount = ends
+    H, used = temporal_differences(last, terminated, discount)
+    Hb, _ = temporal_differences(last, terminated, discount * trace)
+    K = H @ Kx @ H.T + scale * Hb @ fisher_kernel(U, G) @ Hb.T
+    return condition(K, scale * (Hb @ U).T, scale * G, rewards[used], noise * Hb @ Hb.T)
 
 
 def episodes(last: Array) -> Array:

@@ -16,6 +16,7 @@ from bayespg import actor_critic, kernels
 from bayespg._support.precision import in_float64, to_numpy
 from bayespg._support.random import fast_key
 from bayespg.actor_critic import gradient_posterior
+from bayespg.algebra.conditioning import Groups
 from bayespg.algebra.sparse import Rows
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import RandomWalk, ShipSteering, exact_gradient
@@ -64,6 +65,12 @@ def structure(cuts, kinds) -> tuple[np.ndarray, np.ndarray]:
     last, terminated = np.zeros(N, bool), np.zeros(N, bool)
     last[at], terminated[at] = True, kinds
     return last, terminated
+
+
+def broken(array, at, value):
+    copy = array.copy()
+    copy[at] = value
+    return copy
 
 
 def posterior(last, terminated, *, states=X, scores=U, rewards=REWARDS, G=G, **kwargs):
@@ -252,37 +259,147 @@ def test_a_fisher_matrix_averaged_over_the_same_episodes_loses_the_episode_too()
         np.testing.assert_allclose(found.influence[e], found.mean - without @ w, atol=1e-8)
 
 
-# Noise on the rewards.
+# Between noise on the returns and noise on the rewards.
+
+TRACES = [0.0, 0.3, 0.8, 1.0]
 
 
-def literal_rewards(*ends) -> oracle.Moments:
-    return oracle.noise_on_rewards(KX, U, G, REWARDS, ends, NOISE, SCALE)
+def literal(trace, *ends, discount=0.9) -> oracle.Moments:
+    given = KX, U, G, REWARDS, (*ends, discount), NOISE, SCALE
+    return oracle.traced_actor_critic(*given, trace)
+
+
+def test_the_literal_model_is_the_papers_at_one_and_has_white_noise_on_rewards_at_zero():
+    for pattern in PATTERNS:
+        one, printed_ = literal(1.0, *ends(pattern)), printed("dual", *ends(pattern), 0.9)
+        for a, b in zip(one, printed_, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+        H, used = oracle.temporal_differences(*ends(pattern), 0.9)
+        K = H @ KX @ H.T + SCALE * oracle.fisher_kernel(U[used], G)
+        given = SCALE * U[used].T, SCALE * G, REWARDS[used], NOISE * np.eye(len(used))
+        for a, b in zip(literal(0.0, *ends(pattern)), oracle.condition(K, *given), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_the_literal_model_is_a_regression_of_discounted_sums_where_episodes_terminate():
+    """Rewards and residuals of V summed with weights (gamma lambda)^l, and white noise."""
+    last, terminated = ends(PATTERNS[1])
+    episode, discount, trace = oracle.episodes(last), 0.9, 0.7
+    y, D = np.zeros(N), np.zeros((N, N))
+    for t in range(N):
+        for k in range(t, N):
+            if episode[k] == episode[t]:
+                weight = (discount * trace) ** (k - t)
+                y[t] += weight * REWARDS[k]
+                D[t, k] += weight
+                if not last[k]:
+                    D[t, k + 1] -= discount * weight
+    K = D @ KX @ D.T + SCALE * oracle.fisher_kernel(U, G)
+    summed = oracle.condition(K, SCALE * U.T, SCALE * G, y, NOISE * np.eye(N))
+    for a, b in zip(summed, literal(trace, last, terminated), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
 @functools.cache
-def on_rewards(form: str) -> GradientPosterior:
-    return posterior(*MIX, form=form, noise_on="rewards")
+def at_every_trace():
+    """Of every exact form at every trace, a traced number, on every pattern: one program."""
+
+    def run(trace, last, terminated):
+        given = {"trace": trace, "episodes": E}
+        found = {f: posterior(last, terminated, **given, **FORMS[f]) for f in EXACT}
+        return found, found["matrix-free"].covariance.multiply(jnp.eye(n))
+
+    over_patterns = jax.vmap(run, in_axes=(None, 0, 0))
+    with jax.enable_x64(True):
+        found = jax.jit(jax.vmap(over_patterns, in_axes=(0, None, None)))(
+            np.array(TRACES), *map(np.array, zip(*map(ends, PATTERNS), strict=True))
+        )
+        return to_numpy(found)
 
 
+@pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.parametrize("form", EXACT)
-def test_noise_on_the_rewards_is_the_model_written_out(form):
-    assert_moments(on_rewards(form), literal_rewards(*MIX, 0.9))
-    for pattern in PATTERNS[1:]:
-        found = posterior(*ends(pattern), form=form, noise_on="rewards")
-        assert_moments(found, literal_rewards(*ends(pattern), 0.9))
+def test_every_trace_is_the_model_written_out(form, trace):
+    found, products = at_every_trace()
+    for j, pattern in enumerate(PATTERNS):
+        at = TRACES.index(trace), j
+        one = jax.tree.map(lambda leaf, at=at: leaf[at], found[form])
+        S = products[at] if form == "matrix-free" else None
+        assert_moments(one, literal(trace, *ends(pattern)), S)
+        used = oracle.temporal_differences(*ends(pattern), 0.9)[1]
+        assert one.info["observations"] == len(used)
+
+
+@functools.cache
+def with_trace(form: str, trace: float) -> GradientPosterior:
+    return posterior(*MIX, form=form, trace=trace)
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.8])
+@pytest.mark.parametrize("form", ["dual", "weight"])
+def test_a_trace_on_plain_arrays_is_the_traced_one(form, trace):
+    traced = jax.tree.map(lambda leaf: leaf[TRACES.index(trace), 0], at_every_trace()[0][form])
+    assert_equal_trees(traced, with_trace(form, trace), rtol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["dual", "weight"])
-def test_with_noise_on_the_rewards_influence_equals_refitting(form):
-    H, used = oracle.temporal_differences(*MIX, 0.9)
-    K = H @ KX @ H.T + SCALE * oracle.fisher_kernel(U[used], G)
-    episode, found = oracle.episodes(MIX[0])[used], on_rewards(form)
+def test_at_a_trace_of_one_a_number_and_an_array_have_the_same_answer(form):
+    traced = jax.tree.map(lambda leaf: leaf[TRACES.index(1.0), 0], at_every_trace()[0][form])
+    for field in ("mean", "covariance", "influence", "explained", "freedom"):
+        found, expected = getattr(traced, field), getattr(eager(form), field)
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_episodes_side_by_side_are_those_one_after_the_other():
+    """With padding after the end, and whatever stands there."""
+    lengths, longest = [3, 5, 1, 4], 5
+    taken = np.arange(longest) < np.array(lengths)[:, None]
+    last = np.arange(longest) == np.array(lengths)[:, None] - 1
+    terminated = last & np.array([True, False, True, False])[:, None]
+    Psi, rewards = rng.normal(size=(4, longest, 2)), rng.normal(size=(4, longest))
+
+    def see(trace, kept, groups, taken):
+        arrays = (x[kept] for x in (Psi, Psi, rewards, last, terminated))
+        found = actor_critic.layout(*arrays, taken, 0.9, groups, trace)
+        return found.y, found.see(Psi[kept])
+
+    every, alone = np.ones_like(taken), np.ones(taken.sum(), bool)
+    ids = jnp.asarray(np.repeat(np.arange(4), lengths))
+    with jax.enable_x64(True):
+        both = jax.jit(
+            lambda trace: (
+                see(trace, every, Groups(4, length=longest), taken.reshape(-1)),
+                see(trace, taken, Groups(4, ids), alone),
+            )
+        )
+        (y, S), (y_alone, S_alone) = both(0.7)
+    np.testing.assert_allclose(y[taken.reshape(-1)], y_alone)
+    np.testing.assert_allclose(S[taken.reshape(-1)], S_alone)
+    np.testing.assert_array_equal(S[~taken.reshape(-1)], 0)
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.8])
+@pytest.mark.parametrize("form", ["dual", "weight"])
+def test_with_any_trace_influence_equals_refitting(form, trace):
+    episode, found = oracle.episodes(MIX[0]), with_trace(form, trace)
+    last = broken(MIX[0], -1, True)
     for e in range(E):
         kept = np.flatnonzero(episode != e)
-        B, Sigma = SCALE * U[used][kept].T, NOISE * np.eye(len(kept))
-        y = REWARDS[used][kept]
-        refit = oracle.condition(K[np.ix_(kept, kept)], B, SCALE * G, y, Sigma)
+        given = KX[np.ix_(kept, kept)], U[kept], G, REWARDS[kept]
+        ends = last[kept], MIX[1][kept], 0.9
+        refit = oracle.traced_actor_critic(*given, ends, NOISE, SCALE, trace)
         np.testing.assert_allclose(found.influence[e], found.mean - refit.mean, atol=1e-9)
+
+
+def test_one_episode_and_episodes_of_one_step_are_answered():
+    one, single, never = np.arange(N) == N - 1, np.ones(N, bool), np.zeros(N, bool)
+    for ends in ((one, one), (one, never), (single, single)):
+        found, expected = posterior(*ends, trace=0.8, form="dual"), literal(0.8, *ends)
+        np.testing.assert_allclose(found.mean, expected.mean, atol=1e-9)
+        np.testing.assert_allclose(found.covariance, expected.covariance, atol=1e-9)
+    nothing = posterior(single, never, trace=0.8, form="dual")
+    np.testing.assert_allclose(nothing.mean, 0, atol=1e-12)
+    np.testing.assert_allclose(nothing.covariance, SCALE * G, rtol=1e-9)
 
 
 def walk(M: int = 20):
@@ -320,7 +437,7 @@ def test_where_transitions_are_deterministic_noise_on_the_rewards_finds_the_exac
     assert not given["terminated"].all()
     table = kernels.Scaled(kernels.Gaussian(0.1), 1e6)
     options = {"state_kernel": table, "noise": 1e-4, "fisher_scale": 1e6}
-    found = gradient_posterior(fisher=G, **given, **options, noise_on="rewards")
+    found = gradient_posterior(fisher=G, **given, **options, trace=0.0)
     np.testing.assert_allclose(found.mean, truth, rtol=1e-3, atol=1e-3)
 
 
@@ -568,12 +685,6 @@ def test_a_full_dictionary_says_so():
 # Mistakes.
 
 
-def broken(array, at, value):
-    copy = array.copy()
-    copy[at] = value
-    return copy
-
-
 ALONE = broken(np.zeros(N, bool), 1, True)
 MISTAKES = {
     "NaN reward": ("rewards", {"rewards": broken(REWARDS, 2, NAN)}),
@@ -597,13 +708,14 @@ MISTAKES = {
     "no scale": ("fisher_scale", {"fisher_scale": 0.0}),
     "negative scale": ("fisher_scale", {"fisher_scale": -1.0}),
     "unknown form": ("form", {"form": "primal"}),
-    "unknown noise": ("noise_on", {"noise_on": "values"}),
+    "trace above 1": ("trace", {"trace": 1.1}),
+    "trace below 0": ("trace", {"trace": -0.1}),
+    "trace NaN": ("trace", {"trace": NAN}),
+    "a trace for each step": ("trace", {"trace": np.full(N, 0.9)}),
     "a function for a kernel": ("state_kernel", {"state_kernel": lambda x, y: 1.0}),
     "a number for a dictionary": ("sparsify", {"sparsify": 0.1}),
-    "a dictionary and noise on rewards": (
-        "sparsify",
-        {"sparsify": DROPS, "noise_on": "rewards"},
-    ),
+    "a dictionary and a trace of 0": ("sparsify", {"sparsify": DROPS, "trace": 0.0}),
+    "a dictionary and a trace below 1": ("sparsify", {"sparsify": DROPS, "trace": 0.9}),
     "fisher of another size": ("fisher", {"G": np.eye(n + 1)}),
     "a fisher object of another size": ("fisher", {"G": Dense(jnp.eye(n + 1))}),
     "fisher without information on the scores": ("fisher", {"G": np.diag([1.0, 1.0, 0.0])}),

@@ -221,9 +221,14 @@ def flags(name: str, value: Any, size: int) -> np.ndarray:
 
 def discount(value: Any) -> float:
     """A discount factor."""
-    found = number("discount", value)
+    return fraction("discount", value)
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number from 0 to 1, both included."""
+    found = number(name, value)
     if not 0 <= found <= 1:
-        raise ValueError(f"discount: expected a number from 0 to 1, found {found}")
+        raise ValueError(f"{name}: expected a number from 0 to 1, found {found}")
     return found
 
 

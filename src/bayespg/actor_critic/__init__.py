@@ -13,12 +13,18 @@ the gradient is G w.
     dictionary   features of a dictionary of state-action pairs (Proposition 7)      N m^2
     matrix-free  conjugate gradients on the precision of w, products with U alone    N n
 
-The paper's noise is white on the returns-to-go (Eq. 32). With noise on the rewards instead,
+The paper's noise is white on the returns-to-go (Eq. 32), which takes what the coming actions do to
+the return for noise. With `trace` lambda and b = gamma lambda, values and advantages are solved for
+together from
 
-    r_t = V(x_t) + u(z_t)'w - gamma V(x_{t+1}) + N_t,
+    sum_l b^l r_{t+l} = sum_l b^l (V(x_{t+l}) - gamma V(x_{t+l+1})) + u(z_t)'w + noise.
 
-what the coming actions do to the return is explained by their own scores, where Eq. 32 takes it for
-noise: far more accurate where transitions are nearly deterministic, biased where they are not. V is
+lambda = 1 is the paper's model. lambda = 0 has white noise on the rewards,
+
+    r_t = V(x_t) - gamma V(x_{t+1}) + u(z_t)'w + noise,
+
+and explains what the coming actions do by their own scores: far more accurate where transitions are
+nearly deterministic, biased where they are not or where the state kernel cannot represent V. V is
 the mean of Q over actions, because scores have mean zero.
 """
 
@@ -38,7 +44,6 @@ from bayespg.actor_critic import forms, products
 from bayespg.actor_critic.products import ITERATIONS, TOLERANCE
 from bayespg.actor_critic.steps import (
     EXACT,
-    NoiseOn,
     Prior,
     Steps,
     layout,
@@ -62,7 +67,6 @@ __all__ = [
     "RANK",
     "TOLERANCE",
     "Form",
-    "NoiseOn",
     "Prior",
     "Steps",
     "gradient_posterior",
@@ -78,8 +82,8 @@ RANK = 64
 MOST = 2048
 """Features beyond which a state kernel is said to have no low rank."""
 MIXED = (
-    "sparsify: a dictionary of state-action pairs cannot tell V from Q, which noise_on='rewards' "
-    "needs; leave sparsify out or take noise_on='returns'"
+    "sparsify: a dictionary of state-action pairs cannot tell V from Q, which a trace below 1 "
+    "needs; leave sparsify out or give trace=1.0"
 )
 
 
@@ -96,7 +100,7 @@ def gradient_posterior(
     fisher_scale: float | Float[Array, ""] = 1.0,
     noise: float | Float[Array, ""] = 1.0,
     sparsify: Sparsify | None = None,
-    noise_on: NoiseOn = "returns",
+    trace: float | Float[Array, ""] = 1.0,
     form: Form = "auto",
     episodes: int | None = None,
 ) -> GradientPosterior:
@@ -106,8 +110,8 @@ def gradient_posterior(
     state; the last reward of a truncated episode is not used, and an episode still running at the
     end of the data counts as truncated. `fisher` is that of steps, Eq. 40, un-normalised:
     `fisher.g_est` or `fisher.actions_integrated_out`. `scores` is an (N, n) array or `sparse.Rows`.
-    `noise` is the variance s^2, of the returns-to-go or, with `noise_on` "rewards", of the rewards:
-    the better model where transitions are deterministic.
+    `trace` is lambda, from 1, the paper's noise on returns-to-go, to 0, noise on rewards: the
+    better model where transitions are deterministic. `noise` is the variance s^2 of that noise.
 
     `sparsify` builds a dictionary of state-action pairs (Proposition 7). Without it the answer is
     exact, by the cheapest `form`; with more than 2048 parameters, or sparse scores, that is
@@ -115,19 +119,17 @@ def gradient_posterior(
     must be given.
     """
     arrays = (states, scores, rewards, fisher, last, terminated, fisher_scale, noise)
-    if traced(*arrays):
+    if traced(*arrays, trace):
         if episodes is None:
             raise ValueError("episodes: inside a transformation give the number of episodes")
-        return _from_arrays(
-            *arrays, discount, state_kernel, sparsify, noise_on, form, episodes, RANK
-        )
+        return _from_arrays(*arrays, discount, state_kernel, sparsify, trace, form, episodes, RANK)
     states, scores, rewards, fisher, last, terminated, gamma = _checked(
         states, scores, rewards, fisher, last, terminated, discount
     )
     checks.one_of("form", form, ("auto", "dual", "weight", "matrix-free"))
-    checks.one_of("noise_on", noise_on, ("returns", "rewards"))
-    if noise_on == "rewards" and sparsify is not None:
-        raise ValueError(MIXED)
+    trace = checks.fraction("trace", trace)
+    if 0 < trace < 1:
+        trace = np.asarray(trace)  # one program for all of them
     state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
     sparsification.checked(sparsify)
     scale = checks.positive("fisher_scale", fisher_scale, ())
@@ -142,7 +144,7 @@ def gradient_posterior(
             chosen = "dual"
     found = in_float64(_from_arrays)(
         states, scores, rewards, fisher, last, terminated, scale, noise, gamma,
-        state_kernel, sparsify, noise_on, chosen, count, rank,
+        state_kernel, sparsify, trace, chosen, count, rank,
     )  # fmt: skip
     if not np.all(np.isfinite(found.mean)) or not found.info.get("condition", 1.0) < SINGULAR:
         raise ValueError(
@@ -153,14 +155,14 @@ def gradient_posterior(
 
 def _from_arrays(
     states, scores, rewards, fisher, last, terminated, scale, noise, discount,
-    state_kernel, sparsify, noise_on, form, episodes, rank,
+    state_kernel, sparsify, trace, form, episodes, rank,
 ) -> GradientPosterior:  # fmt: skip
     N = rewards.shape[0]
     last = jnp.asarray(last).at[-1].set(True)
     episode = jnp.cumsum(jnp.roll(last, 1)) - 1  # a step after an end begins an episode
     steps = layout(
         jnp.asarray(states).reshape(N, -1), scores, jnp.asarray(rewards), last,
-        jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode), noise_on,
+        jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode), trace,
     )  # fmt: skip
     prior = Prior(state_kernel, fishers.as_fisher(fisher), scale)
     return of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
@@ -183,7 +185,7 @@ def of_steps(
     shrink the answer towards zero."""
     if form == "auto":
         form = _choose(steps.scores, prior.fisher)
-    if sparsify is not None and steps.ahead is not None:
+    if sparsify is not None and steps.residuals is not None:
         raise ValueError(MIXED)
     if sparsify is not None:
         return forms.dictionary(steps, prior, noise, sparsify)

@@ -1,7 +1,8 @@
 """Steps as the regression sees them, the prior, and features of both its kernels."""
 
 import functools
-from typing import Literal, NamedTuple
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ from jaxtyping import Bool, Float, Int
 
 from bayespg import fisher as fishers
 from bayespg import gptd, kernels
+from bayespg._support import checks
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.algebra import sparse, sparsification
 from bayespg.algebra.conditioning import Groups, Segments, Tails
@@ -17,26 +20,58 @@ from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import Covariance, Damped, Multiple
 
-NoiseOn = Literal["returns", "rewards"]
 EXACT = 1e-9
 """Largest share of a state's prior variance that the weight form may lose."""
 
 
+class Residuals(NamedTuple):
+    """How the observation of a step shows a function psi of the states where lambda < 1: through
+    the residuals psi_t - gamma psi_{t+1} from that step on, the l-th of them times
+    (gamma lambda)^l."""
+
+    observed: Bool[Array, " N"]
+    """False at the last pair of a truncated episode, whose reward is not used."""
+    ahead: Float[Array, " N"]
+    """gamma where another step of the episode follows, otherwise 0."""
+    carry: Float[Array, " N"] | None
+    """gamma lambda where another step of the episode follows, otherwise 0; None for lambda = 0."""
+
+    def __call__(self, Psi: Float[Array, "N k"], longest: int) -> Float[Array, "N k"]:
+        """For episodes of at most `longest` steps.
+
+        The sums S_t = D_t + carry_t S_{t+1} are found by doubling: after j rounds each of them has
+        2^j terms. That is faster on a GPU than one step after the other, and compiles quickly.
+        """
+        D = jnp.where(self.observed[:, None], Psi, 0.0)
+        D = D - self.ahead[:, None] * jnp.roll(Psi, -1, 0)
+        if self.carry is None:
+            return D
+        N = Psi.shape[0]
+
+        def double(j, found):
+            S, carry = found
+            later = (jnp.arange(N) + 2**j) % N
+            return S + carry[:, None] * S[later], carry * carry[later]
+
+        rounds = math.ceil(math.log2(max(longest, 1)))
+        return jax.lax.fori_loop(0, rounds, double, (D, self.carry.astype(D.dtype)))[0]
+
+
 class Steps(NamedTuple):
-    """N steps of E episodes as the regression sees them, y = V(x) + u'w + noise."""
+    """N steps of E episodes as the regression sees them, y = see(psi)'e + u'w + tails + noise."""
 
     states: Float[Array, "N d"]
     scores: Matrix
     """Zero where the step is not taken."""
     y: Float[Array, " N"]
-    """Returns-to-go, or rewards."""
+    """Rewards from a step on, the l-th of them times (gamma lambda)^l."""
     tails: Tails
-    ahead: Float[Array, " N"] | None = None
-    """With noise on the rewards: gamma where another step of the episode follows, else 0."""
+    residuals: Residuals | None = None
+    """None for lambda = 1, where their sum is psi_t itself."""
 
     @property
     def taken(self) -> Bool[Array, " N"]:
-        """False for padding, and for steps whose observation is not used."""
+        """False for padding."""
         return self.tails.taken
 
     @property
@@ -54,10 +89,9 @@ class Steps(NamedTuple):
         return self.segments.observations(self.y.size)
 
     def see(self, Psi: Float[Array, "N k"]) -> Float[Array, "N k"]:
-        """Functions of the states as the observations show them: as they are, or the differences
-        psi_t - gamma psi_{t+1}."""
-        if self.ahead is not None:
-            Psi = Psi - self.ahead[:, None] * jnp.roll(Psi, -1, 0)
+        """Functions of the states as the observations show them."""
+        if self.residuals is not None:
+            Psi = self.residuals(Psi, self.groups.length or Psi.shape[0])
         return jnp.where(self.taken[:, None], Psi, 0.0)
 
 
@@ -70,24 +104,40 @@ def layout(
     taken: Bool[Array, " N"],
     discount: float | Float[Array, ""],
     groups: Groups,
-    noise_on: NoiseOn = "returns",
+    trace: float | Float[Array, ""] = 1.0,
 ) -> Steps:
-    """Steps in a row, `taken` false for padding after the last step of an episode."""
-    if noise_on == "returns":
-        rows = (rewards, last | ~taken, terminated & taken)
-        find = functools.partial(gptd.targets, discount=discount)
-        if groups.ids is None:  # all episodes side by side
-            shape = (groups.count, groups.length)
-            found = jax.vmap(find)(*(x.reshape(shape) for x in rows))
-        else:
-            found = find(*rows)
-        tail = jnp.where(taken, found.tail.reshape(-1), 0.0)
-        y = jnp.where(taken, found.y.reshape(-1), 0.0)
-        return Steps(states, _masked(scores, taken), y, Tails(tail, groups, taken))
-    used = taken & (terminated | ~last)
-    none = Tails(jnp.zeros_like(rewards), groups, used)
-    ahead = jnp.where(taken & ~last, jnp.asarray(discount, rewards.dtype), 0.0)
-    return Steps(states, _masked(scores, used), jnp.where(used, rewards, 0.0), none, ahead)
+    """Steps in a row, `taken` false for padding after the last step of an episode.
+
+    With H_b the matrix of Eq. 31 for the discount b, the model of the rewards is
+
+        r = H_gamma Psi e + H_b (U w + eps),   b = gamma lambda,   eps white,
+
+    where lambda is `trace`. Solved for U w + eps it is a regression with white noise, in which the
+    null vector b^(steps to the last pair) of a truncated episode's H_b is an unknown tail.
+    """
+    exactly = None if traced(trace) else checks.fraction("trace", trace)
+    ends = last | ~taken
+    rows = (rewards, ends, terminated & taken)
+    carry = discount if exactly == 1 else discount * trace
+    find = functools.partial(gptd.targets, discount=carry)
+    if groups.ids is None:  # all episodes side by side
+        shape = (groups.count, groups.length)
+        found = jax.vmap(find)(*(x.reshape(shape) for x in rows))
+    else:
+        found = find(*rows)
+    tail = jnp.where(taken, found.tail.reshape(-1), 0.0)
+    y = jnp.where(taken, found.y.reshape(-1), 0.0)
+    steps = Steps(states, _masked(scores, taken), y, Tails(tail, groups, taken))
+    if exactly == 1:
+        return steps
+
+    def within(factor):
+        return jnp.where(ends, 0.0, jnp.asarray(factor, y.dtype))
+
+    observed = taken & (terminated | ~last)
+    return steps._replace(
+        residuals=Residuals(observed, within(discount), None if exactly == 0 else within(carry))
+    )
 
 
 def _masked(scores: Matrix, kept: Bool[Array, " N"]) -> Matrix:
