@@ -148,7 +148,7 @@ def critic(rng: np.random.Generator, M: int, n: int) -> Arguments:
 
 def bac(rng: np.random.Generator, M: int, n: int) -> Arguments:
     found = paths(rng, M, n)
-    options = {"noise": 1.0, "fisher_scale": 0.1, "noise_on": "returns", "form": "auto"}
+    options = {"noise": 1.0, "fisher_scale": 0.1, "trace": 1.0, "form": "auto"}
     del found["returns"]
     arrays = {"states": rng.normal(size=(M, 1))} | found
     return arrays | steps(rng, M, n) | {"state_kernel": KERNEL} | options

@@ -106,7 +106,7 @@ ONE_SAMPLE = {
     "bac": BAC,
     "bac, the limit ends paths": E.BAC(VALUES, NOISE, SCALE, limit_ends=True),
     "bac, noise on rewards": E.BAC(
-        VALUES, NOISE, SCALE, state_map=lambda states: 8.0 - states, noise_on="rewards"
+        VALUES, NOISE, SCALE, state_map=lambda states: 8.0 - states, trace=0.0
     ),
     "gpomdp": E.GPOMDP(),
     "fitted": E.FittedValues(VALUES, NOISE),
@@ -157,11 +157,11 @@ def test_this_sample_has_paths_of_both_kinds(one_sample):
 def test_bac_is_the_gradient_posterior_of_the_steps_laid_out_by_hand(one_sample, name):
     answers, sample, U, (G, _, _) = one_sample
     steps = laid_out(sample, U, ONE_SAMPLE[name].limit_ends)
-    on = ONE_SAMPLE[name].noise_on
-    if on == "rewards":
+    trace = ONE_SAMPLE[name].trace
+    if trace == 0:
         steps["states"] = 8.0 - steps["states"]
     expected = actor_critic.gradient_posterior(
-        **steps, fisher=G, state_kernel=VALUES, noise=NOISE, fisher_scale=SCALE, noise_on=on,
+        **steps, fisher=G, state_kernel=VALUES, noise=NOISE, fisher_scale=SCALE, trace=trace,
         form="weight",
     )  # fmt: skip
     found = answers[name]
@@ -257,7 +257,7 @@ def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
     kernel = kernels.Gaussian(0.5)
     contenders = {
         "bac": E.BAC(kernel, NOISE, state_map=ship.unit),
-        "bac, noise on rewards": E.BAC(kernel, NOISE, state_map=ship.unit, noise_on="rewards"),
+        "bac, noise on rewards": E.BAC(kernel, NOISE, state_map=ship.unit, trace=0.0),
         "gpomdp": E.GPOMDP(),
         "fitted": E.FittedValues(kernel, NOISE, state_map=ship.unit),
         "enac": E.ENAC(),
@@ -288,7 +288,7 @@ def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
 
 # Squared errors on the random walk of Section 8.1.
 
-REWARDS = E.BAC(VALUES, noise=None, noise_on="rewards")
+REWARDS = E.BAC(VALUES, noise=None, trace=0.0)
 RIVALS = {
     "gpomdp": E.GPOMDP(),
     "fitted": E.FittedValues(VALUES, NOISE),
@@ -357,14 +357,14 @@ def test_the_printed_weight_of_the_last_pair_spoils_the_gradient():
 # Hyperparameters by evidence.
 
 
-@pytest.fixture(scope="module", params=["returns", "rewards"])
+@pytest.fixture(scope="module", params=[1.0, 0.8, 0.0])
 def choice(request):
     """Log evidence as a function of factors on the three variances chosen, and by BAC itself."""
 
     @jax.jit
     def run(key, factors):
         sample = E.draw(LONG, Tabular(jnp.asarray(PAPER)), key, 40, scores=False)
-        steps = E.steps(sample, noise_on=request.param)
+        steps = E.steps(sample, trace=request.param)
         G = E.steps_integrated_out(sample)
         prior, noise = evidence.chosen(steps, actor_critic.Prior(VALUES, G, 1.0))
 
@@ -374,7 +374,7 @@ def choice(request):
             return found.info["evidence"]
 
         chosen = jnp.array([prior.state_kernel.scale, prior.scale, noise])
-        by_itself = E.BAC(VALUES, noise=None, noise_on=request.param)(sample).info["evidence"]
+        by_itself = E.BAC(VALUES, noise=None, trace=request.param)(sample).info["evidence"]
         variances = jnp.concatenate([chosen * factors, jnp.array(ARBITRARY)])
         return jax.vmap(lambda v: at(*v))(variances), chosen, by_itself
 

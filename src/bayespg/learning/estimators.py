@@ -282,7 +282,7 @@ class MonteCarlo(Estimator):
         if self.baseline == "mean":
             y, units = standardised(_credit(batch, self.smoothing), batch.paths.mask)
             return units * y
-        found = steps(batch, self.state_map, self.limit_ends, "returns", self.smoothing, False)
+        found = steps(batch, self.state_map, self.limit_ends, 1.0, self.smoothing, False)
         kernel, units = _state_kernel(self.state_kernel, found), 1.0
         if self.state_kernel is None:
             y, units = standardised(found.y, found.taken)
@@ -344,9 +344,9 @@ class BAC(Estimator):
     As in the paper, with the defaults: `state_kernel` acts on `state_map` of the states,
     returns-to-go are observed with variance `noise`, `scale` is that of the Fisher kernel.
     `limit_ends` says that a path cut off at the horizon has ended there, as where the time limit is
-    part of the task; otherwise what would have followed is unknown. `noise_on` "rewards" is the
-    better model where transitions are deterministic. `noise` None chooses the noise and the scales
-    of both kernels by evidence.
+    part of the task; otherwise what would have followed is unknown. `trace` is lambda of
+    `actor_critic`; 0 is the better model where transitions are deterministic. `noise` None chooses
+    the noise and the scales of both kernels by evidence.
 
     `advantage` chooses the scale instead, for any task, as `adaptive` does: observations are taken
     in units in which they have variance 1, `advantage` is the prior variance of u'w there, and c
@@ -363,7 +363,7 @@ class BAC(Estimator):
     scale: float = 1.0
     state_map: StateMap = eqx.field(static=True, default=_as_they_are)
     limit_ends: bool = eqx.field(static=True, default=False)
-    noise_on: actor_critic.NoiseOn = eqx.field(static=True, default="returns")
+    trace: float = eqx.field(static=True, default=1.0)
     fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
@@ -380,7 +380,7 @@ class BAC(Estimator):
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
-        found = steps(batch, self.state_map, self.limit_ends, self.noise_on, self.smoothing)
+        found = steps(batch, self.state_map, self.limit_ends, self.trace, self.smoothing)
         kernel, G, units = _state_kernel(self.state_kernel, found), self.fisher(batch), None
         info = {}
         prior = actor_critic.Prior(kernel, G, self.scale)
@@ -436,7 +436,7 @@ def steps(
     batch: Batch,
     state_map: StateMap = _as_they_are,
     limit_ends: bool = False,
-    noise_on: actor_critic.NoiseOn = "returns",
+    trace: float = 1.0,
     smoothing: float | None = None,
     score: bool = True,
 ) -> actor_critic.Steps:
@@ -454,7 +454,7 @@ def steps(
     ended = jnp.ones(M, bool) if limit_ends else paths.terminated
     return actor_critic.layout(
         states, U, flat(paths.rewards), flat(last), flat(last & ended), taken, batch.discount,
-        groups, noise_on,
+        groups, trace,
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ METHODS = {
     ),
     "BAC, G-EST": Method(_bac(STATE_KERNEL, fisher=g_est), _at("BAC"), "BAC"),
     "BAC, actions integrated out": Method(_bac(STATE_KERNEL), _at("BAC"), "BAC variant"),
-    OURS: Method(_bac(WIDE, 0.1, noise_on="rewards"), _at("BAC"), "ours"),
+    OURS: Method(_bac(WIDE, 0.1, trace=0.0), _at("BAC"), "ours"),
 }
 
 

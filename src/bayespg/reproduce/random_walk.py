@@ -23,9 +23,9 @@ START = float(np.log(41 / 9))
 PAPER = BAC(STATE_KERNEL, NOISE, SCALE, fisher=g_est)
 PRINTED = BAC(STATE_KERNEL, NOISE, SCALE, fisher=g_est_as_printed)
 INTEGRATED = BAC(STATE_KERNEL, NOISE, SCALE)
-OURS = BAC(STATE_KERNEL, None, noise_on="rewards")
+OURS = BAC(STATE_KERNEL, None, trace=0.0)
 """Actions integrated out of G, noise on the rewards, all three variances by evidence."""
-FIXED = BAC(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, noise_on="rewards")
+FIXED = BAC(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, trace=0.0)
 """The same with fixed variances, those of the rewards and of values of some ten: evidence wants
 more than one episode."""
 FITTED = FittedValues(STATE_KERNEL, NOISE)
