@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Float
 
 from bayespg import fisher as fishers
@@ -19,28 +18,18 @@ from bayespg import kernels
 from bayespg._support import checks
 from bayespg._support.precision import in_float64, traced
 from bayespg._support.types import Array
-from bayespg.actor_critic import RANK, Prior, Steps, score_features, state_features
+from bayespg.actor_critic.scales import FLOOR, LEAST, SIGNAL, chosen
 from bayespg.algebra.conditioning import LOG_2PI
-from bayespg.algebra.sparse import Linear
 from bayespg.fisher import Fisher
+
+__all__ = ["SIGNAL", "Choice", "choose_model1", "choose_model2", "chosen", "profile", "spectrum"]
 
 RATIOS = (-4.0, 8.0)
 """Decades searched for c/s^2 and v/s^2."""
 GRID = 33
 ZOOMS = 5
-SIGNAL = 3.0
-"""Least c/s^2 times the number of paths: the evidence of few paths may see no signal at all (in 40
-% of batches of five on LQR), and the estimate and every error bar would collapse to zero with
-it."""
-FLOOR = 1e-10
-"""Smallest noise variance, relative to that of the returns: noiseless returns would have none."""
 TINIEST = 1e-30
 """Smallest noise variance for returns that are all zero."""
-
-
-LEAST = 1e13
-"""Smallest variances that are chosen, in units of the smallest number of the precision: so small
-are the scores of a policy that no longer explores."""
 
 
 class Choice(NamedTuple):
@@ -225,52 +214,3 @@ def _choose_model1(U, R, fisher) -> Choice:
     Psi = kernels.Quadratic(fishers.as_fisher(fisher)).features(U)
     found = jax.vmap(lambda y: _in_units(Psi, y, 0.0), 1)(R[:, None] * U)
     return Choice(found.scale, found.noise, jnp.zeros(()), jnp.sum(found.log_evidence))
-
-
-ROUNDS = 40
-"""Fixed-point iterations for the actor-critic's three variances."""
-
-
-def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[Array, ""]]:
-    """The actor-critic's prior with the scales of both kernels, and the noise, of greatest
-    evidence.
-
-    MacKay's fixed point in weight space: with g_j the effective number of weights that group j has
-    determined, the scale of its kernel is the sum of its squared weights over g_j, and the noise
-    the squared residuals over the observations less all g_j.
-    """
-    if isinstance(steps.scores, Linear):
-        raise ValueError("noise: evidence needs dense scores; give noise and scales yourself")
-    Psi, _ = state_features(steps, prior.state_kernel, rank)
-    F, _ = score_features(steps, prior)
-    unknown = steps.segments
-    X = unknown.remove(jnp.concatenate([Psi, F], -1))
-    z = unknown.remove(steps.y[:, None])[:, 0]
-    H, b, zz, count = X.T @ X, X.T @ z, z @ z, unknown.observations(steps.y.size)
-    p, state = X.shape[1], jnp.arange(X.shape[1]) < Psi.shape[1]
-    size = zz / jnp.maximum(count, 1) + 1e-30  # rewards may all be zero
-    tiny = jnp.finfo(z.dtype).tiny
-
-    def advance(found, _):
-        a, c, s2 = found
-        variances = jnp.where(state, a, c)
-        L = jnp.linalg.cholesky(H / s2 + jnp.diag(1 / variances))
-        m = cho_solve((L, True), b) / s2
-        spread = jnp.sum(solve_triangular(L, jnp.eye(p), lower=True) ** 2, 0)
-        determined = 1 - spread / variances
-
-        def scale(group):
-            share = jnp.maximum(jnp.sum(determined * group), 1e-6)
-            return jnp.maximum(jnp.sum(m**2 * group) / share, 1e-12 * size + tiny)
-
-        left = jnp.maximum(count - jnp.sum(determined), 1.0)
-        s2 = jnp.maximum((zz - 2 * m @ b + m @ H @ m) / left, FLOOR * size + 1e-30)
-        least = SIGNAL / steps.groups.count * s2
-        return (scale(state), jnp.maximum(scale(~state), least), s2), None
-
-    def start(features):
-        return size / jnp.maximum(jnp.sum(features**2) / jnp.maximum(count, 1), tiny) / 2
-
-    first = (start(Psi), start(F), size / 2 + 1e-30)
-    (a, c, s2), _ = jax.lax.scan(advance, first, None, ROUNDS)
-    return prior._replace(state_kernel=kernels.Scaled(prior.state_kernel, a), scale=c), s2

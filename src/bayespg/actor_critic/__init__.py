@@ -30,6 +30,7 @@ the mean of Q over actions, because scores have mean zero.
 
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,8 +43,10 @@ from bayespg._support.precision import in_float64, to_float64, traced
 from bayespg._support.types import Array
 from bayespg.actor_critic import forms, products
 from bayespg.actor_critic.products import ITERATIONS, TOLERANCE
+from bayespg.actor_critic.scales import LEAST, chosen
 from bayespg.actor_critic.steps import (
     EXACT,
+    RANK,
     Prior,
     Steps,
     layout,
@@ -69,6 +72,7 @@ __all__ = [
     "Form",
     "Prior",
     "Steps",
+    "chosen",
     "gradient_posterior",
     "layout",
     "of_steps",
@@ -77,8 +81,6 @@ __all__ = [
 ]
 
 Form = Literal["auto", "dual", "weight", "matrix-free"]
-RANK = 64
-"""Features of a state kernel inside a transformation, where their number cannot be adapted."""
 MOST = 2048
 """Features beyond which a state kernel is said to have no low rank."""
 MIXED = (
@@ -97,8 +99,8 @@ def gradient_posterior(
     terminated: Bool[Array, " N"],
     discount: float,
     state_kernel: Kernel,
-    fisher_scale: float | Float[Array, ""] = 1.0,
-    noise: float | Float[Array, ""] = 1.0,
+    fisher_scale: float | Float[Array, ""] | None = None,
+    noise: float | Float[Array, ""] | None = 1.0,
     sparsify: Sparsify | None = None,
     trace: float | Float[Array, ""] = 1.0,
     form: Form = "auto",
@@ -111,7 +113,9 @@ def gradient_posterior(
     end of the data counts as truncated. `fisher` is that of steps, Eq. 40, un-normalised:
     `fisher.g_est` or `fisher.actions_integrated_out`. `scores` is an (N, n) array or `sparse.Rows`.
     `trace` is lambda, from 1, the paper's noise on returns-to-go, to 0, noise on rewards: the
-    better model where transitions are deterministic. `noise` is the variance s^2 of that noise.
+    better model where transitions are deterministic. `noise` is the variance s^2 of that noise and
+    `fisher_scale` is c, 1 unless given. `noise` None chooses both, and a factor on the state
+    kernel, by their evidence; ``info`` then has "noise", "fisher_scale" and "state_scale".
 
     `sparsify` builds a dictionary of state-action pairs (Proposition 7). Without it the answer is
     exact, by the cheapest `form`; with more than 2048 parameters, or sparse scores, that is
@@ -119,6 +123,8 @@ def gradient_posterior(
     must be given.
     """
     arrays = (states, scores, rewards, fisher, last, terminated, fisher_scale, noise)
+    if noise is None and fisher_scale is not None:
+        raise ValueError("fisher_scale: noise=None chooses it too; leave it out, or give noise")
     if traced(*arrays, trace):
         if episodes is None:
             raise ValueError("episodes: inside a transformation give the number of episodes")
@@ -132,20 +138,32 @@ def gradient_posterior(
         trace = np.asarray(trace)  # one program for all of them
     state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
     sparsification.checked(sparsify)
-    scale = checks.positive("fisher_scale", fisher_scale, ())
-    noise = checks.positive("noise", noise, ())
     count = int(last[:-1].sum()) + 1
-    chosen = _choose(scores, fisher) if form == "auto" else form
+    if noise is None:
+        if not (terminated.any() or count < len(rewards)):
+            raise ValueError(
+                "noise: every episode is a single truncated pair; nothing to choose by"
+            )
+    else:
+        noise = checks.positive("noise", noise, ())
+        if fisher_scale is not None:
+            fisher_scale = checks.positive("fisher_scale", fisher_scale, ())
+    form_used = _choose(scores, fisher) if form == "auto" else form
     rank = RANK
-    if sparsify is None and chosen != "dual":
+    if noise is None or (sparsify is None and form_used != "dual"):
         rank = _rank(states, state_kernel)
         n = scores.size if isinstance(scores, Rows) else scores.shape[1]
-        if form == "auto" and chosen == "weight" and rank + n >= len(rewards):
-            chosen = "dual"
+        if form == "auto" and form_used == "weight" and rank + n >= len(rewards):
+            form_used = "dual"
     found = in_float64(_from_arrays)(
-        states, scores, rewards, fisher, last, terminated, scale, noise, gamma,
-        state_kernel, sparsify, trace, chosen, count, rank,
+        states, scores, rewards, fisher, last, terminated, fisher_scale, noise, gamma,
+        state_kernel, sparsify, trace, form_used, count, rank,
     )  # fmt: skip
+    if noise is None and not 2 * LEAST * np.finfo(float).tiny < found.info["noise"] < np.inf:
+        raise ValueError(
+            "rewards: so large or small that their variance is beyond float64; give them in other "
+            "units, for instance divided by their largest"
+        )
     if not np.all(np.isfinite(found.mean)) or not found.info.get("condition", 1.0) < SINGULAR:
         raise ValueError(
             "noise: the kernel matrix plus noise is singular; give a larger noise variance"
@@ -164,8 +182,14 @@ def _from_arrays(
         jnp.asarray(states).reshape(N, -1), scores, jnp.asarray(rewards), last,
         jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode), trace,
     )  # fmt: skip
-    prior = Prior(state_kernel, fishers.as_fisher(fisher), scale)
-    return of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
+    prior = Prior(state_kernel, fishers.as_fisher(fisher), 1.0 if scale is None else scale)
+    info = {}
+    if noise is None:
+        prior, noise = chosen(steps, prior, rank)
+        state_scale = prior.state_kernel.scale  # pyright: ignore[reportAttributeAccessIssue]
+        info = {"noise": noise, "fisher_scale": prior.scale, "state_scale": state_scale}
+    found = of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
+    return eqx.tree_at(lambda p: p.info, found, found.info | info)
 
 
 def of_steps(

@@ -20,6 +20,8 @@ from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import Covariance, Damped, Multiple
 
+RANK = 64
+"""Features of a state kernel inside a transformation, where their number cannot be adapted."""
 EXACT = 1e-9
 """Largest share of a state's prior variance that the weight form may lose."""
 
