@@ -13,13 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
-from bayespg.environments import (
-    Environment,
-    classic,
-    observation_shape,
-    real_observations,
-    spaces,
-)
+from bayespg.environments import Environment, classic, observation, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
@@ -34,14 +28,17 @@ class World(abc.ABC):
     name: str
     horizon: int
     discount: float
-    shape: tuple[int, ...]
-    """Of an observation."""
-    real: bool = True
-    """Whether observations are real numbers."""
+    observation: jax.ShapeDtypeStruct
+    """What one is like."""
     environment: Environment | None = None
     """The environment itself, where it is one in JAX."""
     actions: Actions | None = None
     """What a policy chosen by name must draw; None where the environment does not say."""
+
+    @property
+    def real(self) -> bool:
+        """Whether observations are real numbers."""
+        return bool(jnp.issubdtype(self.observation.dtype, jnp.floating))
 
     @abc.abstractmethod
     def play(
@@ -64,7 +61,7 @@ class OnHost(World):
     def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
         self.name, self.actions = host.name, host.actions
-        self.shape = (host.observations.size,)
+        self.observation = jax.ShapeDtypeStruct((host.observations.size,), np.float32)
 
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
@@ -91,8 +88,7 @@ class OnDevice(World):
             self.actions = spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
         self.environment = environment
         self.horizon, self.discount = environment.horizon, environment.discount
-        self.shape = observation_shape(environment)
-        self.real = real_observations(environment)
+        self.observation = observation(environment)
 
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
