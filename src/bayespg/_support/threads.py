@@ -6,12 +6,19 @@ and all of them wait for ever: two on a machine of two cores. The pool takes its
 environment variable ``NPROC`` when the backend starts; `protect` asks for 8, more than the calls
 that a program here has in flight. (One thread is safe too, and leaves the other cores idle; many
 more make a busy process crowd out the others.) A value the user has set is left alone.
+
+OpenBLAS, which does that linear algebra, starts as many threads as there are cores, and for
+matrices of a few hundred rows they cost more than they bring: two to ten times the time of one
+thread, most on a busy machine. ``OPENBLAS_NUM_THREADS`` is set to 1 for libraries loaded from now
+on: SciPy's, which JAX uses. NumPy's own has been loaded by then and keeps its threads.
 """
 
 import logging
 import os
 import sys
 import warnings
+
+import numpy as np  # noqa: F401  (before its threads are counted)
 
 SAFE_POOL = 8
 RISKY = 4
@@ -32,7 +39,8 @@ def backend_started() -> bool:
 
 
 def protect() -> None:
-    """Set ``NPROC`` before JAX reads it; warn where it is too late."""
+    """Set ``NPROC`` before JAX reads it, and one thread for OpenBLAS; warn where it is too late."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if cores() == 1 or cores() >= SAFE_POOL or "NPROC" in os.environ:
         return
     if backend_started():

@@ -86,8 +86,8 @@ class Groups(eqx.Module):
         """X_e' X_e for the rows of each group."""
         N, p = X.shape
         if self.ids is None:
-            X = X.reshape(self.count, self.length, p)
-            return jnp.einsum("etp,etq->epq", X, X)
+            # One product after the other: on a CPU a batch of them takes twenty times as long.
+            return jax.lax.map(lambda x: x.T @ x, X.reshape(self.count, self.length, p))
         whole = -(-N // CHUNK) * CHUNK
         rows = jnp.pad(X, ((0, whole - N), (0, 0))).reshape(-1, CHUNK, p)
         ids = jnp.pad(self.ids, (0, whole - N)).reshape(-1, CHUNK)
