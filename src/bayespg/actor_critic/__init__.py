@@ -42,7 +42,7 @@ from bayespg._support import checks
 from bayespg._support.precision import in_float64, to_float64, traced
 from bayespg._support.types import Array
 from bayespg.actor_critic import forms, products
-from bayespg.actor_critic.products import ITERATIONS, TOLERANCE
+from bayespg.actor_critic.products import ITERATIONS, TOLERANCE, Smoother
 from bayespg.actor_critic.scales import LEAST, chosen
 from bayespg.actor_critic.steps import (
     EXACT,
@@ -71,6 +71,7 @@ __all__ = [
     "TOLERANCE",
     "Form",
     "Prior",
+    "Smoother",
     "Steps",
     "chosen",
     "gradient_posterior",

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories
-from bayespg.fisher import Dense, Network
+from bayespg.fisher import Network
 from bayespg.learning import values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
@@ -25,7 +25,7 @@ from bayespg.learning.recent import Recent, nothing
 from bayespg.learning.values import Values
 from bayespg.policies import AnyPolicy, flatten, memory, remembers
 from bayespg.policies.features import Fourier
-from bayespg.posterior import GradientPosterior, Influence, direction_statistics
+from bayespg.posterior import GradientPosterior, direction_statistics
 
 CLIP = 10.0
 """Standard deviations beyond which a normalised observation is cut."""
@@ -118,8 +118,9 @@ class State(eqx.Module):
     normaliser: Normaliser | None
     recent: Recent | None
     """Observations of the last batches, as the environment showed them."""
-    confirmed: Float[Array, "2"]
-    """Running means over updates of the slope that other episodes confirm, and of the whole."""
+    confirmed: Float[Array, ""]
+    """Share of the slope that other episodes confirm, a running mean over updates; 1 where the
+    estimator does not say."""
     key: PRNGKeyArray
     updates: Int[Array, ""]
     episodes: Int[Array, ""]
@@ -152,7 +153,7 @@ def begin(
     zero = jnp.zeros((), jnp.int32)
     return State(
         policy, update.init(theta), critic, no_statistics(shape) if normalise else None,
-        nothing(observation) if wanted else None, jnp.full(2, 1 - MEMORY, theta.dtype), key,
+        nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
         zero, zero, zero, jnp.asarray(True),
     )  # fmt: skip
 
@@ -169,7 +170,7 @@ class Record(NamedTuple):
     """Kullback-Leibler, mean over steps, from the old policy to the new."""
     step_norm: Float[Array, ""]
     confirmed: Float[Array, ""]
-    """Share of the slope along G^-1 g that other episodes confirm, a running mean."""
+    """Share of the slope that other episodes confirm, a running mean."""
     explained: Float[Array, ""]
     """Share of the returns' variance that the values of the batches before explain; NaN without a
     critic."""
@@ -225,8 +226,9 @@ def advance(
     posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
     divergence = _divergence(batch)
-    confirmed = MEMORY * state.confirmed + (1 - MEMORY) * _confirmed(posterior)
-    share = jnp.clip(confirmed[0] / confirmed[1], 0.0, 1.0)
+    fresh = jnp.asarray(posterior.info.get("confirmed", 1.0), theta.dtype)
+    confirmed = MEMORY * state.confirmed + (1 - MEMORY) * jnp.maximum(fresh, LEAST)
+    share = jnp.clip(confirmed, 0.0, 1.0)
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         confirmed=share,
@@ -285,28 +287,6 @@ def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -
         terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
     rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
-
-
-def _confirmed(posterior: GradientPosterior) -> Float[Array, "2"]:
-    """|g|^2 in the metric of G^-1, without and with what is noise, in units of the second.
-
-    With h_i the gradient from episode i alone and g their mean, the mean over pairs i != j of
-    h_i'G^-1 h_j has the expectation of the true gradient's; it is |g|^2 less (M - 1) / M times the
-    squares of the influences. Where that cannot be asked for at a small price all counts as
-    confirmed.
-    """
-    g, D, G = posterior.mean, posterior.influence, posterior.fisher
-    whole = jnp.array([1.0, 1.0], g.dtype)
-    if isinstance(D, Influence) or D.shape[0] < 2 or not isinstance(G, Dense | None):
-        return whole
-    M, unit = D.shape[0], jnp.max(jnp.abs(g))
-    rows = jnp.concatenate([g[None], D]) / jnp.where(unit > 0, unit, 1.0)
-    squares = jnp.sum(rows * rows if G is None else rows * G.solve(rows), -1)
-    noise = (M - 1) / M * jnp.sum(squares[1:])
-    nothing = jnp.array([0.0, 1.0], g.dtype)
-    share = (squares[0] - noise) / jnp.where(squares[0] > 0, squares[0], 1.0)
-    found = jnp.stack([jnp.maximum(share, LEAST), whole[1]])
-    return jnp.where(squares[0] > 0, found, nothing)
 
 
 def _divergence(batch: Batch):

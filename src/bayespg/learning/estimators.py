@@ -19,6 +19,7 @@ from bayespg import actor_critic, evidence, kernels, monte_carlo, quadrature
 from bayespg import fisher as fishers
 from bayespg._support.types import Array
 from bayespg.algebra.conditioning import Groups, Tails
+from bayespg.algebra.sparse import Linear
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments.trajectories import returns_to_go
 from bayespg.fisher import Fisher
@@ -405,7 +406,7 @@ class BAC(Estimator):
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
-            info = {"directions": directions}
+            info = {"directions": directions} | confirmed(found, prior, noise, self.rank)
         elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         posterior = actor_critic.of_steps(
@@ -414,6 +415,28 @@ class BAC(Estimator):
         )  # fmt: skip
         posterior = eqx.tree_at(lambda p: p.info, posterior, posterior.info | info)
         return posterior if units is None else rescaled(posterior, units)
+
+
+def confirmed(
+    found: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
+) -> dict[str, Array]:
+    """How much of the slope along D^-1 b one episode finds where another found it.
+
+    h_i = sum_t u_t (y_t - V(x_t)) over episode i is what it adds to b; the sum over pairs i != j of
+    h_i'D^-1 h_j has the expectation that noise of mean zero leaves alone. Returns M / (M - 1) times
+    that sum, over b'D^-1 b. Of a network nothing: it would cost a product with the Jacobian per
+    episode.
+    """
+    M = found.groups.count
+    if isinstance(found.scores, Linear) or not isinstance(prior.fisher, fishers.Dense) or M < 2:
+        return {}
+    Psi, _ = actor_critic.state_features(found, prior.state_kernel, rank)
+    left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), found.segments)(found.y)
+    h = found.groups.sum(found.scores * left[:, None])
+    h = jnp.concatenate([h, jnp.sum(h, 0, keepdims=True)])
+    squares = jnp.sum(h * prior.fisher.solve(h), -1)
+    share = M / (M - 1) * (1 - jnp.sum(squares[:-1]) / jnp.where(squares[-1] > 0, squares[-1], 1.0))
+    return {"confirmed": jnp.where(squares[-1] > 0, share, 0.0)}
 
 
 FEWEST = 0.1
