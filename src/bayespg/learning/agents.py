@@ -11,6 +11,7 @@ state that comes back.
 """
 
 import dataclasses
+import functools
 import importlib.util
 import math
 import shlex
@@ -275,7 +276,7 @@ class Agent:
 
     def _learn(self, paths: Trajectories) -> tuple[Any, Any]:
         where = self.world
-        return _learned(
+        return _learner()(
             self._estimator, self._update, self.state, paths, where.discount, where.horizon,
             where.environment,
         )  # fmt: skip
@@ -550,7 +551,12 @@ def _undiscounted(paths: Trajectories) -> np.ndarray:
     return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
 
 
-@eqx.filter_jit
+@functools.cache
+def _learner() -> Callable[..., Any]:
+    """`_learned`, compiled once for all agents of a kind."""
+    return eqx.filter_jit(_learned, compiler_options=compilation.quickly())
+
+
 def _learned(estimator, update, state, raw, discount, horizon, environment):
     batch = batch_of(state, raw, discount, horizon, environment)
     return advance(estimator, update, state, batch, raw)[:2]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
+from bayespg._support import compilation
 from bayespg._support.types import Array
 from bayespg.environments import (
     Environment,
@@ -142,11 +143,14 @@ class Acting:
     ):
         arrays, fixed = eqx.partition(policy, eqx.is_array)
         self._act, self._arrays, self._key = _actor(fixed, greedy), jax.device_put(arrays), key
-        self.memories = memories
+        self._start, self.memories = policy.start, memories
 
     def __call__(
         self, observations: np.ndarray, tick: int, first: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
+        if self.memories is None:  # all begin; what is in the memories is not looked at
+            lanes, start = len(first), jax.eval_shape(self._start)
+            self.memories = jax.tree.map(lambda m: np.zeros((lanes, *m.shape), m.dtype), start)
         choices, actions, self.memories = self._act(
             self._arrays, self._key, observations, tick, self.memories, first
         )
@@ -157,15 +161,14 @@ class Acting:
 def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
     """Compiled once for all policies of a kind."""
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=compilation.quickly())
     def act(arrays, key, observations, tick, memories, first):
         policy = eqx.combine(arrays, fixed)
 
         def begun(start, memory):
             return jnp.where(first.reshape(-1, *(1 for _ in start.shape)), start, memory)
 
-        start = policy.start()
-        memories = jax.tree.map(begun, start, start if memories is None else memories)
+        memories = jax.tree.map(begun, policy.start(), memories)
         at, memories = jax.vmap(policy.step)(memories, observations)
         choices = _chosen(at, key, tick, greedy)
         return choices, *jax.vmap(policy.settle)(memories, choices)
