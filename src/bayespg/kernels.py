@@ -129,7 +129,8 @@ class OfFeatures(Batched):
         flat = X.reshape(X.shape[0], -1)
         flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
         Psi = jnp.asarray(jax.vmap(self.of)(flat))
-        return Psi.at[:, -1].multiply(jnp.sqrt(jnp.asarray(self.constant, Psi.dtype)))
+        last = jnp.arange(Psi.shape[1]) == Psi.shape[1] - 1
+        return Psi * jnp.where(last, jnp.sqrt(jnp.asarray(self.constant, Psi.dtype)), 1.0)
 
 
 class Constant(Kernel):

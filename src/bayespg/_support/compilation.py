@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 
 
 def remember() -> None:
@@ -29,12 +28,12 @@ def quickly() -> dict[str, Any]:
     """XLA's options for programs of many small kernels, as those of an agent, on a CPU.
 
     They take half as long to compile and as long to run: LLVM's first level of optimisation
-    vectorises too and, with jaxlib 0.10, kernels are made without MLIR. Later versions have no such
+    vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions have no such
     choice, and refuse its name.
     """
     if jax.default_backend() != "cpu":
         return {}
-    plain = jaxlib.__version__.startswith("0.10.")
+    plain = jax.__version__.startswith("0.10.")
     return {"xla_backend_optimization_level": 1} | (
         {"xla_cpu_use_fusion_emitters": False} if plain else {}
     )

@@ -28,6 +28,7 @@ import numpy as np
 import optax
 
 from bayespg._support import checks, compilation, device
+from bayespg._support.random import child, host_key
 from bayespg._support.statistics import student_interval, student_probability
 from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
@@ -36,7 +37,7 @@ from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
 from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
-from bayespg.policies import AnyPolicy, as_dtype, named
+from bayespg.policies import AnyPolicy, as_dtype, count, named
 from bayespg.runs import progress as interruption
 from bayespg.runs.store import CONFIG, METRICS, Run
 
@@ -93,8 +94,7 @@ class Agent:
         compilation.remember()
         s = self.settings = settings.made(given)
         self.options = _options(options, environment)
-        with jax.enable_x64(True):  # all 64 bits of the seed
-            key_policy, key_run = jax.random.split(jax.random.key(s.seed))
+        key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self.world, policy, start = self._begin(environment, policy, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
@@ -106,7 +106,7 @@ class Agent:
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
             self._estimator = found
             self._update = choices.update(update, s["limit"], s["rate"])
-            self.state = begin(
+            self.state = _first(
                 start, found, self._update, key_run, self.world.shape, self._normalised()
             )
         self.settings = s.as_done(self._facts())
@@ -192,15 +192,14 @@ class Agent:
 
     @property
     def parameters(self) -> int:
-        kept = eqx.filter(self.state.policy, eqx.is_inexact_array)
-        return sum(leaf.size for leaf in jax.tree.leaves(kept))
+        return count(self.state.policy)
 
     # Acting.
 
     def draw(self) -> Trajectories:
         """The paths of the next update. They follow from the seed and the number of updates."""
         updates = int(self.state.updates)
-        key = jax.random.fold_in(jax.random.fold_in(self.state.key, 1), updates)
+        key = child(child(self.state.key, 1), updates)
         seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
         with self._precision():
             return self.world.play(self.state.acting, key, seeds)
@@ -211,7 +210,7 @@ class Agent:
         A policy with memory remembers the observations since the last `reset`.
         """
         deterministic = checks.flag("deterministic", deterministic)
-        key = jax.random.key(np.random.default_rng().integers(2**31))
+        key = host_key(int(np.random.default_rng().integers(2**31)))
         try:
             seen = self.world.encode(observation)
         except (TypeError, ValueError) as problem:
@@ -236,9 +235,7 @@ class Agent:
         episodes = checks.whole("episodes", episodes, 1)
         deterministic = checks.flag("deterministic", deterministic)
         seed = self.settings.seed if seed is None else settings.seed("seed", seed)
-        with jax.enable_x64(True):
-            key = jax.random.fold_in(jax.random.key(seed), 2)
-        seeds = _seeds(seed, -1, episodes)
+        key, seeds = child(host_key(seed), 2), _seeds(seed, -1, episodes)
         with self._precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
         return Evaluation(_undiscounted(paths), np.asarray(paths.mask).sum(0))
@@ -549,6 +546,10 @@ def _iterable(callbacks: Any) -> Iterable[Any]:
 def _undiscounted(paths: Trajectories) -> np.ndarray:
     """Returns of whole episodes, in float64."""
     return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
+
+
+_first = eqx.filter_jit(begin)
+"""One small program; op by op they would be a dozen."""
 
 
 @functools.cache
