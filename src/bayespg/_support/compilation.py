@@ -1,8 +1,11 @@
 """Compiled programs: made quickly, and remembered from one process to the next by the command and
 once an agent is made."""
 
+import contextlib
 import functools
 import os
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +40,25 @@ def quickly() -> dict[str, Any]:
     return {"xla_backend_optimization_level": 1} | (
         {"xla_cpu_use_fusion_emitters": False} if plain else {}
     )
+
+
+@contextlib.contextmanager
+def meanwhile(compile_program: Callable[[], Any] | None) -> Iterator[None]:
+    """Compile a program in a thread while the body runs; JAX keeps it for the call that follows.
+
+    An error is left to that call, which meets it again.
+    """
+    if compile_program is None:
+        yield
+        return
+
+    def quietly() -> None:
+        with contextlib.suppress(Exception):
+            compile_program()
+
+    thread = threading.Thread(target=quietly)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()

@@ -9,6 +9,7 @@ other JAX key works everywhere too.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +30,13 @@ def host_key(seed: int) -> PRNGKeyArray:
 def child(key: PRNGKeyArray, number: int) -> PRNGKeyArray:
     """`jax.random.fold_in(key, number)` of a `host_key`, which is `jax.random.split(key)[number]`
     too."""
-    return _wrapped(*_threefry(*np.asarray(jax.random.key_data(key)).tolist(), 0, number))
+    k0, k1 = np.asarray(jax.random.key_data(key)).tolist()
+    return _wrapped(*_threefry(k0, k1, 0, number))
 
 
 def _wrapped(*words: int) -> PRNGKeyArray:
-    return jax.random.wrap_key_data(np.array(words, np.uint32), impl="threefry2x32")
+    data: Any = np.array(words, np.uint32)
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 def _threefry(k0: int, k1: int, x: int, y: int) -> tuple[int, int]:

@@ -110,7 +110,7 @@ class Agent:
                 start, found, self._update, key_run, self.world.shape, self._normalised()
             )
         self.settings = s.as_done(self._facts())
-        self._seconds = 0.0
+        self._seconds, self._begun = 0.0, False
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
         self.reset()
@@ -246,7 +246,8 @@ class Agent:
         """Draw a batch, learn from it, say what happened. NotFinite where that came to numbers that
         are not finite: the agent then stays as it was."""
         begun = time.perf_counter()
-        paths = self.draw()
+        with compilation.meanwhile(self._ahead()):
+            paths = self.draw()
         drawn = time.perf_counter()
         with self._precision():
             state, record = self._learn(paths)
@@ -272,11 +273,26 @@ class Agent:
         }  # fmt: skip
 
     def _learn(self, paths: Trajectories) -> tuple[Any, Any]:
+        return _learner()(*self._arguments(paths))
+
+    def _arguments(self, paths: Trajectories) -> tuple[Any, ...]:
         where = self.world
-        return _learner()(
+        return (
             self._estimator, self._update, self.state, paths, where.discount, where.horizon,
             where.environment,
         )  # fmt: skip
+
+    def _ahead(self) -> Callable[[], Any] | None:
+        """Before the first update: what compiles its program, if the shape of the paths is known
+        before they are drawn."""
+        first, self._begun = not self._begun, True
+        with self._precision():
+            paths = (
+                self.world.expected(self.state.acting, self.settings.episodes) if first else None
+            )
+            if paths is None:
+                return None
+            return _learner().lower(*self._arguments(paths)).lowered.compile
 
     def _complaint(self, what: str, paths: Trajectories) -> str:
         """That an update was not made, and why, as far as one can see."""
@@ -553,9 +569,10 @@ _first = eqx.filter_jit(begin)
 
 
 @functools.cache
-def _learner() -> Callable[..., Any]:
+def _learner() -> Any:
     """`_learned`, compiled once for all agents of a kind."""
-    return eqx.filter_jit(_learned, compiler_options=compilation.quickly())
+    options: dict[str, Any] = {"compiler_options": compilation.quickly()}
+    return eqx.filter_jit(_learned, **options)
 
 
 def _learned(estimator, update, state, raw, discount, horizon, environment):

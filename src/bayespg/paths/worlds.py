@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
 from bayespg._support import compilation
+from bayespg._support.random import host_key
 from bayespg._support.types import Array
 from bayespg.environments import (
     Environment,
@@ -25,7 +26,7 @@ from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
 from bayespg.environments.vector import Vector
-from bayespg.paths.rollout import play, rollout
+from bayespg.paths.rollout import certain_length, play, rollout
 from bayespg.policies import AnyPolicy
 
 
@@ -50,6 +51,10 @@ class World(abc.ABC):
     ) -> Trajectories:
         """An episode for each seed; `greedy` takes the likeliest action always."""
 
+    def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
+        """Zeros of the shapes that `play` will give, where these are known in advance."""
+        return None
+
     @abc.abstractmethod
     def encode(self, observation: Any) -> np.ndarray:
         """An observation as policies take it."""
@@ -71,6 +76,23 @@ class OnHost(World):
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
         return play(self.host, Acting(policy, key, greedy), seeds)
+
+    def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
+        T, M = certain_length(self.host, episodes), episodes
+        if T is None:
+            return None
+
+        def chosen(key):
+            seen = jnp.zeros(self.shape, jnp.float32)
+            return policy.step(policy.start(), seen)[0].sample(key)
+
+        choice = jax.eval_shape(chosen, host_key(0))
+        return Trajectories(
+            np.zeros((T, M, *self.shape), np.float32),
+            np.zeros((T, M, *choice.shape), choice.dtype),
+            np.zeros((T, M), np.float32), np.zeros((T, M), bool), np.zeros(M, bool),
+            np.zeros((M, *self.shape), np.float32),
+        )  # fmt: skip
 
     def encode(self, observation: Any) -> np.ndarray:
         return self.host.observations.encode(observation)
