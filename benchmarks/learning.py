@@ -40,8 +40,8 @@ from bayespg.learning.agents import Agent
 from bayespg.runs import plots
 
 POLICIES = sb3.POLICIES
-DEFAULTS: dict[str, Any] = {"policy": "mlp"}
-"""One set for all tasks: the library's own defaults, with a policy that can do them all."""
+DEFAULTS: dict[str, Any] = {}
+"""One set for all tasks: the library's own defaults."""
 TUNED: dict[str, dict[str, Any]] = {
     "CartPole-v1": {"policy": "linear", "limit": 0.02, "smoothing": 1.0},
     "Acrobot-v1": {"policy": "linear", "episodes": 2, "limit": 0.05},
@@ -79,7 +79,7 @@ def main() -> None:
     options = parser.parse_args()
     learns = options.do in ("learn", "table")
     options.out = options.out or Path("results") / f"{'ours' if learns else 'estimators'}.jsonl"
-    options.tasks = options.tasks or (list(TUNED) if learns else ["CartPole-v1"])
+    options.tasks = options.tasks or (list(sb3.TASKS) if learns else ["CartPole-v1"])
     match options.do:
         case "table":
             table(options)

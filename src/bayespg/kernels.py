@@ -110,10 +110,12 @@ class Nystrom(Batched):
 
 
 class OfFeatures(Batched):
-    """psi(x)'psi(x') for features that are given, their constant with prior variance `constant`."""
+    """v psi(x)'psi(x') for features that are given; `constant` is the prior variance of their last
+    one, in units of `variance`, v."""
 
     of: Features
-    constant: float = 10.0
+    constant: float | Float[Array, ""] = 10.0
+    variance: float | Float[Array, ""] = 1.0
 
     def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
         return self.gram(x[None], y[None])[0, 0]
@@ -129,8 +131,11 @@ class OfFeatures(Batched):
         flat = X.reshape(X.shape[0], -1)
         flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
         Psi = jnp.asarray(jax.vmap(self.of)(flat))
+        scale, constant = (
+            jnp.sqrt(jnp.asarray(x, Psi.dtype)) for x in (self.variance, self.constant)
+        )
         last = jnp.arange(Psi.shape[1]) == Psi.shape[1] - 1
-        return Psi * jnp.where(last, jnp.sqrt(jnp.asarray(self.constant, Psi.dtype)), 1.0)
+        return scale * Psi * jnp.where(last, constant, 1.0)
 
 
 class Constant(Kernel):

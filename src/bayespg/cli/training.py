@@ -97,7 +97,7 @@ def train(
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="linear, fourier, gaussian, tiles or mlp.", show_default="linear"),
+        typer.Option(help="fourier, linear, gaussian, tiles or mlp.", show_default="fourier"),
     ] = None,
     steps: Annotated[
         int | None,

@@ -9,9 +9,8 @@ from bayespg.environments.base import (
     check_solved,
     exact_gradient,
     expected_return,
-    observation_shape,
+    observation,
     observe,
-    real_observations,
 )
 from bayespg.environments.lqr import LQR
 from bayespg.environments.mountain_car import MountainCar
@@ -36,7 +35,6 @@ __all__ = [
     "classic",
     "exact_gradient",
     "expected_return",
-    "observation_shape",
+    "observation",
     "observe",
-    "real_observations",
 ]

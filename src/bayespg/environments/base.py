@@ -63,19 +63,10 @@ def observe(environment: Environment, states: Any) -> Shaped[Array, "M *observat
     return environment.observe(states) if isinstance(environment, PartiallyObserved) else states
 
 
-def observation_shape(environment: Environment) -> tuple[int, ...]:
-    """The shape of one observation."""
-    return _observed(environment).shape[1:]
-
-
-def real_observations(environment: Environment) -> bool:
-    """Whether observations are real numbers."""
-    return bool(jnp.issubdtype(_observed(environment).dtype, jnp.floating))
-
-
-def _observed(environment: Environment) -> jax.ShapeDtypeStruct:
+def observation(environment: Environment) -> jax.ShapeDtypeStruct:
+    """Shape and type of one observation."""
     return jax.eval_shape(
-        lambda key: observe(environment, environment.reset(key, 1)), jax.random.key(0)
+        lambda key: observe(environment, environment.reset(key, 1))[0], jax.random.key(0)
     )
 
 

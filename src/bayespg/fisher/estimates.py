@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
 
 from bayespg._support import checks
 from bayespg._support.precision import in_float64, traced
@@ -16,6 +16,7 @@ from bayespg.policies import (
     AnyPolicy,
     Policy,
     SparsePolicy,
+    information_root,
     memory,
     sparse_information_root,
 )
@@ -46,19 +47,30 @@ def actions_integrated_out(
     M = paths.mask.shape[1]
     weights = step_weights(paths, discount, stationary)
     if isinstance(policy, SparsePolicy):
-        active, roots = jax.vmap(jax.vmap(lambda x: sparse_information_root(policy, x)))(
-            paths.states
-        )
-        roots = roots * jnp.sqrt(weights / M)[..., None, None]
-        active = jnp.broadcast_to(active[:, :, None], roots.shape)
-        k = roots.shape[-1]
-        return Sparse(
-            Rows(active.reshape(-1, k), roots.reshape(-1, k), policy.weights.size), damping
-        )
+        states = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), paths.states)
+        return of_states(policy, states, (weights / M).reshape(-1), damping)
     along = jax.vmap(lambda o, c: memory.information_roots(policy, o, c), 1, 1)
     roots = along(paths.states, paths.actions)
     roots = roots * jnp.sqrt(weights)[..., None, None]
     return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, roots.shape[-1]))
+
+
+def of_states(
+    policy: Policy, states: Shaped[Array, "N ..."], weights: Float[Array, " N"], damping: float = 0
+) -> Fisher:
+    """sum_i w_i E_{a|x_i}[u u'] over states that need not lie on paths; `damping` is added to the
+    diagonal of a sparse policy's."""
+    if isinstance(policy, SparsePolicy):
+        active, roots = jax.vmap(lambda x: sparse_information_root(policy, x))(states)
+        roots = roots * jnp.sqrt(weights)[:, None, None]
+        active = jnp.broadcast_to(active[:, None], roots.shape)
+        k = roots.shape[-1]
+        return Sparse(
+            Rows(active.reshape(-1, k), roots.reshape(-1, k), policy.weights.size), damping
+        )
+    roots = jax.vmap(lambda x: information_root(policy, x))(states)
+    Z = (roots * jnp.sqrt(weights)[:, None, None]).reshape(-1, roots.shape[-1])
+    return Dense(Z.T @ Z)
 
 
 def step_weights(

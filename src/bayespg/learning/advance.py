@@ -17,19 +17,24 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories
-from bayespg.fisher import Network
+from bayespg.fisher import Dense, Network
 from bayespg.learning import values
 from bayespg.learning.batch import Batch
-from bayespg.learning.estimators import Estimator
+from bayespg.learning.estimators import Estimator, Needs
+from bayespg.learning.recent import Recent, nothing
 from bayespg.learning.values import Values
-from bayespg.policies import AnyPolicy, flatten, memory
+from bayespg.policies import AnyPolicy, flatten, memory, remembers
 from bayespg.policies.features import Fourier
-from bayespg.posterior import GradientPosterior, direction_statistics
+from bayespg.posterior import GradientPosterior, Influence, direction_statistics
 
 CLIP = 10.0
 """Standard deviations beyond which a normalised observation is cut."""
 ROUNDING = 100
 """Rounding errors of the terms of a gradient within which it is taken for zero."""
+MEMORY = 0.95
+"""Of the running means, from one update to the next."""
+LEAST = -4.0
+"""Least share that one update may find confirmed: with two episodes it can be far below zero."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -111,6 +116,10 @@ class State(eqx.Module):
     optimiser: Any
     critic: Values | None
     normaliser: Normaliser | None
+    recent: Recent | None
+    """Observations of the last batches, as the environment showed them."""
+    confirmed: Float[Array, "2"]
+    """Running means over updates of the slope that other episodes confirm, and of the whole."""
     key: PRNGKeyArray
     updates: Int[Array, ""]
     episodes: Int[Array, ""]
@@ -129,17 +138,22 @@ def begin(
     estimator: Estimator,
     update: optax.GradientTransformationExtraArgs,
     key: PRNGKeyArray,
-    observation: tuple[int, ...],
+    observation: jax.ShapeDtypeStruct,
     normalise: bool = False,
+    recent: bool = False,
 ) -> State:
-    """The state of a run before its first update; `observation` is the shape of one."""
+    """The state of a run before its first update; `observation` says what one is like. States of
+    recent batches are kept where the estimator or, with `recent`, the update asks for them; with a
+    memory a state alone does not tell what the policy would do."""
     policy = jax.tree.map(jnp.asarray, policy)
-    wanted = estimator.needs.critic is not None
-    critic = values.start(Fourier(math.prod(observation))) if wanted else None
+    theta, shape = flatten(policy)[0], observation.shape
+    critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
+    wanted = (recent or estimator.needs.recent) and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
     return State(
-        policy, update.init(flatten(policy)[0]), critic,
-        no_statistics(observation) if normalise else None, key, zero, zero, zero, jnp.asarray(True),
+        policy, update.init(theta), critic, no_statistics(shape) if normalise else None,
+        nothing(observation) if wanted else None, jnp.full(2, 1 - MEMORY, theta.dtype), key,
+        zero, zero, zero, jnp.asarray(True),
     )  # fmt: skip
 
 
@@ -154,6 +168,8 @@ class Record(NamedTuple):
     divergence: Float[Array, ""]
     """Kullback-Leibler, mean over steps, from the old policy to the new."""
     step_norm: Float[Array, ""]
+    confirmed: Float[Array, ""]
+    """Share of the slope along G^-1 g that other episodes confirm, a running mean."""
     explained: Float[Array, ""]
     """Share of the returns' variance that the values of the batches before explain; NaN without a
     critic."""
@@ -177,7 +193,18 @@ def batch_of(
         raw.rewards.astype(dtype), raw.mask, raw.terminated,
         told(raw.final, state.normaliser, dtype),
     )  # fmt: skip
-    return Batch(state.policy, paths, discount, horizon, environment, state.critic)
+    return Batch(
+        state.policy, paths, discount, horizon, environment, state.critic, recent(state, raw)
+    )
+
+
+def recent(state: State, raw: Trajectories) -> Recent | None:
+    """States of recent batches and of this one, as the policy sees them."""
+    if state.recent is None:
+        return None
+    found = state.recent.seen(raw.states, raw.mask)
+    dtype = flatten(state.policy)[0].dtype
+    return Recent(told(found.states, state.normaliser, dtype), found.weights)
 
 
 def advance(
@@ -198,16 +225,22 @@ def advance(
     posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
     divergence = _divergence(batch)
+    confirmed = MEMORY * state.confirmed + (1 - MEMORY) * _confirmed(posterior)
+    share = jnp.clip(confirmed[0] / confirmed[1], 0.0, 1.0)
     change, optimiser = update.update(
-        posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence
-    )
+        posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
+        confirmed=share,
+    )  # fmt: skip
     change = jnp.asarray(change)
     slope, error, freedom = direction_statistics(posterior, change)
-    critic, left, explained = _criticise(batch, estimator.needs.critic)
-    normaliser = state.normaliser
-    if normaliser is not None and raw is not None:
+    critic, left, explained = _criticise(batch, estimator.needs)
+    raw = batch.paths if raw is None else raw
+    normaliser, kept = state.normaliser, state.recent
+    if normaliser is not None:
         everything = raw.states.reshape(-1, *raw.states.shape[2:])
         normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
+    if kept is not None:
+        kept = kept.seen(raw.states, raw.mask)
     moved = divergence(theta + change)
     doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
     stages = (
@@ -216,19 +249,22 @@ def advance(
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
-    policy, optimiser, critic, normaliser = jax.tree.map(
+    policy, optimiser, critic, normaliser, kept, confirmed = jax.tree.map(
         lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
-        (rebuild(theta + change), optimiser, critic, normaliser),
-        (state.policy, state.optimiser, state.critic, state.normaliser),
-    )
+        (rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed),
+        (
+            state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
+            state.confirmed,
+        ),
+    )  # fmt: skip
     following = State(
-        policy, optimiser, critic, normaliser, state.key, state.updates + 1,
+        policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
         going & (_norm(change) >= stop),
     )  # fmt: skip
     record = Record(
-        _norm(posterior.mean), slope, error, freedom, moved, _norm(change), explained,
+        _norm(posterior.mean), slope, error, freedom, moved, _norm(change), share, explained,
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return following, record, posterior
@@ -251,11 +287,44 @@ def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
 
 
+def _confirmed(posterior: GradientPosterior) -> Float[Array, "2"]:
+    """|g|^2 in the metric of G^-1, without and with what is noise, in units of the second.
+
+    With h_i the gradient from episode i alone and g their mean, the mean over pairs i != j of
+    h_i'G^-1 h_j has the expectation of the true gradient's; it is |g|^2 less (M - 1) / M times the
+    squares of the influences. Where that cannot be asked for at a small price all counts as
+    confirmed.
+    """
+    g, D, G = posterior.mean, posterior.influence, posterior.fisher
+    whole = jnp.array([1.0, 1.0], g.dtype)
+    if isinstance(D, Influence) or D.shape[0] < 2 or not isinstance(G, Dense | None):
+        return whole
+    M, unit = D.shape[0], jnp.max(jnp.abs(g))
+    rows = jnp.concatenate([g[None], D]) / jnp.where(unit > 0, unit, 1.0)
+    squares = jnp.sum(rows * rows if G is None else rows * G.solve(rows), -1)
+    noise = (M - 1) / M * jnp.sum(squares[1:])
+    nothing = jnp.array([0.0, 1.0], g.dtype)
+    share = (squares[0] - noise) / jnp.where(squares[0] > 0, squares[0], 1.0)
+    found = jnp.stack([jnp.maximum(share, LEAST), whole[1]])
+    return jnp.where(squares[0] > 0, found, nothing)
+
+
 def _divergence(batch: Batch):
-    """From theta to Schulman's estimate of the divergence, from the actions taken: the mean of
-    r - 1 - log r, never negative."""
+    """From theta to the divergence of its policy from that of the batch: over the states of recent
+    batches, or by Schulman's estimate from the actions taken, the mean of r - 1 - log r, which is
+    never negative."""
     theta, rebuild = flatten(batch.policy)
     paths, mask = batch.paths, batch.paths.mask
+    if batch.recent is not None:
+        states, weights = batch.recent.states, batch.recent.weights.astype(theta.dtype)
+        old: Any = batch.policy
+
+        def over_states(t: Float[Array, " n"]) -> Float[Array, ""]:
+            new: Any = rebuild(t)
+            each = jax.vmap(lambda x: old(x).divergence(new(x)))(states)
+            return jnp.sum(jnp.where(weights > 0, weights * each, 0.0)) / jnp.sum(weights)
+
+        return over_states
 
     def log_probabilities(t):
         along = jax.vmap(lambda o, c: memory.log_probs(rebuild(t), o, c), 1, 1)
@@ -272,16 +341,16 @@ def _divergence(batch: Batch):
 
 
 def _criticise(
-    batch: Batch, smoothing: float | None
+    batch: Batch, needs: Needs
 ) -> tuple[Values | None, Float[Array, "..."], Float[Array, ""]]:
     """Values fitted to this batch, what those before left of its returns, and how much of them they
     explained."""
     critic, paths = batch.critic, batch.steps
-    if critic is None or smoothing is None:
+    if critic is None or needs.smoothing is None:
         return None, batch.returns, jnp.asarray(jnp.nan, batch.dtype)
     V = jnp.where(paths.mask, critic(paths.states, 2), 0.0)
     left = values.advantages(paths, critic, batch.discount, 1.0)
-    smoothed = values.advantages(paths, critic, batch.discount, smoothing)
+    smoothed = values.advantages(paths, critic, batch.discount, needs.smoothing)
     flat = (-1, *paths.states.shape[2:])
     targets = jnp.where(paths.mask, V + smoothed, 0.0).reshape(-1)
     fresh = values.fit(critic, paths.states.reshape(flat), targets, paths.mask.reshape(-1))

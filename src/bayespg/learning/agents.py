@@ -76,7 +76,7 @@ class Agent:
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
     `bayespg.learning.choices`) or objects. A policy may have a memory; without one given it is
-    "linear", or the paper's in an environment of the paper. `options` go to `gymnasium.make`;
+    "fourier", or the paper's in an environment of the paper. `options` go to `gymnasium.make`;
     everything else is in `Settings`. A setting that would have no effect is refused.
     """
 
@@ -107,7 +107,13 @@ class Agent:
             self._estimator = found
             self._update = choices.update(update, s["limit"], s["rate"])
             self.state = _first(
-                start, found, self._update, key_run, self.world.shape, self._normalised()
+                start,
+                found,
+                self._update,
+                key_run,
+                self.world.observation,
+                self._normalised(),
+                recent=update in choices.LIMITED if isinstance(update, str) else False,
             )
         self.settings = s.as_done(self._facts())
         self._seconds, self._begun = 0.0, False
@@ -141,8 +147,8 @@ class Agent:
             return found, choices.PAPER, known.policy()
         if found.actions is None:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-        policy = "linear" if policy is None else policy
-        inputs = math.prod(found.shape)
+        policy = "fourier" if policy is None else policy
+        inputs = math.prod(found.observation.shape)
         return found, policy, named.make(policy, inputs, found.actions, key, s["hidden"])
 
     def _facts(self) -> dict[str, tuple[Any, str]]:
@@ -169,7 +175,7 @@ class Agent:
             "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "smoothing": (
-                self._estimator.needs.critic, f"{estimator} looks at returns, not at advantages"
+                self._estimator.needs.smoothing, f"{estimator} has no lambda to choose"
             ),
             "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
             "rate": (

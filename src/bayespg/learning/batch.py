@@ -10,6 +10,7 @@ from bayespg._support.types import Array
 from bayespg.algebra.sparse import Matrix
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
+from bayespg.learning.recent import Recent
 from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.paths.rollout import walk
@@ -42,6 +43,8 @@ class Batch(eqx.Module):
     form."""
     critic: Values | None = None
     """Values fitted to the batches before."""
+    recent: Recent | None = None
+    """States of this batch and of those before, as the policy sees them."""
     summed: tuple[Float[Array, " M"], Float[Array, "M n"] | None] | None = None
     """Returns and scores of the paths, where they were summed while the paths were drawn."""
 

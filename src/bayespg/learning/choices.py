@@ -19,13 +19,14 @@ from bayespg.policies import Policy
 WEIGHED = {
     "weights": "uniform",
     "fisher": estimators.stationary_integrated_out,
-    "damping": estimators.Damping(),
+    "metric": estimators.Metric(),
 }
-"""Of Monte Carlo estimates as practice knows them: the mean over steps, a damped G."""
+"""Of Monte Carlo estimates as practice knows them: the mean over steps, a metric of recent
+states."""
 
 ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
     "bac": lambda smoothing: estimators.adaptive(smoothing),
-    "bac-returns": lambda _: estimators.adaptive(None),
+    "bac-returns": lambda _: estimators.adaptive(1.0),
     "bac-paper": lambda _: estimators.BAC(noise=None),
     "rebase": lambda smoothing: estimators.MonteCarlo("states", smoothing, **WEIGHED),
     "gae": lambda smoothing: estimators.MonteCarlo("mean", smoothing, **WEIGHED),
@@ -38,7 +39,7 @@ ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
     "model1": lambda _: estimators.Model1(noise=None),
     "model2": lambda _: estimators.Model2(noise=None, baseline=float("inf")),
 }
-"""bac: states and scores fitted together to advantages; bac-returns: to returns; bac-paper: the
+"""bac: values and advantages in one regression; bac-returns: the same with lambda 1; bac-paper: the
 same as Algorithm 4 has it, scales and noise by evidence; rebase: advantages less a fit by states;
 gae: advantages alone; fitted: returns less a fit by states; gpomdp: returns alone; mcpg: the same
 as the paper has it, steps weighed by the discount; mc, mc-baseline: whole paths (REINFORCE); enac:

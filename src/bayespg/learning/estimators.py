@@ -119,8 +119,12 @@ class Needs(NamedTuple):
     """u(xi), which is best summed while paths are drawn."""
     states: bool = False
     """That what the policy sees is a Markov state: a policy with memory does not give it."""
-    critic: float | None = None
-    """lambda of the critic of the batches before, None without one."""
+    smoothing: float | None = None
+    """lambda, None without one."""
+    critic: bool = False
+    """Values fitted to the batches before."""
+    recent: bool = False
+    """States of the batches before, for the metric."""
     products: bool = False
     """Of a network's scores nothing but products, so that single precision is enough."""
 
@@ -228,17 +232,19 @@ Weights = Literal["discounted", "uniform"]
 return; or all alike in a mean over steps, as usual in practice."""
 
 
-class Damping(eqx.Module):
-    """delta = kappa tr(G) / n, with kappa smaller for `many` steps."""
+class Metric(eqx.Module):
+    """D = G + delta I with delta = kappa tr(G) / n, and G over the states of the last batches where
+    the batch has them: what a gradient is followed in, and the prior's."""
 
-    few_steps: float = 1.0
-    many_steps: float = 0.1
-    many: int = 2000
+    kappa: float = 0.3
 
-    def __call__(self, G: Fisher, taken: Bool[Array, "*N"]) -> Float[Array, ""]:
-        kappa = jnp.where(jnp.sum(taken) < self.many, self.few_steps, self.many_steps)
+    def __call__(self, batch: Batch, G: Fisher) -> Fisher:
+        if batch.recent is not None and not batch.by_products:
+            weights = batch.recent.weights.astype(batch.dtype)
+            policy: Any = batch.policy
+            G = fishers.of_states(policy, batch.recent.states, weights / jnp.sum(weights))
         size = fishers.trace(G) / G.size
-        return (kappa * size + 1e-8).astype(size.dtype)
+        return fishers.damped(G, (self.kappa * size + 1e-8).astype(size.dtype))
 
 
 class MonteCarlo(Estimator):
@@ -255,7 +261,7 @@ class MonteCarlo(Estimator):
     smoothing: float | None = eqx.field(static=True, default=None)
     weights: Weights = eqx.field(static=True, default="discounted")
     fisher: FisherChoice | None = eqx.field(static=True, default=None)
-    damping: Damping | None = None
+    metric: Metric | None = None
     state_kernel: Kernel | None = None
     noise: float = 1.0
     state_map: StateMap = eqx.field(static=True, default=_as_they_are)
@@ -265,15 +271,18 @@ class MonteCarlo(Estimator):
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
         fits = self.baseline == "states" or self.smoothing is not None
-        return Needs(states=fits, critic=self.smoothing, products=True)
+        return Needs(
+            states=fits, smoothing=self.smoothing, critic=self.smoothing is not None,
+            recent=self.metric is not None, products=True,
+        )  # fmt: skip
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
         weights = fishers.step_weights(batch.steps, batch.discount, self.weights == "uniform")
         each = scores.of_paths(batch.policy, batch.paths, self._credit(batch) * weights)
         G = None if self.fisher is None else self.fisher(batch)
-        if G is not None and self.damping is not None:
-            G = fishers.damped(G, self.damping(G, batch.paths.mask))
+        if G is not None and self.metric is not None:
+            G = self.metric(batch, G)
         return monte_carlo.average(each, G)
 
     def _credit(self, batch: Batch) -> Float[Array, "T M"]:
@@ -348,10 +357,10 @@ class BAC(Estimator):
     `actor_critic`; 0 is the better model where transitions are deterministic. `noise` None chooses
     the noise and the scales of both kernels by evidence.
 
-    `advantage` chooses the scale instead, for any task, as `adaptive` does: observations are taken
-    in units in which they have variance 1, `advantage` is the prior variance of u'w there, and c
-    follows from the number of directions that the `damping` of G leaves. `smoothing` observes
-    advantages by the critic of the batches before (GAE) in place of returns.
+    `advantage` chooses the scales instead, for any task, as `adaptive` does: observations are taken
+    in units in which they have variance 1, values have the variance of the returns, `advantage` is
+    the prior variance of u'w, and c follows from the number of directions that the damping of the
+    `metric` leaves.
 
     With many parameters the posterior is found by products alone, `iterations` conjugate gradients
     to `tolerance`.
@@ -371,31 +380,32 @@ class BAC(Estimator):
     tolerance: float = eqx.field(static=True, default=actor_critic.TOLERANCE)
     iterations: int = eqx.field(static=True, default=actor_critic.ITERATIONS)
     advantage: float | None = None
-    damping: Damping | None = None
-    smoothing: float | None = eqx.field(static=True, default=None)
+    metric: Metric | None = None
 
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Needs(states=True, critic=self.smoothing, products=True)
+        recent = self.metric is not None
+        return Needs(states=True, smoothing=self.trace, recent=recent, products=True)
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
-        found = steps(batch, self.state_map, self.limit_ends, self.trace, self.smoothing)
+        found = steps(batch, self.state_map, self.limit_ends, self.trace)
         kernel, G, units = _state_kernel(self.state_kernel, found), self.fisher(batch), None
         info = {}
         prior = actor_critic.Prior(kernel, G, self.scale)
-        if self.damping is not None:
-            delta = self.damping(G, found.taken)
-            prior = prior._replace(fisher=fishers.damped(G, delta), information=G)
-            info = {"damping": delta}
+        if self.metric is not None:
+            prior = prior._replace(fisher=self.metric(batch, G), information=G)
         noise = 1.0 if self.noise is None else self.noise
         if self.advantage is not None:
-            y, units = standardised(found.y, found.taken)
-            found = found._replace(y=y)
+            units = values.centred(found.y, found.taken)[1]
+            divisor = jnp.where(units > 0, units, 1.0)
+            if self.state_kernel is None:
+                prior = prior._replace(state_kernel=_like_returns(kernel, batch, divisor))
+            found = found._replace(y=found.y / divisor)
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
-            prior = prior._replace(scale=c.astype(y.dtype))
-            info |= {"directions": directions}
+            prior = prior._replace(scale=c.astype(found.y.dtype))
+            info = {"directions": directions}
         elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         posterior = actor_critic.of_steps(
@@ -410,11 +420,12 @@ FEWEST = 0.1
 """Directions that a policy without information, one that no longer explores, is taken to have."""
 
 
-def adaptive(smoothing: float | None = 0.95, advantage: float = 0.05) -> BAC:
-    """The actor-critic for any task: no scale to choose, the mean over steps, damped."""
+def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float = 0.3) -> BAC:
+    """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
+    states."""
     return BAC(
-        fisher=stationary_integrated_out, advantage=advantage, damping=Damping(),
-        smoothing=smoothing, tolerance=0.0, iterations=ITERATIONS,
+        fisher=stationary_integrated_out, advantage=advantage, metric=Metric(kappa), trace=trace,
+        tolerance=0.0, iterations=ITERATIONS,
     )  # fmt: skip
 
 
@@ -460,6 +471,17 @@ def steps(
 
 def _state_kernel(kernel: Kernel | None, steps: actor_critic.Steps) -> Kernel:
     return kernels.OfFeatures(Fourier(steps.states.shape[1])) if kernel is None else kernel
+
+
+def _like_returns(kernel: Any, batch: Batch, units: Float[Array, ""]) -> Kernel:
+    """Values with the variance of the returns-to-go, whatever is observed of them, about a mean
+    that may be far from zero."""
+    paths = batch.steps
+    returns = returns_to_go(paths, batch.discount)
+    spread = values.centred(returns, paths.mask)[1]
+    spread = jnp.where(spread > 0, spread, 1.0)
+    level = values.root_mean_square(returns, paths.mask) / spread
+    return kernels.OfFeatures(kernel.of, 100 + 10 * level**2, (spread / units) ** 2)
 
 
 def standardised(

@@ -13,7 +13,7 @@ from bayespg._support import checks
 from bayespg.environments.spaces import Bounds
 
 DEFAULTS: dict[str, Any] = {
-    "discount": 0.99, "smoothing": 0.95, "limit": 0.03, "rate": 1e-3, "hidden": (32, 32),
+    "discount": 0.99, "smoothing": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": (32, 32),
     "lanes": 8, "bounds": "clip",
 }  # fmt: skip
 """Of settings that do not apply everywhere."""
@@ -26,14 +26,14 @@ class Settings:
     """None asks for the default. In the settings of an agent, it says that there was nothing to
     set: the `hidden` layers of a linear policy, the `rate` of an update with a limit."""
 
-    episodes: int = 4
+    episodes: int = 2
     """Per update."""
     discount: float | None = None
     """0.99; an environment in JAX has its own."""
     smoothing: float | None = None
-    """lambda of the advantages, 0.95, for estimators that look at advantages."""
+    """lambda, 0.9, for estimators that have one."""
     limit: float | None = None
-    """Kullback-Leibler divergence of an update, mean over steps: 0.03, for updates that have a
+    """Kullback-Leibler divergence of an update, mean over states: 0.05, for updates that have a
     limit."""
     rate: float | None = None
     """1e-3, for optimisers that have one."""

@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from bayespg._support import checks
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.types import Array
-from bayespg.environments import Environment, expected_return, observation_shape
-from bayespg.learning.advance import Normalised, State, advance, batch_of, begin
+from bayespg.environments import Environment, expected_return, observation
+from bayespg.learning.advance import Normalised, State, advance, batch_of, begin, recent
 from bayespg.learning.batch import Batch, draw
 from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.paths.rollout import rollout
@@ -207,8 +207,7 @@ def start(
 ) -> State:
     """The state of a run before its first update."""
     refuse_memory(estimator, policy)
-    shape = observation_shape(environment)
-    return begin(policy, estimator, update, key, shape, normalise)
+    return begin(policy, estimator, update, key, observation(environment), normalise)
 
 
 def step(
@@ -243,7 +242,8 @@ def step(
 
 def _drawn(environment, estimator, state, key, paths, dtype: DTypeLike = jnp.float32) -> Batch:
     batch = draw(environment, state.policy, key, paths, dtype, estimator.needs.path_scores)
-    return eqx.tree_at(lambda b: b.critic, batch, state.critic, is_leaf=lambda x: x is None)
+    known = (state.critic, recent(state, batch.paths))
+    return eqx.tree_at(lambda b: (b.critic, b.recent), batch, known, is_leaf=lambda x: x is None)
 
 
 def _uncertainty(posterior: GradientPosterior) -> Float[Array, ""]:

@@ -103,6 +103,8 @@ class TrustState(NamedTuple):
 
 
 HALVINGS = 10
+FLOOR = 0.02
+"""Share of the limit that a step may use without any sign of a slope."""
 
 
 def trust_region(
@@ -113,20 +115,24 @@ def trust_region(
 
     `divergence(theta)` comes with each update and measures that change. Since it grows with the
     square of the step, one measurement tells how long the step must be; it is then halved until the
-    divergence is at most `slack` times the limit. What the gradient has in the null space of G,
+    divergence is at most `slack` times the limit. `confirmed`, the share of the slope that other
+    episodes confirm, shortens the step: where it falls below a half, so does the limit, down to
+    `FLOOR` of it. What the gradient has in the null space of G,
     where no divergence limits a step, is left out. A gradient of zero, and a step that stays too
     long after ten halvings, leave the parameters alone. Where the gradient is finite and its
     direction is not, the change is NaN.
     """
     if not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")
+    whole = limit
 
     def init(params):
         nothing = jnp.zeros((), params.dtype)
         return TrustState(nothing, nothing)
 
-    def update(updates, state, params, *, posterior, divergence, **_):
+    def update(updates, state, params, *, posterior, divergence, confirmed=1.0, **_):
         del state
+        limit = whole * jnp.clip(2 * confirmed, FLOOR, 1.0)
         # Only the direction counts, so squares of large or small gradients need never be formed.
         finite = jnp.all(jnp.isfinite(updates))
         unit = jnp.max(jnp.abs(updates))

@@ -15,13 +15,7 @@ from jaxtyping import PRNGKeyArray, Shaped
 from bayespg._support import compilation
 from bayespg._support.random import host_key
 from bayespg._support.types import Array
-from bayespg.environments import (
-    Environment,
-    classic,
-    observation_shape,
-    real_observations,
-    spaces,
-)
+from bayespg.environments import Environment, classic, observation, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
@@ -36,14 +30,17 @@ class World(abc.ABC):
     name: str
     horizon: int
     discount: float
-    shape: tuple[int, ...]
-    """Of an observation."""
-    real: bool = True
-    """Whether observations are real numbers."""
+    observation: jax.ShapeDtypeStruct
+    """What one is like."""
     environment: Environment | None = None
     """The environment itself, where it is one in JAX."""
     actions: Actions | None = None
     """What a policy chosen by name must draw; None where the environment does not say."""
+
+    @property
+    def real(self) -> bool:
+        """Whether observations are real numbers."""
+        return bool(jnp.issubdtype(self.observation.dtype, jnp.floating))
 
     @abc.abstractmethod
     def play(
@@ -70,7 +67,7 @@ class OnHost(World):
     def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
         self.name, self.actions = host.name, host.actions
-        self.shape = (host.observations.size,)
+        self.observation = jax.ShapeDtypeStruct((host.observations.size,), np.float32)
 
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
@@ -78,20 +75,20 @@ class OnHost(World):
         return play(self.host, Acting(policy, key, greedy), seeds)
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
-        T, M = certain_length(self.host, episodes), episodes
+        T, M, shape = certain_length(self.host, episodes), episodes, self.observation.shape
         if T is None:
             return None
 
         def chosen(key):
-            seen = jnp.zeros(self.shape, jnp.float32)
+            seen = jnp.zeros(shape, jnp.float32)
             return policy.step(policy.start(), seen)[0].sample(key)
 
         choice = jax.eval_shape(chosen, host_key(0))
         return Trajectories(
-            np.zeros((T, M, *self.shape), np.float32),
+            np.zeros((T, M, *shape), np.float32),
             np.zeros((T, M, *choice.shape), choice.dtype),
             np.zeros((T, M), np.float32), np.zeros((T, M), bool), np.zeros(M, bool),
-            np.zeros((M, *self.shape), np.float32),
+            np.zeros((M, *shape), np.float32),
         )  # fmt: skip
 
     def encode(self, observation: Any) -> np.ndarray:
@@ -114,8 +111,7 @@ class OnDevice(World):
             self.actions = spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
         self.environment = environment
         self.horizon, self.discount = environment.horizon, environment.discount
-        self.shape = observation_shape(environment)
-        self.real = real_observations(environment)
+        self.observation = observation(environment)
 
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False

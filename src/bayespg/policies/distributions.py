@@ -2,6 +2,7 @@
 
 import abc
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -36,6 +37,10 @@ class Distribution(eqx.Module):
         """A with A'A = E[d log p d log p'], with respect to the fields, flattened in their
         order."""
 
+    @abc.abstractmethod
+    def divergence(self, other: Any) -> Float[Array, ""]:
+        """Kullback-Leibler, from this distribution to another of its kind: E[log p - log q]."""
+
 
 class Normal(Distribution):
     """N(mean, scale^2) for a scalar action."""
@@ -57,6 +62,10 @@ class Normal(Distribution):
         """A'A = diag(1, 2) / scale^2."""
         return jnp.diag(jnp.array([1.0, math.sqrt(2.0)], jnp.result_type(self.scale))) / self.scale
 
+    def divergence(self, other: "Normal") -> Float[Array, ""]:
+        ratio, away = self.scale / other.scale, (self.mean - other.mean) / other.scale
+        return 0.5 * (ratio**2 + away**2 - 1) - jnp.log(ratio)
+
 
 class UnitNormal(Distribution):
     """N(mean, 1) for a scalar action."""
@@ -74,6 +83,9 @@ class UnitNormal(Distribution):
 
     def fisher_root(self) -> Float[Array, "1 1"]:
         return jnp.ones((1, 1), self.mean.dtype)
+
+    def divergence(self, other: "UnitNormal") -> Float[Array, ""]:
+        return 0.5 * (self.mean - other.mean) ** 2
 
 
 class Bernoulli(Distribution):
@@ -95,6 +107,11 @@ class Bernoulli(Distribution):
         """A'A = p (1 - p)."""
         variance = jax.nn.sigmoid(self.logit) * jax.nn.sigmoid(-self.logit)
         return jnp.sqrt(variance).reshape(1, 1)
+
+    def divergence(self, other: "Bernoulli") -> Float[Array, ""]:
+        p, log = jax.nn.sigmoid(self.logit), jax.nn.log_sigmoid
+        yes, no = log(self.logit) - log(other.logit), log(-self.logit) - log(-other.logit)
+        return p * yes + (1 - p) * no
 
 
 class Categorical(Distribution):
@@ -121,6 +138,10 @@ class Categorical(Distribution):
         p = jax.nn.softmax(self.logits)
         return jnp.sqrt(p)[:, None] * (jnp.eye(p.size, dtype=p.dtype) - p)
 
+    def divergence(self, other: "Categorical") -> Float[Array, ""]:
+        log = jax.nn.log_softmax
+        return jnp.sum(jax.nn.softmax(self.logits) * (log(self.logits) - log(other.logits)))
+
 
 class Gaussians(Distribution):
     """Independent N(mean_i, exp(log_scale_i)^2), one for each component of the action."""
@@ -143,6 +164,11 @@ class Gaussians(Distribution):
         """A'A = diag(exp(-2 log_scale), 2)."""
         twos = jnp.full_like(self.log_scale, math.sqrt(2.0))
         return jnp.diag(jnp.concatenate([jnp.exp(-self.log_scale), twos]))
+
+    def divergence(self, other: "Gaussians") -> Float[Array, ""]:
+        log_ratio = self.log_scale - other.log_scale
+        away = (self.mean - other.mean) * jnp.exp(-other.log_scale)
+        return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + away**2 - 1) - log_ratio)
 
 
 class Categoricals(Distribution):
@@ -171,6 +197,10 @@ class Categoricals(Distribution):
     def fisher_root(self) -> Float[Array, "K K"]:
         return block_diag(*(one.fisher_root() for one in self._each()))
 
+    def divergence(self, other: "Categoricals") -> Float[Array, ""]:
+        both = zip(self._each(), other._each(), strict=True)
+        return sum(one.divergence(another) for one, another in both)  # pyright: ignore
+
 
 class Pair(Distribution):
     """Two independent choices, the components of one action."""
@@ -190,3 +220,6 @@ class Pair(Distribution):
 
     def fisher_root(self) -> Float[Array, "r p"]:
         return block_diag(self.first.fisher_root(), self.second.fisher_root())
+
+    def divergence(self, other: "Pair") -> Float[Array, ""]:
+        return self.first.divergence(other.first) + self.second.divergence(other.second)

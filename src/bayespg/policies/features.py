@@ -44,7 +44,9 @@ class Linear(Features):
 class Fourier(Features):
     """Random Fourier features of a Gaussian kernel (Rahimi and Recht), beside (x, 1):
 
-    sqrt(2/k) cos(w_i'x + b_i),   w_i ~ N(0, I / length_scale^2).
+    s sqrt(2/k) cos(w_i'x + b_i),   w_i ~ N(0, I / length_scale^2).
+
+    The smaller the `scale` s, the nearer to linear is what a damped gradient makes of them.
     """
 
     inputs: int = eqx.field(static=True)
@@ -52,6 +54,7 @@ class Fourier(Features):
     length_scale: float = eqx.field(static=True, default=1.0)
     """In units of sqrt(d): normalised observations lie some sqrt(d) apart."""
     seed: int = eqx.field(static=True, default=0)
+    scale: float = eqx.field(static=True, default=1.0)
 
     @property
     def size(self) -> int:
@@ -59,7 +62,11 @@ class Fourier(Features):
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         W, b = _waves(self.inputs, self.count, self.length_scale, self.seed)
-        waves = np.sqrt(2 / self.count) * jnp.cos(W.astype(x.dtype) @ x + b.astype(x.dtype))
+        waves = (
+            self.scale
+            * np.sqrt(2 / self.count)
+            * jnp.cos(W.astype(x.dtype) @ x + b.astype(x.dtype))
+        )
         return jnp.concatenate([waves.astype(x.dtype), x, jnp.ones_like(x, shape=(1,))])
 
 

@@ -1,7 +1,7 @@
 """Policies by name, for any environment.
 
-    linear     logits or means linear in the observation: a handful of parameters, start here
-    fourier    the same in 50 random Fourier features
+    fourier    logits or means linear in the observation and in random waves of it: the default
+    linear     linear in the observation alone: a handful of parameters
     gaussian   the same in Gaussian bumps on a grid, for three dimensions or fewer
     tiles      tile coding, for four dimensions or fewer
     mlp        a tanh network, 32 x 32 unless `hidden` says otherwise
@@ -22,7 +22,10 @@ from bayespg.policies.features import MLP, Features, Fourier, Gaussians, Linear
 from bayespg.policies.heads import Choice, Composed, Normals
 
 Name = Literal["linear", "fourier", "gaussian", "tiles", "mlp"]
-SCALE = 0.5
+WAVES = {"choices": (50, 0.3), "means": (100, 1.0)}
+"""How many random waves, and their size: which of a few actions is best is often decided by a
+nearly linear function, while the mean of an action must be right itself."""
+SCALE = 1.0
 """Initial standard deviation of a Gaussian policy, in units of half the action's range."""
 MOST = {"gaussian": 3, "tiles": 4}
 """Dimensions of the observation that a grid can cover."""
@@ -53,7 +56,9 @@ def make(
         case "linear":
             features = Linear(inputs)
         case "fourier":
-            features = Fourier(inputs, 50)
+            kind = "choices" if isinstance(actions, spaces.Choices) else "means"
+            count, scale = WAVES[kind]
+            features = Fourier(inputs, count, scale=scale)
         case "gaussian":
             features = Gaussians(inputs)
         case _:
