@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [name ...] [--quick] [--markdown] [--out results/benchmarks.json]
 
-Names are lqr, line-search, normals, scaling, actor-critic and training; none means all. Runs on
-whatever device JAX finds.
+Names are lqr, line-search, start, training, normals, scaling and actor-critic; none means all.
+Runs on whatever device JAX finds.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import line_search
 import lqr_optimisation
 import normals
 import scaling
+import start
 import training
 from measure import show
 
@@ -32,6 +33,7 @@ from bayespg._support import threads
 BENCHMARKS = {
     "lqr": lqr_optimisation.run,
     "line-search": line_search.run,
+    "start": start.run,
     "training": training.run,
     "normals": normals.run,
     "scaling": scaling.run,

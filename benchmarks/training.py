@@ -1,23 +1,7 @@
-"""Whole training: steps a second, where the time goes, what an estimator costs, how long until the
-first update.
+"""Whole training: steps a second, where the time goes, what an estimator costs."""
 
-    python benchmarks/training.py first <cache folder>     (in a process of its own)
-"""
-
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    BEGUN = time.perf_counter()
-    sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-
-import bayespg  # isort: skip
 
 import equinox as eqx
 import jax
@@ -39,7 +23,7 @@ LENGTH, INPUTS = 250, 8
 
 def run(quick: bool) -> list[Table]:
     batches = (2000,) if quick else (2000, 15_000)
-    return [_throughput(4000 if quick else None), _estimators(batches), _first()]
+    return [_throughput(4000 if quick else None), _estimators(batches)]
 
 
 def _throughput(steps: int | None) -> Table:
@@ -133,42 +117,3 @@ def _estimators(batches: tuple[int, ...]) -> Table:
          "mean alone, XLA leaves out the rest; with error bars: the slope along it too, with its "
          "standard error from leaving episodes out. Times plain: of the gradient."],
     )  # fmt: skip
-
-
-def _first() -> Table:
-    rows = []
-    with tempfile.TemporaryDirectory() as cache:
-        for name in ("nothing cached", "compiled programs cached"):
-            done = subprocess.run(
-                [sys.executable, __file__, "first", cache],
-                capture_output=True, text=True, timeout=600, check=True,
-            )  # fmt: skip
-            rows.append([name, *json.loads(done.stdout.splitlines()[-1])])
-    return Table(
-        "Until the first update, CartPole-v1, linear policy",
-        ["", "import s", "agent s", "first update s", "second update s"],
-        rows,
-        ["In a process of its own, seconds of each part. The command line keeps compiled programs "
-         "under ~/.cache/bayespg."],
-    )  # fmt: skip
-
-
-def first(cache: str) -> None:
-    times = [time.perf_counter() - BEGUN]
-    jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    agent = None
-    for part in range(3):
-        begun = time.perf_counter()
-        if part == 0:
-            agent = bayespg.BAC("CartPole-v1", seed=0)
-        else:
-            assert agent is not None
-            agent.update()
-        times.append(time.perf_counter() - begun)
-    print(json.dumps(times))
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    first(sys.argv[2])

@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from bayespg.cli import app, main
+from bayespg.cli import app, main, version
 from bayespg.cli.common import fitting
 
 
@@ -115,3 +115,12 @@ def test_a_wide_table_shows_its_ends_and_some_between():
     assert shown[:2] == [0, 1]
     assert shown[-1] == 20
     assert len(shown) == 7 == len(set(shown))
+
+
+def test_the_version_is_shown_without_loading_jax():
+    code = (
+        "import sys; sys.argv[1:] = ['--version']; from bayespg.cli import main; main(); "
+        "assert 'jax' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert done.stdout == version() + "\n"

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from bayespg._support.random import fast_key, normal
+from bayespg._support.random import child, fast_key, host_key, normal
 
 COUNT = 400_000
 
@@ -52,3 +52,15 @@ def test_a_seed_repeats_itself_and_seeds_differ():
     first, again, other = (np.asarray(normal(fast_key(s), (8,))) for s in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_keys_on_the_host_are_those_of_jax():
+    with jax.enable_x64(True):
+        for seed in (0, 7, 2**40 + 3):
+            key = jax.random.key(seed)
+            ours = host_key(seed)
+            assert (jax.random.key_data(ours) == jax.random.key_data(key)).all()
+            for number in (0, 1, 12345):
+                one, other = child(ours, number), jax.random.fold_in(key, number)
+                assert (jax.random.key_data(one) == jax.random.key_data(other)).all()
+            assert (jax.random.split(key)[1] == child(ours, 1)).all()

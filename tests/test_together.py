@@ -80,10 +80,10 @@ def start(tmp_path):
 PATIENT = """
 import sys
 import test_together
-from bayespg import cli
+from bayespg.cli import main, reproducing
 if __name__ == "__main__":
-    cli.reproducing.make = test_together.forever
-    cli.main()
+    reproducing.make = test_together.forever
+    main()
 """
 
 

@@ -144,3 +144,21 @@ def test_a_platform_that_fails_without_a_reason_is_a_sentence(monkeypatch):
     monkeypatch.setattr(device, "jax", SimpleNamespace(devices=fail, config=config))
     with pytest.raises(ValueError, match=r"JAX cannot use 'cuda' on this machine \(there is none"):
         device.require.__wrapped__()
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])
+def test_paths_have_the_shapes_that_were_expected(task):
+    agent = Agent(task, horizon=5, episodes=3)
+    with agent._precision():
+        expected = agent.world.expected(agent.state.acting, 3)
+        assert agent.world.expected(agent.state.acting, 1000) is None
+    shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), p) for p in (expected, agent.draw())]
+    assert shapes[0] == shapes[1]
+
+
+def test_the_first_update_compiles_its_program_once(caplog):
+    agent = Agent("CartPole-v1", horizon=6, episodes=3)
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        agent.update()
+    said = [line for line in caplog.messages if line.startswith("Compiling jit(_learned)")]
+    assert len(said) == 1

@@ -134,7 +134,8 @@ class OfFeatures(Batched):
         scale, constant = (
             jnp.sqrt(jnp.asarray(x, Psi.dtype)) for x in (self.variance, self.constant)
         )
-        return scale * Psi.at[:, -1].multiply(constant)
+        last = jnp.arange(Psi.shape[1]) == Psi.shape[1] - 1
+        return scale * Psi * jnp.where(last, constant, 1.0)
 
 
 class Constant(Kernel):

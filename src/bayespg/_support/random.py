@@ -1,4 +1,5 @@
-"""Keys and normals for experiments that draw billions of numbers on a CPU.
+"""Keys on the host without a compiled program, and keys and normals for experiments that draw
+billions of numbers on a CPU.
 
 `fast_key` is an ordinary typed JAX key: split, fold_in, bits, vmap and scan all work with it. Its
 bits are a keyed 32-bit multiply-xorshift hash (the mixing constants are C. Wellons' triple32)
@@ -8,13 +9,46 @@ other JAX key works everywhere too.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.extend.random import define_prng_impl
 from jax.typing import DTypeLike
 from jaxtyping import Float, PRNGKeyArray, UInt32
+
+WORD = 2**32 - 1
+
+
+def host_key(seed: int) -> PRNGKeyArray:
+    """`jax.random.key(seed)` with all 64 bits of the seed, whatever JAX's precision."""
+    return _wrapped(seed >> 32, seed & WORD)
+
+
+def child(key: PRNGKeyArray, number: int) -> PRNGKeyArray:
+    """`jax.random.fold_in(key, number)` of a `host_key`, which is `jax.random.split(key)[number]`
+    too."""
+    k0, k1 = np.asarray(jax.random.key_data(key)).tolist()
+    return _wrapped(*_threefry(k0, k1, 0, number))
+
+
+def _wrapped(*words: int) -> PRNGKeyArray:
+    data: Any = np.array(words, np.uint32)
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
+
+
+def _threefry(k0: int, k1: int, x: int, y: int) -> tuple[int, int]:
+    """Threefry-2x32 with 20 rounds (Salmon et al., 2011)."""
+    keys = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
+    x, y = (x + k0) & WORD, (y + k1) & WORD
+    for i in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            x = (x + y) & WORD
+            y = ((y << turn | y >> 32 - turn) & WORD) ^ x
+        x, y = (x + keys[(i + 1) % 3]) & WORD, (y + keys[(i + 2) % 3] + i + 1) & WORD
+    return x, y
 
 
 def fast_key(seed: int) -> PRNGKeyArray:

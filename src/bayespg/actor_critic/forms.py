@@ -109,7 +109,7 @@ def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:
     if groups.count * p**2 > LEFT_OUT:
         return cho_solve((at.factor, True), pull.T).T
     without = at.factor @ at.factor.T - groups.grams(at.X)
-    return jax.vmap(lambda P, b: cho_solve((jnp.linalg.cholesky(P), True), b))(without, pull)
+    return jax.vmap(lambda P, b: cho_solve((conditioning.cholesky(P), True), b))(without, pull)
 
 
 def dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:

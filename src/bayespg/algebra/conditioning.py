@@ -27,6 +27,16 @@ from bayespg._support.types import Array
 LOG_2PI = math.log(2 * math.pi)
 
 
+def cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """L with L L' = A, from the lower triangle of A; NaN where A is not positive definite."""
+    return jax.lax.linalg.cholesky(A, symmetrize_input=False)
+
+
+def diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
+    """Of a small matrix: `jnp.diagonal` is a gather, which XLA cannot fuse with what follows."""
+    return jnp.einsum("ii->i", A)
+
+
 class Constant:
     """The constant b ~ N(0, v) seen through the noise as a vector o.
 
@@ -161,14 +171,14 @@ class Span:
     def __init__(self, O: Float[Array, "N E"], taken: Bool[Array, " N"]):
         self.taken = taken
         self.known = jnp.any(O != 0, 0)
-        self.L = jnp.linalg.cholesky(O.T @ O + jnp.diag(jnp.where(self.known, 0.0, 1.0)))
+        self.L = cholesky(O.T @ O + jnp.diag(jnp.where(self.known, 0.0, 1.0)))
         self.Q = solve_triangular(self.L, O.T, lower=True).T
 
     def remove(self, X: Float[Array, "N k"]) -> Float[Array, "N k"]:
         return X - self.Q @ (self.Q.T @ X)
 
     def log_determinant(self) -> Float[Array, ""]:
-        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.L)))
+        return 2 * jnp.sum(jnp.log(diagonal(self.L)))
 
     def observations(self, N: int) -> Int[Array, ""]:
         return jnp.sum(self.taken) - jnp.sum(self.known)
@@ -219,9 +229,9 @@ def dual(
     noise = jnp.asarray(noise, K.dtype)
     full = noise.ndim == 2
     A = K + (noise if full else noise * jnp.eye(M, dtype=K.dtype))
-    L = jnp.linalg.cholesky(A)
+    L = cholesky(A)
     R = solve_triangular(L, jnp.eye(M, dtype=K.dtype), lower=True)
-    condition = jnp.max(jnp.diagonal(A) * jnp.sum(R**2, 0))
+    condition = jnp.max(diagonal(A) * jnp.sum(R**2, 0))
     if isinstance(baseline, Tails):
         unknown = baseline.through(R)
     else:
@@ -229,7 +239,7 @@ def dual(
     R = unknown.remove(R)  # C = R'R
     Z = R @ B.T
     r = R @ y
-    pivots = jnp.diagonal(L)
+    pivots = diagonal(L)
     log_det = 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
     return Conditioned(
         gain=Z.T @ R,
@@ -287,17 +297,17 @@ def _regress(Psi, y, noise, baseline):
     z = unknown.remove(w[:, None] * y)
     I = jnp.eye(p, dtype=Psi.dtype)
     P = I + X.T @ X
-    L = jnp.linalg.cholesky(P)
+    L = cholesky(P)
     e = cho_solve((L, True), X.T @ z)
     r = z - X @ e
-    pivots = jnp.diagonal(L)
+    pivots = diagonal(L)
     logs = jnp.log(noise)
     if isinstance(baseline, Tails):
         logs = jnp.where(baseline.taken, logs, 0.0)
     log_det = jnp.sum(logs) + 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
     fit = jnp.sum(r**2, 0) + jnp.sum(e**2, 0)
     evidence = -0.5 * (fit + log_det + unknown.observations(M) * LOG_2PI)
-    d, spread = jnp.diagonal(P), jnp.sum(solve_triangular(L, I, lower=True) ** 2, 0)
+    d, spread = diagonal(P), jnp.sum(solve_triangular(L, I, lower=True) ** 2, 0)
     spread = jnp.where(d > 1, spread, 0.0)
     # A direction that only the prior determines is lost in the rounding of the largest feature.
     units = jnp.where(jnp.max(spread) > 0.5, jnp.max(d), d)

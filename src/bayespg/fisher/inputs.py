@@ -4,13 +4,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import lineax as lx
 import numpy as np
 from jaxtyping import Float
 
 from bayespg._support import checks
 from bayespg._support.precision import to_float64
-from bayespg.fisher.matrices import NEEDED, Dense, Fisher, as_fisher
+from bayespg.fisher.matrices import NEEDED, Dense, Fisher, as_fisher, is_operator
 
 LARGEST = 1e70
 """Whitened scores whose fourth powers, which Model 1 takes, are not yet near overflow."""
@@ -22,7 +21,7 @@ def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores")
     n = scores.shape[1]
     if fisher is None:
         raise ValueError(NEEDED)
-    if isinstance(fisher, (Fisher, lx.AbstractLinearOperator)):
+    if isinstance(fisher, Fisher) or is_operator(fisher):
         size = as_fisher(fisher).size
         if size != n:
             raise ValueError(f"fisher: acts on R^{size} but {name} have {n} columns")

@@ -4,12 +4,12 @@ Rows are vectors throughout: `multiply(V)` is V G, `solve(V)` is V G^-1.
 """
 
 import abc
+import sys
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Bool, Float, PRNGKeyArray
@@ -18,6 +18,7 @@ from bayespg._support import checks
 from bayespg._support.precision import float64_when_eager, in_float64, to_float64, traced
 from bayespg._support.types import Array
 from bayespg.algebra import sparse
+from bayespg.algebra.conditioning import cholesky, diagonal
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparse import Rows
 
@@ -69,11 +70,11 @@ class Dense(Fisher):
     """
 
     G: Float[Array, "n n"]
-    D: Float[Array, " n"]
     root: Float[Array, "n n"]
-    """T."""
+    """D T, of which G is the square."""
     inverse: Float[Array, "n n"]
-    """W with W W' the generalised inverse of C, and W'T the projection onto the columns `known`."""
+    """W with W W' the generalised inverse of G, and W'D T the projection onto the columns
+    `known`."""
     known: Bool[Array, " n"]
     """Columns of T and W that belong to directions with information; the others are zero."""
     factors: Float[Array, "M r n"] | None
@@ -92,33 +93,29 @@ class Dense(Fisher):
         if tolerance is None:
             tolerance = checks.rounding(G.shape[-1], G.dtype)
         found = _run(_factorise, G, tolerance)
-        self.G, self.D, self.root, self.inverse, self.known = found
+        self.G, self.root, self.inverse, self.known = found
         self.factors = factors
 
     @property
     def size(self) -> int:
         return self.G.shape[-1]
 
-    @property
-    def _units(self) -> Float[Array, " n"]:
-        return jnp.where(self.D > 0, self.D, 1.0)
-
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return V @ self.G
 
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.whiten(V) @ self.inverse.T / self._units
+        return self.whiten(V) @ self.inverse.T
 
     @float64_when_eager
     def whiten(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """Rows s with s s' = v G^-1 v': the Fisher kernel as an inner product."""
-        return (V / self._units) @ self.inverse
+        return V @ self.inverse
 
     @float64_when_eager
     def colour(self, S: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """The inverse of `whiten`."""
-        return (S @ self.root.T) * self.D
+        return S @ self.root.T
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         return self.colour(jax.random.normal(key, (*shape, self.size), self.G.dtype))
@@ -127,37 +124,38 @@ class Dense(Fisher):
         return self.G
 
     def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.G)
+        return diagonal(self.G)
 
     @float64_when_eager
     def log_determinant(self) -> Float[Array, ""]:
-        return 2 * (jnp.linalg.slogdet(self.root)[1] + jnp.sum(jnp.log(self.D)))
+        return 2 * jnp.linalg.slogdet(self.root)[1]
 
 
 def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
-    """G, D, T, W and which of their columns carry information."""
+    """G, D T, W and which of their columns carry information."""
     n = G.shape[-1]
     G = jnp.asarray(G, jnp.result_type(G, float))
     # Less than this is no information: its inverse, and products with that, would overflow.
     least = jnp.sqrt(jnp.finfo(G.dtype).tiny)
-    D = jnp.sqrt(jnp.where(jnp.diagonal(G) > least, jnp.diagonal(G), 0.0))
+    variances = diagonal(G)[:, None]
+    D = jnp.sqrt(jnp.where(variances > least, variances, 0.0))
     units = jnp.where(D > 0, D, 1.0)
-    C = G / units[:, None] / units[None]
-    L = jnp.linalg.cholesky(C)
+    C = G / units / units.T
+    L = cholesky(C)
     inverse = solve_triangular(L, jnp.eye(n, dtype=C.dtype), lower=True).T
     # |L^-1|^2 = tr C^-1 is at least one over the smallest eigenvalue.
     regular = 1 / jnp.sum(inverse**2) > tolerance
 
     def spectral():
-        eigenvalues, Q = jnp.linalg.eigh(C)
-        Q = jnp.where(D[:, None] > 0, Q, 0.0)
+        eigenvalues, Q = jnp.linalg.eigh(C, symmetrize_input=False)
+        Q = jnp.where(D > 0, Q, 0.0)
         # What is below zero is rounding too.
         known = eigenvalues > jnp.maximum(tolerance, -2 * eigenvalues[0])
         scale = jnp.sqrt(jnp.where(known, eigenvalues, 0.0))
         return Q * scale, Q * jnp.where(known, 1 / jnp.where(known, scale, 1.0), 0.0), known
 
     T, W, known = jax.lax.cond(regular, lambda: (L, inverse, jnp.ones(n, bool)), spectral)
-    return G, D, T, W, known
+    return G, D * T, W / units, known
 
 
 WORST = 1e13
@@ -308,14 +306,13 @@ class Implicit(Fisher):
     """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate
     gradients."""
 
-    operator: lx.AbstractLinearOperator
-    solver: lx.AbstractLinearSolver
+    operator: Any
+    solver: Any
+    """Of Lineax, which is imported here alone: most users never need it."""
 
-    def __init__(
-        self,
-        operator: lx.AbstractLinearOperator,
-        solver: lx.AbstractLinearSolver | None = None,
-    ):
+    def __init__(self, operator: Any, solver: Any = None):
+        import lineax as lx
+
         if not lx.is_positive_semidefinite(operator):
             operator = lx.TaggedLinearOperator(operator, lx.positive_semidefinite_tag)
         self.operator = operator
@@ -329,6 +326,8 @@ class Implicit(Fisher):
         return jnp.vectorize(self.operator.mv, signature="(n)->(n)")(V)
 
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        import lineax as lx
+
         def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
             return lx.linear_solve(self.operator, v, self.solver).value
 
@@ -369,13 +368,19 @@ def directions(fisher: Fisher) -> Float[Array, ""]:
     return jnp.maximum(rank(fisher), 1.0)
 
 
+def is_operator(fisher: Any) -> bool:
+    """Whether it is a Lineax operator; whoever has one has imported Lineax."""
+    lineax = sys.modules.get("lineax")
+    return lineax is not None and isinstance(fisher, lineax.AbstractLinearOperator)
+
+
 def as_fisher(fisher: Any) -> Fisher:
     """An array becomes `Dense`, a Lineax operator `Implicit`, a Fisher object stays itself."""
     if fisher is None:
         raise ValueError(NEEDED)
     if isinstance(fisher, Fisher):
         return fisher
-    if isinstance(fisher, lx.AbstractLinearOperator):
+    if is_operator(fisher):
         return Implicit(fisher)
     return Dense(fisher)
 

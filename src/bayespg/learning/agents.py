@@ -11,6 +11,7 @@ state that comes back.
 """
 
 import dataclasses
+import functools
 import importlib.util
 import math
 import shlex
@@ -27,6 +28,7 @@ import numpy as np
 import optax
 
 from bayespg._support import checks, compilation, device
+from bayespg._support.random import child, host_key
 from bayespg._support.statistics import student_interval, student_probability
 from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
@@ -35,7 +37,7 @@ from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
 from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
-from bayespg.policies import AnyPolicy, as_dtype, named
+from bayespg.policies import AnyPolicy, as_dtype, count, named
 from bayespg.runs import progress as interruption
 from bayespg.runs.store import CONFIG, METRICS, Run
 
@@ -92,8 +94,7 @@ class Agent:
         compilation.remember()
         s = self.settings = settings.made(given)
         self.options = _options(options, environment)
-        with jax.enable_x64(True):  # all 64 bits of the seed
-            key_policy, key_run = jax.random.split(jax.random.key(s.seed))
+        key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self.world, policy, start = self._begin(environment, policy, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
@@ -105,7 +106,7 @@ class Agent:
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
             self._estimator = found
             self._update = choices.update(update, s["limit"], s["rate"])
-            self.state = begin(
+            self.state = _first(
                 start,
                 found,
                 self._update,
@@ -115,7 +116,7 @@ class Agent:
                 recent=update in choices.LIMITED if isinstance(update, str) else False,
             )
         self.settings = s.as_done(self._facts())
-        self._seconds = 0.0
+        self._seconds, self._begun = 0.0, False
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
         self.reset()
@@ -197,15 +198,14 @@ class Agent:
 
     @property
     def parameters(self) -> int:
-        kept = eqx.filter(self.state.policy, eqx.is_inexact_array)
-        return sum(leaf.size for leaf in jax.tree.leaves(kept))
+        return count(self.state.policy)
 
     # Acting.
 
     def draw(self) -> Trajectories:
         """The paths of the next update. They follow from the seed and the number of updates."""
         updates = int(self.state.updates)
-        key = jax.random.fold_in(jax.random.fold_in(self.state.key, 1), updates)
+        key = child(child(self.state.key, 1), updates)
         seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
         with self._precision():
             return self.world.play(self.state.acting, key, seeds)
@@ -216,7 +216,7 @@ class Agent:
         A policy with memory remembers the observations since the last `reset`.
         """
         deterministic = checks.flag("deterministic", deterministic)
-        key = jax.random.key(np.random.default_rng().integers(2**31))
+        key = host_key(int(np.random.default_rng().integers(2**31)))
         try:
             seen = self.world.encode(observation)
         except (TypeError, ValueError) as problem:
@@ -241,9 +241,7 @@ class Agent:
         episodes = checks.whole("episodes", episodes, 1)
         deterministic = checks.flag("deterministic", deterministic)
         seed = self.settings.seed if seed is None else settings.seed("seed", seed)
-        with jax.enable_x64(True):
-            key = jax.random.fold_in(jax.random.key(seed), 2)
-        seeds = _seeds(seed, -1, episodes)
+        key, seeds = child(host_key(seed), 2), _seeds(seed, -1, episodes)
         with self._precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
         return Evaluation(_undiscounted(paths), np.asarray(paths.mask).sum(0))
@@ -254,7 +252,8 @@ class Agent:
         """Draw a batch, learn from it, say what happened. NotFinite where that came to numbers that
         are not finite: the agent then stays as it was."""
         begun = time.perf_counter()
-        paths = self.draw()
+        with compilation.meanwhile(self._ahead()):
+            paths = self.draw()
         drawn = time.perf_counter()
         with self._precision():
             state, record = self._learn(paths)
@@ -280,11 +279,26 @@ class Agent:
         }  # fmt: skip
 
     def _learn(self, paths: Trajectories) -> tuple[Any, Any]:
+        return _learner()(*self._arguments(paths))
+
+    def _arguments(self, paths: Trajectories) -> tuple[Any, ...]:
         where = self.world
-        return _learned(
+        return (
             self._estimator, self._update, self.state, paths, where.discount, where.horizon,
             where.environment,
         )  # fmt: skip
+
+    def _ahead(self) -> Callable[[], Any] | None:
+        """Before the first update: what compiles its program, if the shape of the paths is known
+        before they are drawn."""
+        first, self._begun = not self._begun, True
+        with self._precision():
+            paths = (
+                self.world.expected(self.state.acting, self.settings.episodes) if first else None
+            )
+            if paths is None:
+                return None
+            return _learner().lower(*self._arguments(paths)).lowered.compile
 
     def _complaint(self, what: str, paths: Trajectories) -> str:
         """That an update was not made, and why, as far as one can see."""
@@ -556,7 +570,17 @@ def _undiscounted(paths: Trajectories) -> np.ndarray:
     return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
 
 
-@eqx.filter_jit
+_first = eqx.filter_jit(begin)
+"""One small program; op by op they would be a dozen."""
+
+
+@functools.cache
+def _learner() -> Any:
+    """`_learned`, compiled once for all agents of a kind."""
+    options: dict[str, Any] = {"compiler_options": compilation.quickly()}
+    return eqx.filter_jit(_learned, **options)
+
+
 def _learned(estimator, update, state, raw, discount, horizon, environment):
     batch = batch_of(state, raw, discount, horizon, environment)
     return advance(estimator, update, state, batch, raw)[:2]

@@ -14,7 +14,16 @@ from bayespg.learning.recent import Recent
 from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.paths.rollout import walk
-from bayespg.policies import AnyPolicy, Policy, SparsePolicy, as_dtype, flatten, remembers, score
+from bayespg.policies import (
+    AnyPolicy,
+    Policy,
+    SparsePolicy,
+    as_dtype,
+    count,
+    flatten,
+    remembers,
+    score,
+)
 
 MOST_DENSE = 256
 """Parameters beyond which the scores of single steps are not written out."""
@@ -94,7 +103,7 @@ def flat(x: Array) -> Array:
 def by_products(policy: AnyPolicy) -> bool:
     """Whether the scores of single steps are better known through products than written out: those
     of a network."""
-    large = flatten(policy)[0].size > MOST_DENSE
+    large = count(policy) > MOST_DENSE
     return large and isinstance(policy, Policy) and not isinstance(policy, SparsePolicy)
 
 

@@ -143,21 +143,21 @@ def trust_region(
             d = direction if natural else g
         slope = g @ d
         first = jnp.where(slope > 0, jnp.sqrt(2 * limit / jnp.where(slope > 0, slope, 1.0)), 0.0)
-        seen = divergence(params + first * d)
-        sound = jnp.isfinite(seen) & (seen > 0)
-        longer = jnp.sqrt(limit / jnp.where(sound, seen, limit))
-        second = first * jnp.where(sound, jnp.clip(longer, 0.05, 20.0), 0.5)
 
         def going(now):
             j, _, change = now
-            return (j < HALVINGS) & ~(change <= slack * limit)
+            return (j < 2) | (j < 2 + HALVINGS) & ~(change <= slack * limit)
 
-        def halve(now):
-            j, step, _ = now
-            return j + 1, step / 2, divergence(params + step / 2 * d)
+        def measure(now):
+            """The first step, the one that its divergence asks for, and its halves."""
+            j, step, seen = now
+            sound = jnp.isfinite(seen) & (seen > 0)
+            longer = jnp.sqrt(limit / jnp.where(sound, seen, limit))
+            longer = jnp.where(sound & (j == 1), jnp.clip(longer, 0.05, 20.0), 0.5)
+            step = jnp.where(j == 0, first, step * longer)
+            return j + 1, step, divergence(params + step * d)
 
-        start = (0, second, divergence(params + second * d))
-        _, step, change = jax.lax.while_loop(going, halve, start)
+        _, step, change = jax.lax.while_loop(going, measure, (0, first, jnp.zeros_like(first)))
         step = jnp.where(change <= slack * limit, step, 0.0)
         change = jnp.where(step > 0, change, 0.0)
         lost = finite & ~jnp.all(jnp.isfinite(d))

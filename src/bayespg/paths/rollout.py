@@ -105,6 +105,11 @@ Act = Callable[[np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 policy's choices and the actions that follow from them: the same without memory."""
 
 
+def certain_length(host: Lanes, episodes: int) -> int | None:
+    """Steps to which `play` pads a batch, whatever happens in it; None where that depends."""
+    return host.horizon if host.horizon <= max(AT_ONCE // episodes, 1) else None
+
+
 def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
     """One episode for each seed, as many at a time as there are lanes.
 

@@ -12,13 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
+from bayespg._support import compilation
+from bayespg._support.random import host_key
 from bayespg._support.types import Array
 from bayespg.environments import Environment, classic, observation, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
 from bayespg.environments.vector import Vector
-from bayespg.paths.rollout import play, rollout
+from bayespg.paths.rollout import certain_length, play, rollout
 from bayespg.policies import AnyPolicy
 
 
@@ -46,6 +48,10 @@ class World(abc.ABC):
     ) -> Trajectories:
         """An episode for each seed; `greedy` takes the likeliest action always."""
 
+    def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
+        """Zeros of the shapes that `play` will give, where these are known in advance."""
+        return None
+
     @abc.abstractmethod
     def encode(self, observation: Any) -> np.ndarray:
         """An observation as policies take it."""
@@ -67,6 +73,23 @@ class OnHost(World):
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
         return play(self.host, Acting(policy, key, greedy), seeds)
+
+    def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
+        T, M, shape = certain_length(self.host, episodes), episodes, self.observation.shape
+        if T is None:
+            return None
+
+        def chosen(key):
+            seen = jnp.zeros(shape, jnp.float32)
+            return policy.step(policy.start(), seen)[0].sample(key)
+
+        choice = jax.eval_shape(chosen, host_key(0))
+        return Trajectories(
+            np.zeros((T, M, *shape), np.float32),
+            np.zeros((T, M, *choice.shape), choice.dtype),
+            np.zeros((T, M), np.float32), np.zeros((T, M), bool), np.zeros(M, bool),
+            np.zeros((M, *shape), np.float32),
+        )  # fmt: skip
 
     def encode(self, observation: Any) -> np.ndarray:
         return self.host.observations.encode(observation)
@@ -138,11 +161,14 @@ class Acting:
     ):
         arrays, fixed = eqx.partition(policy, eqx.is_array)
         self._act, self._arrays, self._key = _actor(fixed, greedy), jax.device_put(arrays), key
-        self.memories = memories
+        self._start, self.memories = policy.start, memories
 
     def __call__(
         self, observations: np.ndarray, tick: int, first: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
+        if self.memories is None:  # all begin; what is in the memories is not looked at
+            lanes, start = len(first), jax.eval_shape(self._start)
+            self.memories = jax.tree.map(lambda m: np.zeros((lanes, *m.shape), m.dtype), start)
         choices, actions, self.memories = self._act(
             self._arrays, self._key, observations, tick, self.memories, first
         )
@@ -153,15 +179,14 @@ class Acting:
 def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
     """Compiled once for all policies of a kind."""
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=compilation.quickly())
     def act(arrays, key, observations, tick, memories, first):
         policy = eqx.combine(arrays, fixed)
 
         def begun(start, memory):
             return jnp.where(first.reshape(-1, *(1 for _ in start.shape)), start, memory)
 
-        start = policy.start()
-        memories = jax.tree.map(begun, start, start if memories is None else memories)
+        memories = jax.tree.map(begun, policy.start(), memories)
         at, memories = jax.vmap(policy.step)(memories, observations)
         choices = _chosen(at, key, tick, greedy)
         return choices, *jax.vmap(policy.settle)(memories, choices)

@@ -131,6 +131,11 @@ def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]
     return theta, lambda t: eqx.combine(unravel(t), rest)  # pyright: ignore
 
 
+def count(policy: AnyPolicy) -> int:
+    """n, the number of parameters."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)))
+
+
 def as_dtype(policy: P, dtype: DTypeLike) -> P:
     """The policy with its parameters in another precision."""
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, policy)

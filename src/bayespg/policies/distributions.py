@@ -129,7 +129,9 @@ class Categorical(Distribution):
         return jnp.argmax(self.logits, -1).astype(jnp.int32)
 
     def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
-        return jax.nn.log_softmax(self.logits)[action]
+        """Picked by a comparison, whose derivative is no scatter."""
+        logs = jax.nn.log_softmax(self.logits)
+        return jnp.sum(jnp.where(jnp.arange(logs.shape[-1]) == action, logs, 0.0), -1)
 
     def fisher_root(self) -> Float[Array, "K K"]:
         """A = diag(sqrt p) (I - 1 p'), so that A'A = diag(p) - p p'."""

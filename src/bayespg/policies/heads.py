@@ -4,7 +4,7 @@ space."""
 import abc
 
 import equinox as eqx
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from bayespg._support.types import Array
@@ -31,7 +31,7 @@ class Choice(Head):
     """Whether the action is one number rather than a vector of them."""
 
     def __init__(self, features: int, sizes: tuple[int, ...], scalar: bool):
-        self.weights = jnp.zeros((sum(sizes), features), jnp.float32)
+        self.weights = np.zeros((sum(sizes), features), np.float32)
         self.sizes, self.scalar = sizes, scalar
 
     def __call__(self, phi: Float[Array, " k"]) -> Distribution:
@@ -52,8 +52,8 @@ class Normals(Head):
     log_scale: Float[Array, " d"]
 
     def __init__(self, features: int, size: int, scale: float = 1.0):
-        self.weights = jnp.zeros((size, features), jnp.float32)
-        self.log_scale = jnp.full(size, jnp.log(scale), jnp.float32)
+        self.weights = np.zeros((size, features), np.float32)
+        self.log_scale = np.full(size, np.log(scale), np.float32)
 
     def __call__(self, phi: Float[Array, " k"]) -> Distribution:
         return distributions.Gaussians(self.weights @ phi, self.log_scale)

@@ -11,7 +11,7 @@ Few parameters are where error bars on the gradient shine: its posterior is exac
 
 from typing import Literal, get_args
 
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from bayespg._support import checks
@@ -73,7 +73,7 @@ def make(
 def _tiles(inputs: int, actions: spaces.Actions) -> tiles.Tiles:
     choices = isinstance(actions, spaces.Choices)
     outputs = sum(actions.sizes) if choices else actions.size
-    weights = jnp.zeros(tiles.size(inputs, outputs), jnp.float32)
+    weights = np.zeros(tiles.size(inputs, outputs), np.float32)
     if choices:
         return tiles.Tiles(weights, inputs, outputs, actions.sizes, actions.scalar)
     return tiles.Tiles(weights, inputs, outputs)

@@ -1,0 +1,64 @@
+"""The commands together, and what surrounds them."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
+
+from bayespg._support import command, compilation, device
+
+try:
+    device.require()  # the paper's experiments hold arrays, which start JAX when imported
+except ValueError as problem:
+    print(f"bayespg: {problem}", file=sys.stderr)
+    sys.exit(2)
+
+from bayespg.cli import reproducing, training, version
+from bayespg.cli.common import app, console, sentence
+from bayespg.environments.host import EnvironmentFailure
+
+__all__ = ["app", "main", "reproducing", "training"]
+
+
+def _version(wanted: bool | None) -> None:
+    if wanted:
+        console.print(version())
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool | None,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = None,
+) -> None:
+    """Policy gradients with error bars."""
+
+
+def main() -> None:
+    """Run the command line. An error is printed as one sentence; an interrupt is reported whenever
+    it happens."""
+    try:
+        command.ready()
+        compilation.remember()
+        app()
+    except KeyboardInterrupt:
+        _interrupted()
+        sys.exit(command.INTERRUPTED)
+    except SystemExit as stop:
+        if stop.code == command.INTERRUPTED:  # Typer gives it to Ctrl-C too
+            _interrupted()
+        raise
+    except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
+        said = sentence(("bayespg:", "red"), f" {problem}")
+        Console(stderr=True).print(said, soft_wrap=True)
+        sys.exit(2)
+
+
+def _interrupted() -> None:
+    console.print("Interrupted. Files already written are whole.")
