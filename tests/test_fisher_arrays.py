@@ -172,6 +172,7 @@ MISTAKES = {
     "no rows of deviations": ("jacobian", fisher.of_gaussian, {"fixed": False}),
     "fixed in numbers": ("fixed", fisher.of_gaussian, {"fixed": 1}),
     "last in numbers": ("last", fisher.of_gaussian, {"last": LAST.astype(int)}),
+    "last of no shape": ("last", fisher.of_gaussian, {"last": [[True], [True, False]]}),
     "no steps": ("last", fisher.of_gaussian, {"last": LAST[:0], "jacobian": J[:0]}),
 }  # fmt: skip
 

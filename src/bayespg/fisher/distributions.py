@@ -66,7 +66,7 @@ def of_gaussian(
     that end an episode.
     """
     _refuse_tracers(deviations, jacobian, features, last)
-    N = checks.flags("last", last, np.size(np.asarray(last))).size
+    N = checks.flags("last", last).size
     s = np.atleast_1d(checks.array("deviations", deviations))
     if s.ndim > 2 or s.size == 0 or (s.ndim == 2 and s.shape[0] != N):
         raise ValueError(f"deviations: expected shape (k,) or ({N}, k), found {s.shape}")
