@@ -154,6 +154,21 @@ def bac(rng: np.random.Generator, M: int, n: int) -> Arguments:
     return arrays | steps(rng, M, n) | {"state_kernel": KERNEL} | options
 
 
+def chosen(rng: np.random.Generator, M: int, n: int) -> Arguments:
+    found = bac(rng, M, n) | {"trace": 0.5}
+    return {name: value for name, value in found.items() if name not in ("noise", "fisher_scale")}
+
+
+def softmax(rng: np.random.Generator, M: int, n: int) -> Arguments:
+    ends = {"last": rng.random(M) < 0.3, "discount": 0.9}
+    return {"logits": rng.normal(size=(M, 3)), "jacobian": rng.normal(size=(M, 3, n))} | ends
+
+
+def gaussian(rng: np.random.Generator, M: int, n: int) -> Arguments:
+    ends = {"last": rng.random(M) < 0.3, "discount": 0.9}
+    return {"deviations": rng.uniform(0.5, 2, (M, 1)), "features": rng.normal(size=(M, n))} | ends
+
+
 def query(rng: np.random.Generator, M: int, n: int) -> Arguments:
     return {"points": rng.normal(size=(M, n))}
 
@@ -231,12 +246,18 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Maker]] = {
     "fisher.recursive": (fisher.recursive, recursive),
     "fisher.recursive_inverse": (fisher.recursive_inverse, recursive),
     "fisher.g_est": (fisher.g_est, g_est),
+    "fisher.of_softmax": (fisher.of_softmax, softmax),
+    "fisher.of_gaussian": (fisher.of_gaussian, gaussian),
     "fisher.LowRank": (solve_low_rank, low_rank),
     "gptd.targets": (gptd.targets, steps),
     "gptd.posterior": (posterior_of_q, critic),
     "gptd.Critic": (ask_critic, query),
     "gptd.Online": (observe, transition),
     "actor_critic.gradient_posterior": (actor_critic.gradient_posterior, bac),
+    "actor_critic, by evidence": (
+        functools.partial(actor_critic.gradient_posterior, noise=None),
+        chosen,
+    ),
     "GradientPosterior.contains": (contains, ask),
     "GradientPosterior.probability_uphill": (probability_uphill, uphill),
 }

@@ -1,7 +1,8 @@
 """Scores and returns made in PyTorch, the gradient's posterior made here.
 
-A small network of torch on CartPole: one row of scores a step by torch.func, handed over as they
-are (anything with dlpack or __array__ works).
+A small network of torch on CartPole: one row of scores per step by torch.func, handed over as they
+are (anything with dlpack or __array__ works). The Fisher matrix has its actions integrated out, and
+scales and noise are chosen by evidence: nothing is set by hand.
 
     pip install torch gymnasium
     python examples/pytorch_scores.py
@@ -19,9 +20,8 @@ network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.L
 parameters = dict(network.named_parameters())
 
 
-def log_probability(parameters, state, action):
-    logits = torch.func.functional_call(network, parameters, (state,))
-    return torch.log_softmax(logits, -1).gather(0, action[None])[0]
+def logits_of(parameters, state):
+    return torch.func.functional_call(network, parameters, (state,))
 
 
 environment = gymnasium.make("CartPole-v1")
@@ -43,14 +43,19 @@ for episode in range(10):
             column.append(value)
         state = following
 
-gradient = torch.func.vmap(torch.func.grad(log_probability), (None, 0, 0))
-rows = gradient(parameters, torch.tensor(np.array(states)), torch.tensor(actions))
-scores = torch.cat([row.flatten(1) for row in rows.values()], 1)
+# One row per step of the Jacobian of the logits, and of the scores: that of log p(a) is the
+# Jacobian's row a less the mean of its rows.
+visited = torch.tensor(np.array(states))
+rows = torch.func.vmap(torch.func.jacrev(logits_of), (None, 0))(parameters, visited)
+jacobian = torch.cat([row.flatten(2) for row in rows.values()], 2)
+logits = network(visited)
+mean = torch.einsum("nk,nkp->np", logits.softmax(-1), jacobian)
+scores = jacobian[range(len(actions)), actions] - mean
 
 posterior = actor_critic.gradient_posterior(
-    np.array(states), scores, rewards,
-    fishers.g_est(scores, last, 0.99).G + 1e-3 * np.eye(scores.shape[1]),
-    last=last, terminated=terminated, discount=0.99, state_kernel=kernels.Gaussian(1.0), noise=30.0,
+    states, scores, rewards,
+    fishers.of_softmax(logits, jacobian=jacobian, last=last, discount=0.99),
+    last=last, terminated=terminated, discount=0.99, state_kernel=kernels.Gaussian(1.0), noise=None,
 )  # fmt: skip
 print(f"{scores.shape[0]} steps, {scores.shape[1]} parameters")
 lower, upper = posterior.interval(0.95)

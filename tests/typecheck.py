@@ -21,6 +21,8 @@ TAKES_ANYTHING = {
         "evidence.choose_model1",
         "evidence.choose_model2",
         "fisher.inputs.checked",
+        "fisher.distributions.of_gaussian",
+        "fisher.distributions.of_softmax",
         "fisher.estimates.g_est",
         "fisher.estimates.monte_carlo",
         "fisher.estimates.recursive",

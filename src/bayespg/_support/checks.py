@@ -208,12 +208,12 @@ def probability(name: str, value: Any) -> float:
     return found
 
 
-def flags(name: str, value: Any, size: int) -> np.ndarray:
-    """Booleans, one a step."""
+def flags(name: str, value: Any, size: int | None = None) -> np.ndarray:
+    """Booleans, one a step; without `size`, of any number of steps."""
     found = _anything(name, value)
-    if found.dtype != bool or found.shape != (size,):
+    if found.dtype != bool or found.shape != (found.size if size is None else size,):
         raise ValueError(
-            f"{name}: expected booleans of shape ({size},), one a step, "
+            f"{name}: expected booleans of shape ({'N' if size is None else size},), one a step, "
             f"found {found.dtype} of shape {found.shape}"
         )
     return found

@@ -5,11 +5,13 @@
 
 for paths and for steps; the second is not normalised, as Algorithm 3 estimates it.
 
-`matrices.py` has the forms of G and `estimates.py` the ways to obtain it. With G from outer
+`matrices.py` has the forms of G, `estimates.py` the ways to obtain it, and `distributions.py` one
+from plain arrays, whatever framework the policy is written in. With G from outer
 products of the sampled scores, Model 2 is Monte Carlo in other words and most of its gain is lost;
 `actions_integrated_out` needs no more samples and no model, and keeps it.
 """
 
+from bayespg.fisher.distributions import of_gaussian, of_softmax
 from bayespg.fisher.estimates import (
     actions_integrated_out,
     exact,
@@ -62,6 +64,8 @@ __all__ = [
     "maximum_likelihood",
     "monte_carlo",
     "network",
+    "of_gaussian",
+    "of_softmax",
     "of_states",
     "of_step_scores",
     "rank",

@@ -1,5 +1,7 @@
 """The ways to obtain G, in closed form or from samples."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +42,8 @@ def actions_integrated_out(
 
     Scores of different steps are uncorrelated, so undiscounted this has the expectation of the
     path's Fisher matrix, Eq. 24; discounted it is that of steps, Eq. 40. Either way it lacks the
-    noise of the actions. The default wherever G is not known. `stationary` takes the mean over
+    noise of the actions. The default wherever G is not known; `of_softmax` and `of_gaussian` are
+    the same for arrays from elsewhere. `stationary` takes the mean over
     steps instead, as Eq. 42 does. `damping` is added to the diagonal of a sparse policy's G
     (Section 8.3), which is singular otherwise.
     """
@@ -52,7 +55,7 @@ def actions_integrated_out(
     along = jax.vmap(lambda o, c: memory.information_roots(policy, o, c), 1, 1)
     roots = along(paths.states, paths.actions)
     roots = roots * jnp.sqrt(weights)[..., None, None]
-    return _average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, roots.shape[-1]))
+    return average(jnp.moveaxis(roots, 1, 0).reshape(M, -1, roots.shape[-1]))
 
 
 def of_states(
@@ -104,7 +107,7 @@ def of_step_scores(
             Rows(step_scores.indices.reshape(-1, k), values.reshape(-1, k), step_scores.size),
             damping,
         )
-    return _average(jnp.moveaxis(step_scores * root[..., None], 1, 0))
+    return average(jnp.moveaxis(step_scores * root[..., None], 1, 0))
 
 
 def g_est_weights(
@@ -155,22 +158,30 @@ def g_est(
     if traced(scores, last):
         raise TypeError("g_est: inside a transformation use g_est_weights and of_step_scores")
     U = checks.scores(scores)
-    ends = np.flatnonzero(checks.flags("last", last, U.shape[0]))
+    ends, time = places(last, U.shape[0])
     discount = checks.discount(discount)
     if as_printed and discount == 1:
         raise ValueError("discount: the printed weight of the last pair, 1/(1 - gamma), needs < 1")
-    if ends.size == 0 or ends[-1] != U.shape[0] - 1:
-        ends = np.append(ends, U.shape[0] - 1)
-    lengths = np.diff(ends, prepend=-1)
-    time = np.arange(U.shape[0]) - np.repeat(ends - lengths + 1, lengths)
     if key is None:
         weights = np.power(discount, time)
     else:
         lives = np.asarray(_lives(key, discount, len(ends)))
-        weights = (time < np.repeat(lives, lengths)).astype(float)
+        weights = (time < np.repeat(lives, np.diff(ends, prepend=-1))).astype(float)
     if as_printed:
         weights[ends] /= 1 - discount
     return checks.sound("scores", in_float64(_weighted)(U, weights / len(ends)))
+
+
+def places(last: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of steps in a row: where each episode ends, and how many steps of its episode were taken
+    before a step. An episode still running at the end of the data ends there."""
+    if size == 0:
+        raise ValueError("last: expected at least one step, found none")
+    ends = np.flatnonzero(checks.flags("last", last, size))
+    if ends.size == 0 or ends[-1] != size - 1:
+        ends = np.append(ends, size - 1)
+    lengths = np.diff(ends, prepend=-1)
+    return ends, np.arange(size) - np.repeat(ends - lengths + 1, lengths)
 
 
 def _weighted(U: Float[Array, "N n"], weights: Float[Array, " N"]) -> Dense:
@@ -191,7 +202,7 @@ def _monte_carlo(scores, damping) -> Fisher:
         return LowRank(scores / jnp.sqrt(M), damping)
     if damping > 0:
         return Dense(scores.T @ scores / M + damping * jnp.eye(n))
-    return _average(scores[:, None, :])
+    return average(scores[:, None, :])
 
 
 def leave_one_out(
@@ -211,7 +222,8 @@ def leave_one_out(
     return influence + (own - g) / (M - 1)
 
 
-def _average(factors: Float[Array, "M r n"]) -> Dense:
+def average(factors: Float[Array, "M r n"]) -> Dense:
+    """(1/M) sum_i A_i' A_i, A_i the factor of path i."""
     M, _, n = factors.shape
     flat = factors.reshape(-1, n)
     return Dense(flat.T @ flat / M, factors)
