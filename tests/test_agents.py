@@ -608,9 +608,12 @@ COMMAND = [sys.executable, "-m", "bayespg"]
 
 
 def started(*arguments, cwd):
+    """The command as users run it, with compiled programs remembered, here below `cwd`."""
+    cache = {"JAX_ENABLE_COMPILATION_CACHE": "1", "XDG_CACHE_HOME": str(cwd / "cache")}
     return subprocess.Popen(
-        [*COMMAND, *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        [*COMMAND, *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env=os.environ | cache,
+    )  # fmt: skip
 
 
 def rows_in(path):
@@ -626,17 +629,8 @@ def wait_for_rows(path, count, process):
 
 def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
     metrics = tmp_path / "run" / "seed-0" / "metrics.csv"
-    process = started(
-        "train",
-        "CartPole-v1",
-        "--episodes",
-        "2",
-        "--steps",
-        "1000000",
-        "--out",
-        "run",
-        cwd=tmp_path,
-    )
+    small = ("--episodes", "2", "--steps", "1000000", "--out", "run")
+    process = started("train", "CartPole-v1", *small, cwd=tmp_path)
     updates = 0
     for more in (0, 2):
         wait_for_rows(metrics, updates + more, process)
