@@ -16,18 +16,16 @@ import jax
 import numpy as np
 import optax
 import pytest
-import rich.progress
 from gymnasium import spaces
 
 import bayespg
 from bayespg import callbacks
 from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
-from bayespg.learning import agents, choices
+from bayespg.learning import choices, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.settings import Settings
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax
-from bayespg.runs import progress as interruption
 from bayespg.runs.store import Run
 
 ACTIONS = {
@@ -138,7 +136,7 @@ def test_resuming_on_gymnasium_continues_exactly(tmp_path):
     rows_of(whole, 700)
     half = Agent("Walk-v0", seed=4)
     rows_of(half, 350, run=tmp_path / "run")
-    agent, run = agents.resume(tmp_path / "run")
+    agent, run = saved.resume(tmp_path / "run")
     assert same(agent, half)
     agent.learn(700 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
@@ -154,7 +152,7 @@ def test_resuming_in_jax_continues_bit_for_bit(tmp_path):
     rows_of(whole, 800)
     rows_of(made(), 400, run=tmp_path / "run")
     objects = {"environment": MountainCar(horizon=50), "policy": mountain_car_softmax()}
-    agent, run = agents.resume(tmp_path / "run", **objects)
+    agent, run = saved.resume(tmp_path / "run", **objects)
     agent.learn(800 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
 
@@ -205,7 +203,7 @@ def test_only_saved_agents_are_replaced(tmp_path):
 
 def test_two_agents_do_not_write_one_run(tmp_path):
     Agent("Walk-v0", seed=6).learn(10, run=tmp_path / "run", progress=False)
-    (one, its_run), (other, other_run) = (agents.resume(tmp_path / "run") for _ in range(2))
+    (one, its_run), (other, other_run) = (saved.resume(tmp_path / "run") for _ in range(2))
     with its_run, pytest.raises(ValueError, match="in use by this process already"):
         other.learn(10, run=other_run, progress=False)
     one.learn(100, run=its_run, progress=False)
@@ -289,7 +287,7 @@ def test_a_directory_runs_no_code_of_its_own(tmp_path, evil, change):
     agent = Agent("Walk-v0", seed=6)
     with Run.create(tmp_path / "run", agent.config | change) as run:
         run.checkpoint(agent.state)
-    for read in (bayespg.load, bayespg.resume, agents.reopen):
+    for read in (bayespg.load, bayespg.resume, saved.reopen):
         for imports in ((), "beside", ["json"]):
             with pytest.raises(ValueError, match=r"import the module 'beside\.evil'.* --import"):
                 read(tmp_path / "run", imports=imports)
@@ -305,7 +303,7 @@ def test_a_path_with_a_colon_is_no_module(tmp_path):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         Run.create(tmp_path / "run", config | {"options": {"xml_file": path}})
         with pytest.raises(ValueError, match="unexpected keyword argument 'xml_file'"):
-            agents.reopen(tmp_path / "run")
+            saved.reopen(tmp_path / "run")
 
 
 def test_a_module_is_imported_where_the_call_names_it(tmp_path, evil):
@@ -346,7 +344,7 @@ def test_observations_in_jax_are_normalised_where_asked(tmp_path):
     assert whole.state.normaliser is statistics
     rows_of(made(normalise=True), 200, run=tmp_path / "run")
     objects = dict(zip(("environment", "policy"), task, strict=True))
-    agent, run = agents.resume(tmp_path / "run", **objects)
+    agent, run = saved.resume(tmp_path / "run", **objects)
     agent.learn(400 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
     assert np.ndim(agent.predict(np.full((2, *whole.world.shape[1:]), 50.0))) == 0
@@ -388,10 +386,10 @@ def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble,
     agent = Agent(Walk, seed=8)
     rows_of(agent, 200, run=tmp_path / "run")
     whole = int(agent.state.updates)
-    agent, run = agents.resume(tmp_path / "run", environment=lambda: Walk(trouble=trouble))
+    agent, run = saved.resume(tmp_path / "run", environment=lambda: Walk(trouble=trouble))
     with pytest.raises(EnvironmentFailure, match=f"Walk.*seed [0-9]+, step 5.*{says}"):
         agent.learn(200, run=run, progress=False)
-    agent, run = agents.resume(tmp_path / "run", environment=Walk)
+    agent, run = saved.resume(tmp_path / "run", environment=Walk)
     assert int(agent.state.updates) == whole
     agent.learn(200, run=run, progress=False)
 
@@ -604,25 +602,18 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):
         rows_of(Agent("Walk-v0"), 50, run=tmp_path / "run")
 
 
-def test_the_progress_bar_shows_steps_return_and_divergence_and_no_optimistic_probability():
-    with rich.progress.Progress(disable=True) as progress:
-        bar = interruption.Bar(progress, begun=100, steps=500)
-        bar({"steps": 300.0, "return": 21.04, "divergence": 0.01, "sure": 0.93})
-        task = progress.tasks[0]
-    assert (task.completed, task.total) == (200, 500)
-    assert task.description == "300 steps"
-    assert task.fields["what"] == "return 21.0  KL 0.010"
-
-
 # In processes of their own.
 
 COMMAND = [sys.executable, "-m", "bayespg"]
 
 
 def started(*arguments, cwd):
+    """The command as users run it, with compiled programs remembered, here below `cwd`."""
+    cache = {"JAX_ENABLE_COMPILATION_CACHE": "1", "XDG_CACHE_HOME": str(cwd / "cache")}
     return subprocess.Popen(
-        [*COMMAND, *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        [*COMMAND, *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env=os.environ | cache,
+    )  # fmt: skip
 
 
 def rows_in(path):
@@ -638,24 +629,15 @@ def wait_for_rows(path, count, process):
 
 def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
     metrics = tmp_path / "run" / "seed-0" / "metrics.csv"
-    process = started(
-        "train",
-        "CartPole-v1",
-        "--episodes",
-        "2",
-        "--steps",
-        "1000000",
-        "--out",
-        "run",
-        cwd=tmp_path,
-    )
+    small = ("--episodes", "2", "--steps", "1000000", "--out", "run")
+    process = started("train", "CartPole-v1", *small, cwd=tmp_path)
     updates = 0
     for more in (0, 2):
         wait_for_rows(metrics, updates + more, process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         updates = rows_in(metrics)  # one more, perhaps, than the checkpoint holds
-        agent, _ = agents.resume(tmp_path / "run" / "seed-0")
+        agent, _ = saved.resume(tmp_path / "run" / "seed-0")
         last = int(agent.state.updates)
         assert last >= updates - 1
         process = started("train", "--resume", "run", cwd=tmp_path)
@@ -664,7 +646,7 @@ def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
     said, _ = process.communicate(timeout=200)
     assert process.returncode == 130
     assert "bayespg train --resume run/seed-0" in said
-    agent, _ = agents.resume(tmp_path / "run" / "seed-0")
+    agent, _ = saved.resume(tmp_path / "run" / "seed-0")
     assert int(agent.state.updates) > last
     assert json.loads((tmp_path / "run" / "seed-0" / "config.json").read_text())["seed"] == 0
 

@@ -11,8 +11,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bayespg.cli import app, main
-from bayespg.learning import agents
+from bayespg.learning import saved
 from bayespg.learning.agents import Agent
+from bayespg.learning.imports import resuming
 from bayespg.runs.store import METRICS, Run
 
 COLUMNS = ("update", "steps", "return", "slope", "slope_error")
@@ -158,16 +159,6 @@ def test_an_error_names_any_file(tmp_path, name, monkeypatch, capsys):
     assert "\x1b" not in told
 
 
-def test_a_legend_shows_a_name_as_it_is(tmp_path):
-    from bayespg.runs import curves
-
-    found = curves.of(curves.group(logged(tmp_path / "_$x^2$")))
-    figure = curves.draw([("_$x^2$", found)], "$title$")
-    (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
-    figure.canvas.draw()
-    assert [text.get_text() for text in legend.get_texts()] == [r" _\$x^2\$ (1 seed)"]
-
-
 @pytest.mark.parametrize("command", ["plot", "report"])
 @pytest.mark.parametrize(
     ("content", "says"),
@@ -254,11 +245,11 @@ def test_pictures_are_not_drawn_through_a_link(tmp_path, monkeypatch, capsys):
 
 
 def test_a_saved_agent_says_how_it_is_trained_on(run, tmp_path, monkeypatch, capsys):
-    agents.load(run / "seed-0").save(tmp_path / "kept")
+    saved.load(run / "seed-0").save(tmp_path / "kept")
     told = said(monkeypatch, capsys, "train", "--resume", tmp_path / "kept")
     assert "is a saved agent" in told
     assert ".learn(STEPS, run='NEW FOLDER')" in told
-    again = agents.load(tmp_path / "kept").learn(1, run=tmp_path / "new", progress=False)
+    again = saved.load(tmp_path / "kept").learn(1, run=tmp_path / "new", progress=False)
     done = bayespg("train", "--resume", tmp_path / "new")
     assert f"done, {int(again.state.steps):,} steps" in done.output
 
@@ -318,8 +309,8 @@ def test_a_module_that_the_user_types_is_imported(module, tmp_path):
     assert Run.open(out / "seed-0").config["environment"] == "own_tasks:Own-v0"
     shutil.rmtree(out)
     assert bayespg("train", "own_tasks:Own-v0", *small).exit_code == 0
-    agent, found = agents.resume(out / "seed-0", imports="own_tasks")
-    assert agents.resuming(found.path, agent).endswith(f"{out / 'seed-0'} --import own_tasks")
+    agent, found = saved.resume(out / "seed-0", imports="own_tasks")
+    assert resuming(found.path, agent.config).endswith(f"{out / 'seed-0'} --import own_tasks")
 
 
 def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from bayespg import estimators, kernels
 from bayespg.environments import TMaze
 from bayespg.environments.host import Host
 from bayespg.environments.vector import Vector
-from bayespg.learning import agents, choices
+from bayespg.learning import choices, saved
 from bayespg.learning.advance import Normalised, no_statistics
 from bayespg.learning.agents import Agent
 from bayespg.paths.rollout import play
@@ -161,7 +161,7 @@ def test_saved_loaded_and_resumed_it_goes_on_exactly(tmp_path, environment):
 
     whole = made().learn(120, progress=False)
     made().learn(60, run=tmp_path / "run", progress=False)
-    again, run = agents.resume(tmp_path / "run", environment=environment, policy=policy)
+    again, run = saved.resume(tmp_path / "run", environment=environment, policy=policy)
     again.learn(120 - int(again.state.steps), run=run, progress=False)
     assert same(whole, again)
     loaded = bayespg.load(tmp_path / "run", environment=environment, policy=policy)

@@ -12,7 +12,7 @@ from test_host import SEEDS, Counting, Faulty, by_state
 
 from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
 from bayespg.environments.vector import Vector
-from bayespg.learning import agents
+from bayespg.learning import saved
 from bayespg.learning.agents import Agent
 from bayespg.paths.rollout import play
 from bayespg.paths.worlds import Acting
@@ -191,7 +191,7 @@ def test_an_agent_learns_and_goes_on_exactly(tmp_path):
     agent = made().learn(3_000, progress=False)
     assert agent.evaluate(8).mean > 80
     made().learn(1_000, run=tmp_path / "run", progress=False)
-    again, run = agents.resume(tmp_path / "run", environment=sync("CartPole-v1", 4))
+    again, run = saved.resume(tmp_path / "run", environment=sync("CartPole-v1", 4))
     again.learn(3_000 - int(again.state.steps), run=run, progress=False)
     for a, b in zip(*(jax.tree.leaves(x.state.policy) for x in (agent, again)), strict=True):
         np.testing.assert_array_equal(a, b)

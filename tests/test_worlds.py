@@ -15,7 +15,8 @@ from test_host import Counting
 from bayespg._support import device
 from bayespg.environments import Environment
 from bayespg.environments.host import FALLBACK, EnvironmentFailure
-from bayespg.learning.agents import Agent, load
+from bayespg.learning.agents import Agent
+from bayespg.learning.saved import load
 from bayespg.paths.rollout import rollout
 from bayespg.policies import LinearGaussian
 

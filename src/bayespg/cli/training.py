@@ -1,7 +1,6 @@
 """bayespg demo, train, evaluate, plot, watch and environments."""
 
 import inspect
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,11 +8,15 @@ import gymnasium
 import numpy as np
 import typer
 
-from bayespg._support.files import read_json, write_whole
 from bayespg._support.statistics import student_interval
 from bayespg.cli.common import app, progress, say, table
-from bayespg.learning import agents, choices, film
+from bayespg.learning import choices, film, saved
+from bayespg.learning.agents import Agent
+from bayespg.learning.imports import import_all, resuming
+from bayespg.learning.metrics import Row
 from bayespg.runs import curves, plots
+from bayespg.runs import seeds as folders
+from bayespg.runs.columns import Column
 from bayespg.runs.store import CONFIG, Run
 
 SHOWN = {
@@ -48,22 +51,22 @@ def demo(
     with progress("CartPole-v1") as advance:
         for i, name in enumerate(found):
             for seed in range(seeds):
-                agent = agents.Agent(
+                agent = Agent(
                     "CartPole-v1", "linear", name, seed=seed, episodes=4, limit=0.02,
                     smoothing=1.0 if name == "bac" else None,
                 )  # fmt: skip
                 done = (i * seeds + seed) / (len(SHOWN) * seeds)
-                kept: list[agents.Row] = []
+                kept: list[Row] = []
 
                 def show(agent, row, done=done, name=name, kept=kept):
                     kept.append(row)
-                    part = min(row["steps"] / steps, 1.0) / (len(SHOWN) * seeds)
-                    advance(done + part, f"{name}, return {row['return']:.0f}")
+                    part = min(row[Column.STEPS] / steps, 1.0) / (len(SHOWN) * seeds)
+                    advance(done + part, f"{name}, return {row[Column.RETURN]:.0f}")
 
                 agent.learn(steps, callbacks=show, progress=False)
                 found[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
     for name, label in SHOWN.items():
-        last = np.array([m["return"][-3:].mean() for m in found[name]])
+        last = np.array([m[Column.RETURN][-3:].mean() for m in found[name]])
         low, high = student_interval(last)
         rows.append([label, f"{last.mean():.0f}", f"{low:.0f} to {min(high, 500):.0f}"])
     table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
@@ -188,8 +191,8 @@ def train(
         "bounds": bounds,
     }  # fmt: skip
 
-    def made(k: int) -> agents.Agent:
-        return agents.Agent(environment, policy, estimator, update, seed=k, **settings)
+    def made(k: int) -> Agent:
+        return Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
     kind = first.config["policy"]
@@ -201,10 +204,10 @@ def train(
         f"{first.settings.episodes} episodes per update. Run: ",
         (str(folder), "bold"),
     )
-    _plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
+    folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
-        agent.learn(steps, run=folder / f"seed-{k}", tensorboard=tensorboard)
+        agent.learn(steps, run=folders.directory(folder, k), tensorboard=tensorboard)
         _stop_if_asked(agent, folder)
     _summary(folder)
 
@@ -219,59 +222,27 @@ def _registered(environment: str, imports: list[str]) -> str:
     """The id with the module that registers it, so that processes and resumed runs find it."""
     for module in imports:
         known = environment in gymnasium.registry
-        agents.import_all(module)
+        import_all(module)
         if not known and environment in gymnasium.registry:
             return f"{module}:{environment}"
     return environment
 
 
-PLAN = "seeds.json"
-"""The file with the seeds of a run directory, started or not."""
-
-
-def _plan(folder: Path, seeds: range, config: dict) -> None:
-    """Save the seeds to be trained; all seeds of a directory must have the same settings."""
-    if begun := curves.seeds(folder):
-        there = Run.open(begun[0]).config
-        for name, value in json.loads(json.dumps(config)).items():
-            if name != "seed" and there.get(name, value) != value:
-                raise ValueError(
-                    f"out: {folder} holds seeds with {name} {there[name]!r}, not {value!r}; give "
-                    "another folder"
-                )
-    folder.mkdir(parents=True, exist_ok=True)
-    planned = sorted({*_planned(folder), *seeds})
-    write_whole(folder / PLAN, f"{json.dumps(planned)}\n".encode())
-
-
-def _planned(folder: Path) -> list[int]:
-    path = folder / PLAN
-    found = read_json(path, list) if path.exists() else []
-    if wrong := [k for k in found if type(k) is not int or k < 0]:
-        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; mend it")
-    return sorted(set(found))
-
-
-def _waiting(folder: Path) -> list[int]:
-    """Seeds whose training has not started."""
-    return [k for k in _planned(folder) if not (folder / f"seed-{k}" / CONFIG).exists()]
-
-
-def _stop_if_asked(agent: agents.Agent, folder: Path) -> None:
+def _stop_if_asked(agent: Agent, folder: Path) -> None:
     if agent.interrupted:
-        if waiting := _waiting(folder):
+        if waiting := folders.waiting(folder):
             say(
                 f"Not started: seed {', '.join(map(str, waiting))}. Resume all with: "
-                f"{agents.resuming(folder, agent)}"
+                f"{resuming(folder, agent.config)}"
             )
         raise typer.Exit(130)
 
 
 def _resume(path: Path, tensorboard: bool, imports: list[str]) -> None:
-    members = curves.members(path)
+    members = folders.members(path)
     wanted = {member: _steps(member) for member in members}
     for member, steps in wanted.items():
-        agent, run = agents.resume(member, tensorboard=tensorboard, imports=imports)
+        agent, run = saved.resume(member, tensorboard=tensorboard, imports=imports)
         left = steps - int(agent.state.steps)
         if left <= 0:
             say(f"{member}: done, {int(agent.state.steps):,} steps")
@@ -279,10 +250,11 @@ def _resume(path: Path, tensorboard: bool, imports: list[str]) -> None:
         say(f"{member}: resuming after update {int(agent.state.updates)}")
         agent.learn(left, run=run)
         _stop_if_asked(agent, path)
-    for k in _waiting(path):
-        say(f"{path / f'seed-{k}'}: starting")
-        agent, _ = agents.reopen(members[0], seed=k, imports=imports)
-        agent.learn(wanted[members[0]], run=path / f"seed-{k}", tensorboard=tensorboard)
+    for k in folders.waiting(path):
+        run = folders.directory(path, k)
+        say(f"{run}: starting")
+        agent, _ = saved.reopen(members[0], seed=k, imports=imports)
+        agent.learn(wanted[members[0]], run=run, tensorboard=tensorboard)
         _stop_if_asked(agent, path)
     _summary(path)
 
@@ -311,7 +283,7 @@ def _picture(folder: Path) -> Path:
 
 
 def _summary(folder: Path) -> None:
-    group = curves.group(folder)
+    group = folders.group(folder)
     found, picture = curves.of(group), _picture(folder)
     plots.save(curves.draw([(group.name, found)], group.name), picture)
     last = found.returns[:, -1]
@@ -349,8 +321,8 @@ def evaluate(
 ) -> None:
     """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
     rows, means = [], []
-    for member in curves.members(run):
-        agent = agents.load(member, imports=imports or [])
+    for member in folders.members(run):
+        agent = saved.load(member, imports=imports or [])
         found = agent.evaluate(episodes, deterministic=deterministic)
         low, high = found.interval
         means.append(found.mean)
@@ -373,10 +345,10 @@ def plot(
     ] = None,
 ) -> None:
     """Plot learning curves over seeds and the noise of the gradient; several runs in one figure."""
-    found = [(group.name, curves.of(group)) for group in map(curves.group, runs)]
-    tasks = {str(Run.open(curves.members(path)[0]).config.get("environment")) for path in runs}
+    groups = [folders.group(path) for path in runs]
+    title = ", ".join(sorted({group.task for group in groups}))
     path = out or _picture(runs[0])
-    plots.save(curves.draw(found, ", ".join(sorted(tasks))), path)
+    plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], title), path)
     say("Picture: ", (str(path), "bold"))
 
 
@@ -392,9 +364,9 @@ def watch(
     imports: Imports = None,
 ) -> None:
     """Record a trained policy as a GIF."""
-    member = curves.members(run)[0]
+    member = folders.members(run)[0]
     path = out or run / "watch.gif"
-    agent = agents.load(member, imports=imports or [])
+    agent = saved.load(member, imports=imports or [])
     returns = film.record(agent, path, episodes, seed, deterministic)
     say(f"Return {', '.join(f'{r:.1f}' for r in returns)}. Film: ", (str(path), "bold"))
 

@@ -10,18 +10,16 @@ An agent is a shell around pure functions: it draws paths, hands them to `advanc
 state that comes back.
 """
 
+import contextlib
 import dataclasses
 import functools
-import importlib.util
 import math
-import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,45 +27,21 @@ import optax
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, host_key
-from bayespg._support.statistics import student_interval, student_probability
 from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import choices, settings
+from bayespg.learning import choices, metrics, settings
 from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
 from bayespg.learning.estimators import Estimator, refuse_memory
+from bayespg.learning.imports import resuming
+from bayespg.learning.metrics import Evaluation, Row
 from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
 from bayespg.policies import AnyPolicy, as_dtype, count, named
 from bayespg.runs import progress as interruption
 from bayespg.runs.store import CONFIG, METRICS, Run
 
-Row = dict[str, float]
-"""What an update reports: a row of metrics.csv."""
 Callback = Callable[["Agent", Row], Any]
 """Called after each update; an answer of False ends training."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """Undiscounted returns of whole episodes."""
-
-    returns: np.ndarray
-    lengths: np.ndarray
-    level: float = 0.95
-
-    @property
-    def mean(self) -> float:
-        return float(self.returns.mean())
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Student's, over episodes: how well these episodes tell the mean of this policy. It says
-        nothing of how another seed would have trained."""
-        return student_interval(self.returns, self.level)
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.mean:.1f} [{low:.1f}, {high:.1f}] over {self.returns.size} episodes"
 
 
 class Agent:
@@ -244,7 +218,7 @@ class Agent:
         key, seeds = child(host_key(seed), 2), _seeds(seed, -1, episodes)
         with self._precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
-        return Evaluation(_undiscounted(paths), np.asarray(paths.mask).sum(0))
+        return metrics.evaluation(paths)
 
     # Learning.
 
@@ -263,20 +237,9 @@ class Agent:
         self.state = state
         done = time.perf_counter()
         self._seconds += done - begun
-        found = _undiscounted(paths)
-        lengths = np.asarray(paths.mask).sum(0)
-        sure = _uphill(record.slope, record.slope_error, record.freedom)
-        return {
-            "update": int(self.state.updates), "steps": int(self.state.steps),
-            "episodes": int(self.state.episodes), "seconds": self._seconds,
-            "return": float(found.mean()),
-            "return_error": float(found.std(ddof=1) / math.sqrt(found.size))
-            if found.size > 1 else math.nan,
-            "length": float(lengths.mean()),
-            "terminated": float(np.mean(paths.terminated)),
-            **{k: v for k, v in record._asdict().items() if k != "stage"}, "sure": sure,
-            "seconds_drawing": drawn - begun, "seconds_learning": done - drawn,
-        }  # fmt: skip
+        return metrics.row(
+            self.state, record, paths, self._seconds, drawing=drawn - begun, learning=done - drawn
+        )
 
     def _learn(self, paths: Trajectories) -> tuple[Any, Any]:
         return _learner()(*self._arguments(paths))
@@ -341,7 +304,10 @@ class Agent:
         begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):
             run = Run.create(run, self.config | {"steps": begun + steps}, tensorboard=tensorboard)
-        with interruption.record(run) as book, interruption.bar(begun, steps, progress) as show:
+        with (
+            run or contextlib.nullcontext() as book,
+            interruption.bar(begun, steps, progress) as show,
+        ):
             if book is not None:
                 book.expect(int(self.state.updates))
             with interruption.after_this_update() as stop:
@@ -357,7 +323,7 @@ class Agent:
                 self.interrupted = True
                 show.say(
                     f"Interrupted after update {int(self.state.updates)}, which is complete."
-                    + (f" Resume with: {resuming(book.path, self)}" if book else "")
+                    + (f" Resume with: {resuming(book.path, self.config)}" if book else "")
                 )
         return self
 
@@ -407,132 +373,6 @@ class Agent:
         return True
 
 
-STORED = {
-    "environment": str, "policy": str, "estimator": str, "update": str, "options": dict,
-    "hidden": list,
-}  # fmt: skip
-"""What a configuration on disk holds besides numbers, which `Settings` judges."""
-NAMED = {str: "string", dict: "object", list: "list"}
-
-Imports = str | Iterable[str]
-"""Modules, by name, that may be imported because a run directory asks for them."""
-
-
-def load(path: str | Path, *, imports: Imports = (), **objects: Any) -> Agent:
-    """An agent as it was saved, or as a run directory holds it.
-
-    What was given as an object, not a name, must be given again: ``load(path, policy=...)``.
-
-    A directory from somebody else runs no code of theirs. An environment of the form
-    ``module:Task-v0`` that is read from it is refused unless the module is named in `imports`, or
-    the environment is given again as ``environment=``. Modules in `imports` are imported first.
-    """
-    agent, run = reopen(path, imports=imports, **objects)
-    if not agent.restore(run):
-        raise ValueError(f"{path}: this run has no checkpoint yet; there is nothing to load")
-    return agent
-
-
-def reopen(
-    path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
-) -> tuple[Agent, Run]:
-    """The agent that a run directory describes, before any checkpoint, and the run."""
-    run = Run.open(path, tensorboard=tensorboard)
-    config: dict[str, Any] = {k: v for k, v in run.config.items() if k != "steps"}
-    stored = {k: v for k, v in config.items() if k not in objects}
-    for name, kind in STORED.items():
-        if not isinstance(stored.get(name), kind | None):
-            raise ValueError(
-                f"{run.path / CONFIG}: {name}: expected a JSON {NAMED[kind]}, found "
-                f"{stored[name]!r:.40}"
-            )
-    # Earlier versions recorded defaults also where there was nothing to set.
-    usual = settings.DEFAULTS | {"policy": "linear", "hidden": list(settings.DEFAULTS["hidden"])}
-    config = {k: v for k, v in config.items() if usual.get(k) != v or v is None} | objects
-    for name in ("environment", "policy", "estimator", "update"):
-        if config.get(name, run.config.get(name)) is None:
-            raise ValueError(
-                f"{path}: {name} was an object when this was saved; give it again: "
-                f"load({str(path)!r}, {name}=...)"
-            )
-    allowed = import_all(imports)
-    for module in _modules(stored.get("environment"), stored.get("options")):
-        if module not in allowed:
-            raise ValueError(
-                f"{run.path / CONFIG}: asks to import the module '{module}', which would run its "
-                f"code; if you trust it, say so with --import {module} on the command line, or "
-                f"bayespg.load({str(path)!r}, imports={module!r}) in Python"
-            )
-    try:
-        return Agent(**config), run
-    except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
-        hint, called = "", stored.get("environment", "").rpartition(":")[2]
-        if called and called not in gymnasium.registry and not choices.built_in(called):
-            hint = "; name the module that registers it: --import, or imports= in Python"
-        raise ValueError(f"{run.path / CONFIG}: {problem}{hint}") from problem
-
-
-def resume(
-    path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
-) -> tuple[Agent, Run]:
-    """Agent and run as they were after the last whole update, ready for `learn(..., run=run)`.
-
-    `imports` and `objects` are those of `load`.
-    """
-    agent, run = reopen(path, tensorboard=tensorboard, imports=imports, **objects)
-    with run:
-        agent.restore(run)
-        run.truncate(int(agent.state.updates))
-    return agent, run
-
-
-def import_all(modules: Imports) -> list[str]:
-    """Import modules that the user has named, for the environments that they register."""
-    names = [modules] if isinstance(modules, str) else list(modules)
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as problem:
-            raise ValueError(
-                f"import: {name} cannot be imported ({problem}); install it, or put its folder on "
-                "Python's path with PYTHONPATH"
-            ) from problem
-    return names
-
-
-def _modules(environment: Any, options: Any) -> list[str]:
-    """Modules that may be imported for an id and its options: what stands before a colon in the
-    id, and in any string within the options where there is such a module (C:/models/ant.xml names
-    none)."""
-    found, left = [], [options]
-    while left:
-        match left.pop():
-            case str() as text if ":" in text and _findable(text.partition(":")[0]):
-                found.append(text.partition(":")[0])
-            case dict() as parts:
-                left += [*parts, *parts.values()]
-            case list() | tuple() as parts:
-                left += parts
-    named = isinstance(environment, str) and ":" in environment
-    return [environment.partition(":")[0], *found] if named else found
-
-
-def _findable(module: str) -> bool:
-    """Whether importing it could run anything; nothing is imported to find out."""
-    try:
-        return importlib.util.find_spec(module.partition(".")[0]) is not None
-    except ValueError:
-        return True
-
-
-def resuming(path: Path, agent: Agent) -> str:
-    """The command that goes on with a run."""
-    words = ["bayespg", "train", "--resume", str(path)]
-    for module in _modules(agent.config["environment"], agent.options):
-        words += ["--import", module]
-    return shlex.join(words)
-
-
 def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian actor-critic: advantages explained by states and scores together, followed along
     the natural gradient."""
@@ -565,11 +405,6 @@ def _iterable(callbacks: Any) -> Iterable[Any]:
     return callbacks
 
 
-def _undiscounted(paths: Trajectories) -> np.ndarray:
-    """Returns of whole episodes, in float64."""
-    return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
-
-
 _first = eqx.filter_jit(begin)
 """One small program; op by op they would be a dozen."""
 
@@ -590,11 +425,3 @@ def _seeds(seed: int, updates: int, count: int) -> list[int]:
     """Of episodes: other ones for each update, and for evaluation (-1)."""
     found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
     return [int(s) for s in found]
-
-
-def _uphill(slope: float, error: float, freedom: float) -> float:
-    """Student's t of the slope along the step taken. As a probability that the step leads uphill it
-    is optimistic, because the same episodes chose the step and judge it."""
-    if not error > 0:
-        return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
-    return float(student_probability(slope / error, max(freedom, 1.0)))

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bayespg.learning.agents import Agent, Evaluation, Row
+from bayespg.learning.agents import Agent
+from bayespg.learning.metrics import Evaluation, Row
+from bayespg.runs.columns import Column
 
 
 class Evaluate:
@@ -31,12 +33,12 @@ class Evaluate:
         """Steps taken before, and the evaluation."""
 
     def __call__(self, agent: Agent, row: Row) -> bool:
-        if row["update"] % self.every:
+        if row[Column.UPDATE] % self.every:
             return True
         found = agent.evaluate(self.episodes, deterministic=self.deterministic)
-        self.found.append((int(row["steps"]), found))
+        self.found.append((int(row[Column.STEPS]), found))
         if self.say is not None:
-            self.say(f"{int(row['steps']):,} steps: {found}")
+            self.say(f"{int(row[Column.STEPS]):,} steps: {found}")
         return self.stop_at is None or found.mean < self.stop_at
 
 
@@ -47,8 +49,8 @@ class Checkpoint:
         self.folder, self.every = Path(folder), every
 
     def __call__(self, agent: Agent, row: Row) -> None:
-        if row["update"] % self.every == 0:
-            agent.save(self.folder / f"{int(row['update']):06d}")
+        if row[Column.UPDATE] % self.every == 0:
+            agent.save(self.folder / f"{int(row[Column.UPDATE]):06d}")
 
 
 class StopAtReturn:
@@ -59,6 +61,6 @@ class StopAtReturn:
         self._seen: list[float] = []
 
     def __call__(self, agent: Agent, row: Row) -> bool:
-        self._seen = [*self._seen, row["return"]][-self.last :]
+        self._seen = [*self._seen, row[Column.RETURN]][-self.last :]
         enough = len(self._seen) == self.last
         return not (enough and sum(self._seen) / self.last >= self.threshold)

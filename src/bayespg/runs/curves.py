@@ -2,64 +2,23 @@
 was known of the gradient along the way."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from bayespg._support.files import printable
 from bayespg.runs import plots
-from bayespg.runs.store import CONFIG, METRICS, Run
+from bayespg.runs.columns import DRAWN, Column
+from bayespg.runs.seeds import Group
+from bayespg.runs.store import METRICS, Run
 
 POINTS = 100
-NEEDED = ("steps", "return", "slope", "slope_error")
-"""Columns without which there is nothing to draw."""
 LOOKS = ("ours", "BAC", "MC", "compatible", "eNAC", "BQ variant")
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
-    """Runs that differ by their seed only."""
-
-    name: str
-    runs: list[Run]
-
-
-def members(path: Path) -> list[Path]:
-    """A run directory itself, or those of its seeds."""
-    if (path / CONFIG).exists():
-        return [path]
-    if not (found := seeds(path)):
-        raise ValueError(
-            f"{path}: no run is here; expected a folder that 'bayespg train' has written"
-        )
-    return found
-
-
-def seeds(path: Path) -> list[Path]:
-    """The directories of the seeds that have begun, in the order of their numbers."""
-    found: dict[int, Path] = {}
-    for child in path.glob("seed-*"):
-        if (child / CONFIG).exists():
-            number = re.fullmatch(r"seed-(0|[1-9][0-9]*)", child.name)
-            if number is None:
-                raise ValueError(
-                    f"{child}: is a run, but its name is not seed- and a number; rename it or move "
-                    "it out of the folder"
-                )
-            found[int(number[1])] = child
-    return [found[k] for k in sorted(found)]
-
-
-def group(path: Path) -> Group:
-    return Group(printable(path.absolute().name), [Run.open(member) for member in members(path)])
-
-
-@dataclasses.dataclass(frozen=True)
 class Curves:
-    """One row a seed, on a common grid of steps."""
+    """One row per seed, on a common grid of steps."""
 
     steps: np.ndarray
     returns: np.ndarray
@@ -78,14 +37,15 @@ def logged(run: Run) -> dict[str, np.ndarray]:
     """The metrics of a run, nothing before its first update; ValueError where they are not what
     training writes."""
     found, path = run.metrics(), run.path / METRICS
-    if not found or not found["update"].size:
+    if not found or not found[Column.UPDATE].size:
         return {}
-    if missing := [name for name in NEEDED if name not in found]:
+    if missing := [name for name in DRAWN if name not in found]:
         raise ValueError(
             f"{path}: has no column {missing[0]}, only {', '.join(found)}; expected what 'bayespg "
             "train' of this version writes"
         )
-    if not (np.isfinite(found["steps"]).all() and (np.diff(found["steps"]) >= 0).all()):
+    steps = found[Column.STEPS]
+    if not (np.isfinite(steps).all() and (np.diff(steps) >= 0).all()):
         raise ValueError(
             f"{path}: column steps must hold numbers that grow; mend it or train the run again"
         )
@@ -94,17 +54,18 @@ def logged(run: Run) -> dict[str, np.ndarray]:
 
 def of_metrics(found: Sequence[dict[str, np.ndarray]]) -> Curves:
     """The columns of each seed's metrics, interpolated up to where the shortest has come."""
-    end = min(m["steps"][-1] for m in found)
-    start = max(m["steps"][0] for m in found)
+    drawn = [[m[name] for name in DRAWN] for m in found]
+    end = min(at[-1] for at, *_ in drawn)
+    start = max(at[0] for at, *_ in drawn)
     steps = np.linspace(min(start, end), end, POINTS)
-    returns = [np.interp(steps, m["steps"], smoothed(m["return"])) for m in found]
-    noise = []
-    for m in found:
+    returns, noise = [], []
+    for at, each, slope, error in drawn:
+        returns.append(np.interp(steps, at, smoothed(each)))
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = np.clip(m["slope_error"] / m["slope"], 1e-3, 10.0)
-        known = np.isfinite(each) & (m["slope"] > 0)
+            relative = np.clip(error / slope, 1e-3, 10.0)
+        known = np.isfinite(relative) & (slope > 0)
         noise.append(
-            np.interp(steps, m["steps"][known], smoothed(each[known]))
+            np.interp(steps, at[known], smoothed(relative[known]))
             if known.any() else np.full(POINTS, np.nan)
         )  # fmt: skip
     return Curves(steps, np.stack(returns), np.stack(noise))

@@ -6,19 +6,19 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bayespg._support.files import write_whole
 from bayespg._support.statistics import student_interval
-from bayespg.runs import curves, page, plots
-from bayespg.runs.curves import Group
+from bayespg.runs import curves, page, plots, seeds
+from bayespg.runs.columns import ON_PAGE, TOTALS, Column
 from bayespg.runs.page import Markup, element
-from bayespg.runs.store import write_whole
+from bayespg.runs.seeds import Group
 
 
 def write(paths: Sequence[Path], out: Path) -> Path:
     """One page for all runs: together first, then each by itself."""
-    groups = [curves.group(path) for path in paths]
-    tasks = sorted({str(group.runs[0].config.get("environment")) for group in groups})
+    groups = [seeds.group(path) for path in paths]
     drawn = [(group.name, curves.of(group)) for group in groups]
-    title = ", ".join(tasks)
+    title = ", ".join(sorted({group.task for group in groups}))
     body: list[Markup] = [
         element("h1", f"Training on {title}"),
         element("p", "Bands are 95 % bootstrap intervals of the mean over seeds."),
@@ -45,27 +45,21 @@ def _row(name: str, found: curves.Curves) -> list[str]:
 
 
 def _seeds(group: Group) -> Markup:
-    rows = []
-    for run in group.runs:
-        m = curves.logged(run)
-
-        def shown(name: str, form: str, tail: int = 1, m=m) -> str:
-            return format(float(m[name][-tail:].mean()), form) if name in m else ""
-
-        tenth = max(1, m["steps"].size // 10) if m else 1
-        rows.append(
-            [
-                run.path.name, shown("steps", ",.0f"), shown("update", ",.0f"),
-                shown("return", ".1f", tenth), shown("sure", ".2f", tenth),
-                shown("divergence", ".3g", tenth), shown("seconds", ",.0f"),
-            ]
-        )  # fmt: skip
-    columns = ["seed", "steps", "updates", "return", "sure", "divergence", "seconds"]
+    found = [(run.path.name, curves.logged(run)) for run in group.runs]
+    rows = [[name, *(_last(column, metrics) for column in ON_PAGE)] for name, metrics in found]
     note = (
-        "Return, sure and divergence: last tenth. Sure, Student's t of the slope along the step, "
-        "is optimistic: the same episodes chose the step and judge it."
+        "Return, sure and divergence: mean over the last tenth of the updates. Sure, Student's t "
+        "of the slope along the step, is optimistic: the same episodes chose the step and judge it."
     )
-    return page.join([page.table(columns, rows), element("p", note, class_="soft")])
+    return page.join([page.table(["seed", *ON_PAGE], rows), element("p", note, class_="soft")])
+
+
+def _last(column: Column, metrics: dict[str, Any]) -> str:
+    """A total at the end, any other column over the last tenth; nothing where there is none."""
+    if column not in metrics:
+        return ""
+    rows = 1 if column in TOTALS else max(1, metrics[column].size // 10)
+    return column.show(metrics[column][-rows:].mean())
 
 
 def _settings(config: dict[str, Any]) -> Markup:

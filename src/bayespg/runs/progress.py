@@ -6,11 +6,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bayespg._support.files import printable
-from bayespg.runs.store import Run
+from bayespg.runs.columns import ON_BAR, Column
 
 
 class Stop:
@@ -39,46 +38,32 @@ def after_this_update() -> Iterator[Stop]:
         signal.signal(signal.SIGINT, before)
 
 
-@contextlib.contextmanager
-def record(run: Run | None) -> Iterator[Run | None]:
-    """The run, locked while it is written."""
-    if run is None:
-        yield None
-    else:
-        with run:
-            yield run
-
-
 class Bar:
     """Shows rows as they come."""
 
-    def __init__(self, progress: Progress | None, begun: int, steps: int):
+    def __init__(self, progress: Progress, begun: int, steps: int):
         self._progress, self._begun = progress, begun
-        if progress is not None:
-            self._task = progress.add_task("", total=steps, what="compiling")
+        self._task = progress.add_task("", total=steps, what="compiling")
 
     def __call__(self, row: dict[str, float]) -> None:
-        if self._progress is None:
-            return
-        what = f"return {row['return']:.1f}  KL {row['divergence']:.3f}"
+        steps, what = row[Column.STEPS], "  ".join(f"{c} {c.show(row[c])}" for c in ON_BAR)
         self._progress.update(
-            self._task, completed=row["steps"] - self._begun,
-            description=f"{row['steps']:,.0f} steps", what=what,
-        )  # fmt: skip
+            self._task, completed=steps - self._begun, description=f"{steps:,.0f} steps", what=what
+        )
 
     def say(self, sentence: str) -> None:
-        console = self._progress.console if self._progress is not None else Console()
-        console.print(printable(sentence), soft_wrap=True, markup=False, highlight=False)
+        self._progress.console.print(
+            printable(sentence), soft_wrap=True, markup=False, highlight=False
+        )
 
 
 @contextlib.contextmanager
 def bar(begun: int, steps: int, wanted: bool) -> Iterator[Bar]:
-    if not wanted:
-        yield Bar(None, begun, steps)
-        return
+    """A bar for so many steps, drawn only if it is wanted."""
     columns = (
         TextColumn("[bold]{task.description}"), BarColumn(20), TimeElapsedColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[what]}"),
     )  # fmt: skip
-    with Progress(*columns) as progress:
+    progress = Progress(*columns, disable=not wanted)
+    with progress if wanted else contextlib.nullcontext():
         yield Bar(progress, begun, steps)

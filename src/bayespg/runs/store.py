@@ -36,6 +36,7 @@ import numpy as np
 
 from bayespg._support import files
 from bayespg._support.files import write_whole
+from bayespg.runs.columns import Column
 
 try:
     import fcntl
@@ -265,8 +266,10 @@ class Run:
         file = Path(path) / CONFIG
         if not file.is_file():
             found = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
-            seeds = sorted(file.parent.glob(f"seed-*/{CONFIG}"))
-            hint = f"one of its seeds, {seeds[0].parent}" if seeds else "the directory of one"
+            from bayespg.runs import seeds  # which is built on runs
+
+            of = seeds.begun(file.parent)
+            hint = f"one of its seeds, {of[0]}" if of else "the directory of one"
             raise ValueError(f"{path}: not a run, {found}; give {hint}")
         return cls(path, files.read_json(file, dict), tensorboard)
 
@@ -405,7 +408,7 @@ class Run:
         self._columns = columns
         if self._writer is not None:
             scalars = dict(zip(columns, map(float, cells), strict=True))
-            step = int(scalars.pop("update"))
+            step = int(scalars.pop(Column.UPDATE))
             if self._events is None:
                 folder, suffix = str(self._home / EVENTS), f".{step}"
                 self._events = self._writer(folder, purge_step=step, filename_suffix=suffix)
@@ -450,7 +453,7 @@ class Run:
         except UnicodeDecodeError as problem:
             raise ValueError(f"{path}: is not text ({problem}); mend or delete it") from None
         columns, *rows = lines or [[]]
-        if columns and ("update" not in columns or len(set(columns)) < len(columns)):
+        if columns and (Column.UPDATE not in columns or len(set(columns)) < len(columns)):
             raise ValueError(
                 f"{path}: line 1 must name the columns, each once and one of them 'update', found "
                 f"{','.join(columns)!r:.60}; mend or delete it"
@@ -462,7 +465,7 @@ class Run:
         return columns, rows
 
     def _updates(self, columns: list[str], rows: list[list[str]]) -> np.ndarray:
-        return self._numbers("update", [row[columns.index("update")] for row in rows])
+        return self._numbers(Column.UPDATE, [row[columns.index(Column.UPDATE)] for row in rows])
 
     def _numbers(self, name: str, cells: Sequence[str]) -> np.ndarray:
         try:
@@ -493,7 +496,7 @@ if fcntl is not None:
 
 
 def _header(row: dict[str, Any]) -> list[str]:
-    if "update" not in row:
+    if Column.UPDATE not in row:
         raise ValueError(f"log: a row needs its 'update', found {', '.join(row) or 'nothing'}")
     for name in row:
         if not re.fullmatch(r'[^,"\r\n]+', name):

@@ -1,0 +1,78 @@
+"""What an update and an evaluation report: the numbers of `runs.columns`, from a batch of paths and
+the record of what was learnt from it."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from bayespg._support.statistics import student_interval, student_probability
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning.advance import Record, State
+from bayespg.runs.columns import Column
+
+Row = dict[str, float]
+"""What an update reports: a row of metrics.csv."""
+
+
+def row(
+    state: State, record: Record, paths: Trajectories, seconds: float, *, drawing: float,
+    learning: float,
+) -> Row:  # fmt: skip
+    """The row of the update that led to this state, in the order of `Column`."""
+    returns, lengths = _undiscounted(paths), np.asarray(paths.mask).sum(0)
+    error = returns.std(ddof=1) / math.sqrt(returns.size) if returns.size > 1 else math.nan
+    found: dict[str, float] = record._asdict() | {
+        Column.UPDATE: int(state.updates),
+        Column.STEPS: int(state.steps),
+        Column.EPISODES: int(state.episodes),
+        Column.SECONDS: seconds,
+        Column.RETURN: float(returns.mean()),
+        Column.RETURN_ERROR: float(error),
+        Column.LENGTH: float(lengths.mean()),
+        Column.TERMINATED: float(np.mean(paths.terminated)),
+        Column.SURE: _uphill(*map(float, (record.slope, record.slope_error, record.freedom))),
+        Column.SECONDS_DRAWING: drawing,
+        Column.SECONDS_LEARNING: learning,
+    }
+    return {column.value: found[column] for column in Column}
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Undiscounted returns of whole episodes."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    level: float = 0.95
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Student's, over episodes: how well these episodes tell the mean of this policy. It says
+        nothing of how another seed would have trained."""
+        return student_interval(self.returns, self.level)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.mean:.1f} [{low:.1f}, {high:.1f}] over {self.returns.size} episodes"
+
+
+def evaluation(paths: Trajectories) -> Evaluation:
+    return Evaluation(_undiscounted(paths), np.asarray(paths.mask).sum(0))
+
+
+def _undiscounted(paths: Trajectories) -> np.ndarray:
+    """Returns of whole episodes, in float64."""
+    return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
+
+
+def _uphill(slope: float, error: float, freedom: float) -> float:
+    """Student's t of the slope along the step taken. As a probability that the step leads uphill it
+    is optimistic, because the same episodes chose the step and judge it."""
+    if not error > 0:
+        return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
+    return float(student_probability(slope / error, max(freedom, 1.0)))

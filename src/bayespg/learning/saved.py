@@ -1,0 +1,86 @@
+"""Agents from disk: as they were saved, or as a run directory holds them."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from bayespg.learning import choices, settings
+from bayespg.learning.agents import Agent
+from bayespg.learning.imports import Imports, import_all, needed
+from bayespg.runs.store import CONFIG, Run
+
+STORED = {
+    "environment": str, "policy": str, "estimator": str, "update": str, "options": dict,
+    "hidden": list,
+}  # fmt: skip
+"""What a configuration on disk holds besides numbers, which `Settings` judges."""
+NAMED = {str: "string", dict: "object", list: "list"}
+
+
+def load(path: str | Path, *, imports: Imports = (), **objects: Any) -> Agent:
+    """An agent as it was saved, or as a run directory holds it.
+
+    What was given as an object, not a name, must be given again: ``load(path, policy=...)``.
+
+    A directory from somebody else runs no code of theirs. An environment of the form
+    ``module:Task-v0`` that is read from it is refused unless the module is named in `imports`, or
+    the environment is given again as ``environment=``. Modules in `imports` are imported first.
+    """
+    agent, run = reopen(path, imports=imports, **objects)
+    if not agent.restore(run):
+        raise ValueError(f"{path}: this run has no checkpoint yet; there is nothing to load")
+    return agent
+
+
+def reopen(
+    path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
+) -> tuple[Agent, Run]:
+    """The agent that a run directory describes, before any checkpoint, and the run."""
+    run = Run.open(path, tensorboard=tensorboard)
+    config: dict[str, Any] = {k: v for k, v in run.config.items() if k != "steps"}
+    stored = {k: v for k, v in config.items() if k not in objects}
+    for name, kind in STORED.items():
+        if not isinstance(stored.get(name), kind | None):
+            raise ValueError(
+                f"{run.path / CONFIG}: {name}: expected a JSON {NAMED[kind]}, found "
+                f"{stored[name]!r:.40}"
+            )
+    # Earlier versions recorded defaults also where there was nothing to set.
+    usual = settings.DEFAULTS | {"policy": "linear", "hidden": list(settings.DEFAULTS["hidden"])}
+    config = {k: v for k, v in config.items() if usual.get(k) != v or v is None} | objects
+    for name in ("environment", "policy", "estimator", "update"):
+        if config.get(name, run.config.get(name)) is None:
+            raise ValueError(
+                f"{path}: {name} was an object when this was saved; give it again: "
+                f"load({str(path)!r}, {name}=...)"
+            )
+    allowed = import_all(imports)
+    for module in needed(stored.get("environment"), stored.get("options")):
+        if module not in allowed:
+            raise ValueError(
+                f"{run.path / CONFIG}: asks to import the module '{module}', which would run its "
+                f"code; if you trust it, say so with --import {module} on the command line, or "
+                f"bayespg.load({str(path)!r}, imports={module!r}) in Python"
+            )
+    try:
+        return Agent(**config), run
+    except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
+        hint, called = "", stored.get("environment", "").rpartition(":")[2]
+        if called and called not in gymnasium.registry and not choices.built_in(called):
+            hint = "; name the module that registers it: --import, or imports= in Python"
+        raise ValueError(f"{run.path / CONFIG}: {problem}{hint}") from problem
+
+
+def resume(
+    path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
+) -> tuple[Agent, Run]:
+    """Agent and run as they were after the last whole update, ready for `learn(..., run=run)`.
+
+    `imports` and `objects` are those of `load`.
+    """
+    agent, run = reopen(path, tensorboard=tensorboard, imports=imports, **objects)
+    with run:
+        agent.restore(run)
+        run.truncate(int(agent.state.updates))
+    return agent, run

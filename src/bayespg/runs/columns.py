@@ -1,0 +1,53 @@
+"""The columns of metrics.csv: what each holds, and how it is shown.
+
+A new column is one line here and one in `bayespg.learning.metrics`, or here and a field of the same
+name in `bayespg.learning.advance.Record`.
+"""
+
+import enum
+
+
+class Column(enum.StrEnum):
+    """The name of a column, with its meaning and how its numbers are formatted."""
+
+    meaning: str
+    form: str
+
+    def __new__(cls, name: str, form: str, meaning: str):
+        self = str.__new__(cls, name)
+        self._value_, self.form, self.meaning = name, form, meaning
+        return self
+
+    UPDATE = "update", ",.0f", "updates so far"
+    STEPS = "steps", ",.0f", "environment steps so far"
+    EPISODES = "episodes", ",.0f", "episodes so far"
+    SECONDS = "seconds", ",.0f", "time spent on drawing and learning so far"
+    RETURN = "return", ".1f", "mean undiscounted return of the episodes"
+    RETURN_ERROR = "return_error", ".1f", "its standard error; NaN for one episode"
+    LENGTH = "length", ".1f", "mean number of steps of the episodes"
+    TERMINATED = "terminated", ".2f", "share of the episodes that ended before the horizon"
+    GRADIENT_NORM = "gradient_norm", ".3g", "length of the gradient"
+    SLOPE = "slope", ".3g", "the gradient along the step that was taken"
+    SLOPE_ERROR = "slope_error", ".3g", "its standard error, computed by leaving episodes out"
+    FREEDOM = "freedom", ".0f", "degrees of freedom of that standard error"
+    DIVERGENCE = "divergence", ".3g", "Kullback-Leibler, mean over steps, from old to new policy"
+    STEP_NORM = "step_norm", ".3g", "length of the step"
+    EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
+    SOUND = "sound", ".0f", "1: every number of the update was finite"
+    SURE = "sure", ".2f", "Student's t probability of slope / slope_error, which is optimistic"
+    SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
+    SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
+
+    def show(self, value: float) -> str:
+        return format(float(value), self.form)
+
+
+C = Column
+TOTALS = (C.UPDATE, C.STEPS, C.EPISODES, C.SECONDS)
+"""These count from the beginning of the run; the others tell of one update."""
+ON_BAR = (C.RETURN, C.DIVERGENCE)
+"""What the progress bar shows besides the steps."""
+ON_PAGE = (C.STEPS, C.UPDATE, C.RETURN, C.SURE, C.DIVERGENCE, C.SECONDS)
+"""What a report shows of each seed."""
+DRAWN = (C.STEPS, C.RETURN, C.SLOPE, C.SLOPE_ERROR)
+"""What learning curves are drawn from."""

@@ -1,0 +1,95 @@
+"""A folder of seeds: runs that differ by their seed only, in FOLDER/seed-0, FOLDER/seed-1 and so
+on. FOLDER/seeds.json lists the seeds that are to be trained, begun or not, so that a folder whose
+training was stopped can be resumed as a whole.
+
+    plan(folder, range(4), config)         # before the first seed is trained
+    Run.create(directory(folder, 0), ...)  # as each seed begins
+    members(folder), waiting(folder)       # what has begun, and what has not
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bayespg._support.files import printable, read_json, write_whole
+from bayespg.runs.store import CONFIG, Run
+
+PLAN = "seeds.json"
+
+
+def directory(folder: Path, seed: int) -> Path:
+    """Where the run of a seed is."""
+    return folder / f"seed-{seed}"
+
+
+def begun(folder: Path) -> list[Path]:
+    """The directories of the seeds that have begun, in the order of their numbers."""
+    found: dict[int, Path] = {}
+    for child in folder.glob("seed-*"):
+        if (child / CONFIG).exists():
+            number = re.fullmatch(r"seed-(0|[1-9][0-9]*)", child.name)
+            if number is None:
+                raise ValueError(
+                    f"{child}: is a run, but its name is not seed- and a number; rename it or move "
+                    "it out of the folder"
+                )
+            found[int(number[1])] = child
+    return [found[k] for k in sorted(found)]
+
+
+def members(path: Path) -> list[Path]:
+    """A run directory itself, or those of the seeds that have begun."""
+    found = [path] if (path / CONFIG).exists() else begun(path)
+    if not found:
+        raise ValueError(
+            f"{path}: no run is here; expected a folder that 'bayespg train' has written"
+        )
+    return found
+
+
+def plan(folder: Path, seeds: Iterable[int], config: dict[str, Any]) -> None:
+    """Save the seeds to be trained; all seeds of a folder must have the same settings."""
+    if there := begun(folder):
+        first = Run.open(there[0]).config
+        for name, value in json.loads(json.dumps(config)).items():
+            if name != "seed" and first.get(name, value) != value:
+                raise ValueError(
+                    f"out: {folder} holds seeds with {name} {first[name]!r}, not {value!r}; give "
+                    "another folder"
+                )
+    folder.mkdir(parents=True, exist_ok=True)
+    planned = sorted({*_planned(folder), *seeds})
+    write_whole(folder / PLAN, f"{json.dumps(planned)}\n".encode())
+
+
+def waiting(folder: Path) -> list[int]:
+    """Planned seeds whose training has not begun."""
+    return [k for k in _planned(folder) if not (directory(folder, k) / CONFIG).exists()]
+
+
+def _planned(folder: Path) -> list[int]:
+    path = folder / PLAN
+    found = read_json(path, list) if path.exists() else []
+    if wrong := [k for k in found if type(k) is not int or k < 0]:
+        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; mend it")
+    return sorted(set(found))
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that differ by their seed only."""
+
+    name: str
+    runs: list[Run]
+
+    @property
+    def task(self) -> str:
+        return str(self.runs[0].config.get("environment"))
+
+
+def group(path: Path) -> Group:
+    """The runs of a folder, or the one run that is there."""
+    return Group(printable(path.absolute().name), [Run.open(member) for member in members(path)])

@@ -1,0 +1,82 @@
+"""Learning curves: what of the metrics is drawn, and where."""
+
+import numpy as np
+import pytest
+
+from bayespg.runs import curves, seeds
+from bayespg.runs.columns import DRAWN
+from bayespg.runs.store import Run
+
+
+def metrics(steps, returns, slope=1.0, error=0.5):
+    """The columns that are drawn."""
+    steps = np.array(steps)
+    columns = (steps, np.array(returns, float), *np.broadcast_arrays(slope, error, steps)[:2])
+    return dict(zip(DRAWN, columns, strict=True))
+
+
+def test_curves_lie_where_every_seed_has_been():
+    found = curves.of_metrics([metrics([10, 20, 40], [0, 1, 2]), metrics([15, 30], [5, 6])])
+    assert (found.steps[0], found.steps[-1], found.steps.size) == (15, 30, curves.POINTS)
+    assert found.returns.shape == found.noise.shape == (2, curves.POINTS)
+    # 0 and 1 at 10 and 20 steps is 0.5 at 15; 1 and 2 at 20 and 40 is 1.5 at 30.
+    np.testing.assert_allclose(found.returns[:, [0, -1]], [[0.5, 1.5], [5, 6]])
+
+
+def test_a_seed_that_ended_before_another_began_leaves_one_point():
+    found = curves.of_metrics([metrics([10, 20], [1, 2]), metrics([50, 60], [5, 6])])
+    assert set(found.steps) == {20}
+    np.testing.assert_allclose(found.returns[:, 0], [2, 5])
+
+
+def test_noise_is_the_standard_error_relative_to_the_slope():
+    found = curves.of_metrics([metrics([1, 2], [0, 0], slope=4.0, error=1.0)])
+    np.testing.assert_allclose(found.noise, 0.25)
+
+
+def test_noise_is_drawn_between_a_thousandth_and_ten():
+    found = curves.of_metrics([metrics([1, 2], [0, 0], error=e) for e in (1e-9, 1e9)])
+    np.testing.assert_allclose(found.noise[:, 0], [1e-3, 10])
+
+
+@pytest.mark.parametrize("slope", [0.0, -1.0, np.nan])
+def test_updates_without_an_uphill_slope_are_left_out_of_the_noise(slope):
+    found = curves.of_metrics([metrics([1, 2, 3], [0, 0, 0], slope=[1.0, slope, 1.0])])
+    np.testing.assert_allclose(found.noise, 0.5)
+    assert np.isnan(curves.of_metrics([metrics([1, 2], [0, 0], slope=slope)]).noise).all()
+
+
+def test_a_running_mean_looks_back_over_a_thirtieth_of_the_updates():
+    x = np.random.default_rng(0).normal(size=95)
+    naive = [x[max(0, i - 2) : i + 1].mean() for i in range(x.size)]
+    np.testing.assert_allclose(curves.smoothed(x), naive)
+    np.testing.assert_allclose(curves.smoothed(x[:59]), x[:59])
+
+
+def test_seeds_without_an_update_are_left_out(tmp_path):
+    for seed, rows in ((0, 2), (1, 0)):
+        with Run.create(seeds.directory(tmp_path, seed), {"environment": "A-v0"}) as run:
+            for i in range(rows):
+                run.log({"update": i} | dict.fromkeys(DRAWN, i + 1))
+    group = seeds.group(tmp_path)
+    assert (len(group.runs), group.task) == (2, "A-v0")
+    assert len(curves.of(group).returns) == 1
+
+
+def test_a_figure_has_a_curve_for_each_run_a_line_for_each_seed_and_the_threshold():
+    found = curves.of_metrics([metrics([1, 2], [k, k]) for k in range(3)])
+    above, below = curves.draw([("one", found)], "A-v0", threshold=475).axes
+    mean, *each, threshold = (line.get_ydata() for line in above.lines)
+    assert (mean[0], sorted(y[0] for y in each), threshold[0]) == (1, [0, 1, 2], 475)
+    assert above.get_legend().get_texts()[0].get_text() == "one (3 seeds)"
+    both, _ = curves.draw([("one", found), ("two", found)], "A-v0").axes
+    assert len(both.lines) == 2
+    assert below.get_yscale() == "log"
+
+
+def test_a_legend_shows_a_name_as_it_is():
+    found = curves.of_metrics([metrics([1, 2], [0, 0])])
+    figure = curves.draw([("_$x^2$", found)], "$title$")
+    figure.canvas.draw()
+    (text,) = figure.axes[0].get_legend().get_texts()
+    assert text.get_text() == r" _\$x^2\$ (1 seed)"
