@@ -213,7 +213,7 @@ class GradientPosterior(eqx.Module):
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
         """k draws from the model's posterior N(mean, covariance)."""
-        k = checks.count("k", k)
+        k = checks.whole("k", k, 1)
         if not traced(self) and not np.all(np.isfinite(self.standard_deviation)):
             raise ValueError(
                 "sample: the covariance is infinite, as it is for Monte Carlo of one path"
