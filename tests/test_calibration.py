@@ -51,6 +51,14 @@ def test_binomial_interval_is_clopper_pearson():
         np.testing.assert_allclose(statistics.binomial_interval(successes, 10), expected)
 
 
+def test_the_student_distribution_is_the_same_inside_a_transformation():
+    t, nu = np.meshgrid([-5.0, -0.3, 0.0, 1.0, 40.0], [1.0, 3.5, 30.0, np.inf])
+    with jax.enable_x64(True):
+        found = jax.jit(statistics.student_probability)(t, nu)
+    np.testing.assert_allclose(found, statistics.student_probability(t, nu), atol=1e-12)
+    np.testing.assert_allclose(found, scipy.stats.t.cdf(t, nu), atol=1e-12)
+
+
 class Arms(policies.Policy):
     """A softmax over three arms: its Fisher matrix is singular along the constant."""
 

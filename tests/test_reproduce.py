@@ -11,7 +11,7 @@ import pytest
 from bayespg.learning.training import History, Result
 from bayespg.learning.updates import conventional
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
-from bayespg.reproduce import EXPERIMENTS, learning, optimisation, page, report
+from bayespg.reproduce import EXPERIMENTS, learning, lqr_optimisation, page, report
 from bayespg.reproduce.claims import Verdict
 from bayespg.reproduce.gradients import angular_error, squared_error
 
@@ -38,19 +38,20 @@ def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
-    def learn(methods, settings, progress, sizes=optimisation.SIZES):
+    def learn(methods, settings, progress, sizes=lqr_optimisation.SIZES):
         rng = np.random.default_rng(0)
         return {
-            (name, M): 0.31 + rng.exponential(size=(settings.runs, 101))
+            (name, M): learning.Learned(
+                np.arange(101), 0.31 + rng.exponential(size=(settings.runs, 101)), None
+            )
             for name in methods
             for M in sizes
         }
 
     import bayespg.reproduce.lqr_fisher as figure4
-    import bayespg.reproduce.lqr_optimisation as figure3
     import bayespg.reproduce.lqr_variance as figure5
 
-    for module in (figure3, figure4, figure5):
+    for module in (lqr_optimisation, figure4, figure5):
         monkeypatch.setattr(module, "learn", learn)
     check(name, 10, tmp_path)
 
@@ -153,10 +154,11 @@ def test_numbers_on_disk_are_short_and_what_is_not_finite_is_null():
 
 
 def test_learning_starts_every_method_from_the_same_policies():
-    methods = {name: optimisation.METHODS[name] for name in ("MCPG", "BPG")}
-    costs = optimisation.learn(methods, report.Settings(runs=6), lambda *_: None, sizes=(5,))
-    np.testing.assert_allclose(costs["MCPG", 5][:, 0], costs["BPG", 5][:, 0], rtol=1e-12)
-    assert costs["BPG", 5].shape == (6, 101)
+    methods = {name: lqr_optimisation.METHODS[name] for name in ("MCPG", "BPG")}
+    found = lqr_optimisation.learn(methods, report.Settings(runs=6), lambda *_: None, sizes=(5,))
+    costs = {name: found[name, 5].values for name in methods}
+    np.testing.assert_allclose(costs["MCPG"][:, 0], costs["BPG"][:, 0], rtol=1e-12)
+    assert costs["BPG"].shape == (6, 101)
 
 
 def test_errors_of_known_estimates():

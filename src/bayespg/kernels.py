@@ -59,7 +59,7 @@ def diagonal(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, 
 def features(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, "M p"] | None:
     """Psi with K = Psi Psi' where the kernel has finitely many features, None where not."""
     match kernel:
-        case OfFeatures() | Nystrom():
+        case Finite():
             return kernel.features(X)
         case Constant():
             M = jax.tree.leaves(X)[0].shape[0]
@@ -75,7 +75,24 @@ def features(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, 
     return None
 
 
-class Nystrom(Batched):
+class Finite(Batched):
+    """psi(x)'psi(x'), a kernel with finitely many features."""
+
+    @abc.abstractmethod
+    def features(self, X: Any, /) -> Float[Array, "M p"]: ...
+
+    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
+        one = jax.tree.map(lambda leaf: leaf[None], (x, y))
+        return self.gram(*one)[0, 0]
+
+    def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
+        return self.features(X) @ self.features(Y).T
+
+    def diagonal(self, X: Any) -> Float[Array, " M"]:
+        return jnp.sum(self.features(X) ** 2, -1)
+
+
+class Nystrom(Finite):
     """k seen through fixed points Z: k(x, Z) K_ZZ^-1 k(Z, x').
 
     Exact for points of Z, and close to k where Z is dense for its length scale: a grid over a small
@@ -95,36 +112,17 @@ class Nystrom(Batched):
         kept = eigenvalues > tolerance * eigenvalues[-1]
         self.root = Q[:, kept] / np.sqrt(eigenvalues[kept])
 
-    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
-        one = jax.tree.map(lambda leaf: leaf[None], (x, y))
-        return self.gram(*one)[0, 0]
-
-    def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
-        return self.features(X) @ self.features(Y).T
-
-    def diagonal(self, X: Any) -> Float[Array, " M"]:
-        return jnp.sum(self.features(X) ** 2, -1)
-
     def features(self, X: Any) -> Float[Array, "M p"]:
         return gram(self.kernel, X, self.points) @ self.root
 
 
-class OfFeatures(Batched):
+class OfFeatures(Finite):
     """v psi(x)'psi(x') for features that are given; `constant` is the prior variance of their last
     one, in units of `variance`, v."""
 
     of: Features
     constant: float | Float[Array, ""] = 10.0
     variance: float | Float[Array, ""] = 1.0
-
-    def __call__(self, x: Any, y: Any) -> Float[Array, ""]:
-        return self.gram(x[None], y[None])[0, 0]
-
-    def gram(self, X: Any, Y: Any) -> Float[Array, "M N"]:
-        return self.features(X) @ self.features(Y).T
-
-    def diagonal(self, X: Any) -> Float[Array, " M"]:
-        return jnp.sum(self.features(X) ** 2, -1)
 
     def features(self, X: Any) -> Float[Array, "M p"]:
         """psi of points with the rest of their axes laid out in a row."""
@@ -308,14 +306,21 @@ class StateAction(Batched):
     scale: float | Float[Array, ""] = 1.0
 
     def __call__(self, x: Pair, y: Pair) -> Float[Array, ""]:
-        return self.state(x[0], y[0]) + self.scale * (x[1] @ self.fisher.solve(y[1]))
+        return self.state(x[0], y[0]) + x[1] @ self.solved(y)[1]
 
     def gram(self, X: Pairs, Y: tuple[Any, Any]) -> Float[Array, "M N"]:
-        return gram(self.state, X[0], Y[0]) + self.scale * (X[1] @ self.fisher.solve(Y[1]).T)
+        return self.between(X, self.solved(Y))
 
     def diagonal(self, X: Pairs) -> Float[Array, " M"]:
-        U = X[1]
-        return diagonal(self.state, X[0]) + self.scale * jnp.sum(U * self.fisher.solve(U), -1)
+        return diagonal(self.state, X[0]) + jnp.sum(X[1] * self.solved(X)[1], -1)
+
+    def solved(self, Z: Any) -> Any:
+        """(x, c G^-1 u), solved once for pairs that many others are compared with."""
+        return Z[0], self.scale * self.fisher.solve(Z[1])
+
+    def between(self, X: Pairs, solved: tuple[Any, Any]) -> Float[Array, "M N"]:
+        """The kernel of X with pairs that are solved."""
+        return gram(self.state, X[0], solved[0]) + X[1] @ solved[1].T
 
 
 class Gaussian(Kernel):

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support import checks
-from bayespg._support.precision import in_float64, traced
+from bayespg._support.precision import run, traced
 from bayespg._support.statistics import f_quantile, student_probability, student_quantile
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
@@ -199,26 +199,26 @@ class GradientPosterior(eqx.Module):
             raise ValueError(
                 "natural: this estimate was made without a Fisher matrix; give fisher="
             )
-        return _run(_solve, self.fisher, self.mean)
+        return run(_solve, self.fisher, self.mean)
 
     @property
     def standard_deviation(self) -> Float[Array, " n"]:
         """Of each component, according to the model."""
-        return _run(_standard_deviation, self.covariance)
+        return run(_standard_deviation, self.covariance)
 
     @property
     def robust_covariance(self) -> Float[Array, "n n"]:
         """sum_i D_i D_i' / explained^2, with D_i the rows of `influence`."""
-        return _run(_robust_covariance, self)
+        return run(_robust_covariance, self)
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
         """k draws from the model's posterior N(mean, covariance)."""
-        k = checks.count("k", k)
+        k = checks.whole("k", k, 1)
         if not traced(self) and not np.all(np.isfinite(self.standard_deviation)):
             raise ValueError(
                 "sample: the covariance is infinite, as it is for Monte Carlo of one path"
             )
-        return _run(_sample, self, key, k)
+        return run(_sample, self, key, k)
 
     def interval(self, level: float = 0.95, *, robust: bool = True) -> Interval:
         """For each component, bounds that should hold the true gradient with probability `level`.
@@ -226,7 +226,7 @@ class GradientPosterior(eqx.Module):
         `robust` False trusts the model's covariance instead.
         """
         level = checks.probability("level", level)
-        centre, spread, freedom = _run(component_statistics, self, robust)
+        centre, spread, freedom = run(component_statistics, self, robust)
         reach = spread * student_quantile(level, freedom)
         return Interval(centre - reach, centre + reach)
 
@@ -234,7 +234,7 @@ class GradientPosterior(eqx.Module):
         """Whether the joint region of probability `level` holds `gradient`."""
         level = checks.probability("level", level)
         gradient = checks.vector("gradient", gradient, self.mean.shape[-1], "one entry a parameter")
-        distance, spread, rank, freedom = _run(region_statistics, self, gradient, robust)
+        distance, spread, rank, freedom = run(region_statistics, self, gradient, robust)
         return bool(distance <= spread * f_quantile(level, rank, freedom))
 
     def probability_uphill(self, direction: Any, *, robust: bool = True) -> float:
@@ -247,7 +247,7 @@ class GradientPosterior(eqx.Module):
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry a parameter")
         if not d.any():
             raise ValueError("direction: all entries are zero")
-        centre, spread, freedom = _run(direction_statistics, self, d, robust)
+        centre, spread, freedom = run(direction_statistics, self, d, robust)
         if spread == 0:
             return float(0.5 * (1 + np.sign(centre)))
         return float(student_probability(centre / spread, freedom))
@@ -267,11 +267,6 @@ def rescaled(posterior: GradientPosterior, units: Float[Array, ""]) -> GradientP
         ),
         is_leaf=lambda x: x is None,
     )
-
-
-def _run(function: Any, *args: Any) -> Any:
-    """As a JAX function inside a transformation, otherwise in float64."""
-    return function(*args) if traced(args) else in_float64(function)(*args)
 
 
 def _robust_covariance(posterior: GradientPosterior) -> Float[Array, "n n"]:

@@ -193,13 +193,6 @@ def variance_or_infinity(name: str, value: Any) -> float:
     return found
 
 
-def count(name: str, value: Any) -> int:
-    """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name}: expected a whole number of at least 1, found {value!r}")
-    return int(value)
-
-
 def probability(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     found = number(name, value)

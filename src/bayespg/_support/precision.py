@@ -41,23 +41,24 @@ def to_float64(tree: Any) -> Any:
     return jax.tree.map(
         lambda leaf: (
             np.asarray(leaf, dtype=np.float64)
-            if isinstance(leaf, (jax.Array, np.ndarray)) and np.issubdtype(leaf.dtype, np.floating)
+            if isinstance(leaf, (jax.Array, np.ndarray))
+            and jnp.issubdtype(leaf.dtype, jnp.floating)
             else leaf
         ),
         tree,
     )
 
 
+def run(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call a JAX function: as it is inside a transformation, in float64 on plain arrays."""
+    if traced(args, kwargs):
+        return function(*args, **kwargs)
+    return in_float64(function)(*to_float64(args), **to_float64(kwargs))
+
+
 def float64_when_eager(function: Callable) -> Callable:
-    """Make a JAX function work in float64 on plain arrays, and as it is inside a transformation."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if traced(args, kwargs):
-            return function(*args, **kwargs)
-        return in_float64(function)(*to_float64(args), **to_float64(kwargs))
-
-    return run
+    """Make a method one that `run` calls."""
+    return functools.wraps(function)(lambda *args, **kwargs: run(function, *args, **kwargs))
 
 
 @functools.cache

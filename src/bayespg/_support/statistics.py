@@ -7,8 +7,12 @@ From `scipy.special`: importing `scipy.stats` takes a second.
 import math
 from typing import Any
 
+import jax.numpy as jnp
+import jax.scipy.special
 import numpy as np
 from scipy import special
+
+from bayespg._support.precision import traced
 
 
 def student_quantile(level: float, freedom: Any) -> Any:
@@ -17,8 +21,12 @@ def student_quantile(level: float, freedom: Any) -> Any:
 
 
 def student_probability(t: Any, freedom: Any) -> Any:
-    """P(T <= t) of Student's distribution."""
-    return special.stdtr(freedom, t)
+    """P(T <= t) of Student's distribution, also inside a JAX transformation."""
+    if not traced(t, freedom):
+        return special.stdtr(freedom, t)
+    tail = 0.5 * jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t**2))
+    student = jnp.where(t > 0, 1 - tail, tail)
+    return jnp.where(jnp.isinf(freedom), jax.scipy.special.ndtr(t), student)
 
 
 def f_quantile(level: float, first: Any, second: Any) -> Any:

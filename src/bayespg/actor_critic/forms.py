@@ -33,21 +33,19 @@ def weight(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPosterior:
 
 def dictionary(steps: Steps, prior: Prior, noise, sparsify: Sparsify) -> GradientPosterior:
     """With features of a dictionary of state-action pairs (Proposition 7)."""
-    X, U, c = steps.states, steps.scores, prior.scale
-    state_kernel, taken = prior.state_kernel, steps.taken
+    X, U, taken = steps.states, steps.scores, steps.taken
     if isinstance(U, Rows):
         K = _gram(steps, prior)
         row, variances = (lambda i, members: K[i, members]), jnp.diagonal(K)
     else:
         U = sparse.dense(U)
-        solved = prior.fisher.solve(U)
+        kernel = kernels.StateAction(prior.state_kernel, prior.fisher, prior.scale)
+        _, solved = kernel.solved((X, U))
 
         def row(i, members):
-            states = kernels.gram(state_kernel, X[i][None], X[members])[0]
-            return states + c * (solved[members] @ U[i])
+            return kernel.between((X[i][None], U[i][None]), (X[members], solved[members]))[0]
 
-        variances = kernels.diagonal(state_kernel, X) + c * jnp.sum(U * solved, -1)
-        variances = jnp.where(taken, variances, 0.0)
+        variances = jnp.where(taken, kernel.diagonal((X, U)), 0.0)
     N = variances.size
     found = sparsification.build(row, variances, sparsify.threshold, min(sparsify.capacity or N, N))
     Psi = jnp.where(taken[:, None], found.features, 0.0)
@@ -64,8 +62,7 @@ def _gram(steps: Steps, prior: Prior) -> Float[Array, "N N"]:
     if isinstance(U, Rows) and isinstance(G, fishers.Sparse):
         K = G.kernel(U, U)
     else:
-        U = sparse.dense(U)
-        K = U @ G.solve(U).T
+        K = kernels.gram(kernels.Linear(G), sparse.dense(U))
     seen = steps.see(steps.see(kernels.gram(prior.state_kernel, steps.states)).T)
     return seen + prior.scale * K
 

@@ -32,10 +32,9 @@ class Sparsify:
 
     def __post_init__(self):
         checks.nonnegative("sparsify: threshold", self.threshold, ())
-        if self.capacity is not None and not (isinstance(self.capacity, int) and self.capacity > 0):
-            raise ValueError(
-                f"sparsify: capacity must be a whole number of at least 1, found {self.capacity!r}"
-            )
+        if self.capacity is not None:
+            capacity = checks.whole("sparsify: capacity", self.capacity, 1)
+            object.__setattr__(self, "capacity", capacity)
 
 
 def checked(sparsify: Any) -> None:

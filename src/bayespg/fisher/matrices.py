@@ -15,7 +15,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support import checks
-from bayespg._support.precision import float64_when_eager, in_float64, to_float64, traced
+from bayespg._support.precision import float64_when_eager, run, traced
 from bayespg._support.types import Array
 from bayespg.algebra import sparse
 from bayespg.algebra.conditioning import cholesky, diagonal
@@ -92,7 +92,7 @@ class Dense(Fisher):
         precision."""
         if tolerance is None:
             tolerance = checks.rounding(G.shape[-1], G.dtype)
-        found = _run(_factorise, G, tolerance)
+        found = run(_factorise, G, tolerance)
         self.G, self.root, self.inverse, self.known = found
         self.factors = factors
 
@@ -186,7 +186,7 @@ class LowRank(Fisher):
                     f"damping: {np.min(damping):.3g} is {ratio:.1e} times smaller than V'V, which "
                     "float64 cannot tell apart; give a larger damping"
                 )
-        self.V, self.damping, self.L = _run(_woodbury, V, damping)
+        self.V, self.damping, self.L = run(_woodbury, V, damping)
 
     @property
     def size(self) -> int:
@@ -341,11 +341,6 @@ class Implicit(Fisher):
 
     def diagonal(self) -> Float[Array, " n"]:
         return jnp.diagonal(self.matrix())
-
-
-def _run(function: Any, *args: Any) -> Any:
-    """As a JAX function inside a transformation, otherwise in float64."""
-    return function(*args) if traced(args) else in_float64(function)(*to_float64(args))
 
 
 def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, PyTree, Shaped
 
 from bayespg import kernels
 from bayespg._support import checks
-from bayespg._support.precision import in_float64, to_float64, traced
+from bayespg._support.precision import in_float64, run, to_float64, traced
 from bayespg._support.types import Array
 from bayespg.algebra import sparsification
 from bayespg.algebra.conditioning import LOG_2PI
@@ -95,7 +95,7 @@ class Online(eqx.Module):
 
     def critic(self) -> Critic:
         """What is known so far."""
-        return _critic(self) if traced(self) else in_float64(_critic)(to_float64(self))
+        return run(_critic, self)
 
 
 def online(

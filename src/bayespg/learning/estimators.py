@@ -175,11 +175,10 @@ class Model1(Estimator):
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         U, R, G = batch.scores, batch.returns, self.fisher(batch)
-        if self.noise is None:
+        noise, scale = self.noise, self.scale
+        if noise is None:
             choice = evidence.choose_model1(U, R, G)
             noise, scale = jnp.broadcast_to(choice.noise, U.shape), choice.scale
-        else:
-            noise, scale = self.noise, self.scale
         if self.reward_noise:
             noise = noise + return_noise(batch, self.reward_noise)[:, None] * U**2
         return quadrature.model1(U, R, G, noise=noise, scale=scale, sparsify=self.sparsify)
@@ -203,11 +202,9 @@ class Model2(Estimator):
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         U, R, G = batch.scores, batch.returns, self.fisher(batch)
-        if self.noise is None:
-            choice = evidence.choose_model2(U, R, G, baseline=self.baseline)
-            noise, scale = choice.noise, choice.scale
-        else:
-            noise, scale = self.noise, self.scale
+        noise, scale = self.noise, self.scale
+        if noise is None:
+            scale, noise, *_ = evidence.choose_model2(U, R, G, baseline=self.baseline)
         if self.reward_noise:
             noise = noise + return_noise(batch, self.reward_noise)
         return quadrature.model2(

@@ -3,8 +3,10 @@ GSEARCH of Baxter, Bartlett and Weaver, 2001).
 
 Returns at two points must be told apart through their noise, the more so the nearer the points are;
 the sign of the slope at one point need not. The search doubles its step while the slope is up, or
-halves it while the slope is down, and interpolates between the last two. Its loops run on the host,
-because how many gradients they take depends on the gradients; the gradient itself is compiled once.
+halves it while the slope is down, and interpolates between the last two. What follows from one
+gradient is a pure function, which `searching` makes an update among others and which
+`conjugate_gradients` calls from loops on the host, because how many gradients those take depends on
+the gradients.
 """
 
 import itertools
@@ -20,12 +22,12 @@ import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg._support import checks
-from bayespg._support.precision import to_float64, to_numpy
+from bayespg._support.precision import in_float64, to_float64, to_numpy
+from bayespg._support.statistics import student_probability
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import Estimator
-from bayespg.learning.updates import within_range
 from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, direction_statistics
 
@@ -38,25 +40,46 @@ Reason = Literal["iterations", "small gradient", "not finite"]
 class Slope(NamedTuple):
     """How the return changes along a direction, at a trial point."""
 
-    value: float
-    """g . h."""
-    rises: bool
+    value: Any
+    """g . h; NaN where the gradient or its error is not finite."""
+    rises: Any
     """Far enough above zero to double the step once more."""
-    falls: bool
+    falls: Any
 
 
 class Search(NamedTuple):
-    """What a line search found."""
+    """A line search: which step it tries next or, once it has ended, what it found."""
 
-    step: float
+    step: Float[Array, ""]
     """NaN where a slope was not finite."""
-    trials: int
-    bracketed: bool
+    trials: Int[Array, ""]
+    """Slopes seen so far."""
+    ended: Bool[Array, ""]
+    bracketed: Bool[Array, ""]
     """Whether the step lies between a slope up and a slope down."""
+    back: Bool[Array, ""]
+    """Whether the step is being halved."""
+    before: Float[Array, ""]
+    """The step tried last, and the slope there."""
+    slope: Float[Array, ""]
+
+
+class Searching(NamedTuple):
+    """Where conjugate gradients stand: at base + step h, with the step of `search`."""
+
+    base: Float[Array, " n"]
+    """Where the gradient g was estimated and the search began."""
+    g: Float[Array, " n"]
+    h: Float[Array, " n"]
+    size: Float[Array, ""]
+    """|g|^2, or g'G^-1 g."""
+    restarted: Bool[Array, ""]
+    """Whether h is the gradient itself."""
+    search: Search
 
 
 class History(NamedTuple):
-    """One entry an iteration. Where a gradient ended the run, its entry is the last, with step
+    """One entry per iteration. Where a gradient ended the run, its entry is the last, with step
     0."""
 
     parameters: Float[Array, "K n"]
@@ -104,21 +127,88 @@ def line_search(slope: Callable[[float], Slope], first_step: float, doublings: i
     and halfway where the signs are not these. After `doublings` doublings, or halvings, the search
     makes do with the last two steps; the published one has no bound.
     """
-    s, p, trials = first_step, slope(first_step), 1
-    back, before = p.value < 0, (s, p)
-    while trials <= doublings and math.isfinite(p.value):
-        before = s, p
-        s = s / 2 if back else 2 * s
-        p, trials = slope(s), trials + 1
-        if not (p.falls if back else p.rises):
-            break
-    (near, up), (far, down) = ((s, p), before) if back else (before, (s, p))
-    if not math.isfinite(p.value):
-        return Search(math.nan, trials, False)
-    if up.value > 0 > down.value:
-        step = near + up.value * (far - near) / (up.value - down.value)
-        return Search(step, trials, True)
-    return Search((near + far) / 2, trials, False)
+    search = in_float64(_search)(np.asarray(first_step, float))
+    while not search.ended:
+        found = Slope(*map(np.asarray, slope(float(search.step))))
+        search = in_float64(_tried)(search, found, doublings)
+    return search
+
+
+def _search(first_step: Float[Array, ""]) -> Search:
+    no = jnp.asarray(False)
+    zero = jnp.zeros_like(first_step)
+    return Search(first_step, jnp.zeros((), jnp.int32), no, no, no, first_step, zero)
+
+
+def _tried(search: Search, p: Slope, doublings: int) -> Search:
+    """The search when the slope at its step is known."""
+    first, trials = search.trials == 0, search.trials + 1
+    back = jnp.where(first, p.value < 0, search.back)
+    more = (first | jnp.where(back, p.falls, p.rises)) & (trials <= doublings)
+    now, last = (search.step, p.value), (search.before, search.slope)
+    (near, up), (far, down) = (
+        [jnp.where(back, a, b) for a, b in zip(*pair, strict=True)]
+        for pair in ((now, last), (last, now))
+    )
+    bracketed = (up > 0) & (down < 0)
+    top = near + up * (far - near) / jnp.where(bracketed, up - down, 1.0)
+    found = jnp.where(bracketed, top, (near + far) / 2)
+    step = jnp.where(more, jnp.where(back, now[0] / 2, 2 * now[0]), found)
+    lost = ~jnp.isfinite(p.value)
+    return Search(
+        jnp.where(lost, jnp.nan, step), trials, lost | ~more, bracketed & ~more & ~lost, back, *now
+    )
+
+
+def _slope(
+    posterior: GradientPosterior, h: Float[Array, " n"], epsilon: Array, level: float | None
+) -> Slope:
+    p = posterior.mean @ h
+    if level is None:
+        return Slope(p, p > epsilon, p < -epsilon)
+    centre, error, freedom = direction_statistics(posterior, h)
+    up = student_probability(centre / jnp.where(error > 0, error, 1.0), freedom)
+    up = jnp.where(error > 0, up, (1 + jnp.sign(p)) / 2)
+    return Slope(jnp.where(jnp.isnan(error), jnp.nan, p), up > level, up < 1 - level)
+
+
+def _start(theta: Float[Array, " n"]) -> Searching:
+    zero, none = jnp.zeros((), theta.dtype), jnp.zeros_like(theta)
+    search = _search(zero)._replace(ended=jnp.asarray(True))
+    return Searching(theta, none, none, zero + 1, jnp.asarray(True), search)
+
+
+def _next(
+    state: Searching,
+    theta: Float[Array, " n"],
+    posterior: GradientPosterior,
+    *,
+    first_step: float | None,
+    level: float | None,
+    natural: bool,
+    doublings: int,
+    epsilon: float = 0.0,
+    limit: float = 0.0,
+) -> Searching:
+    """What follows from the gradient at theta: a new direction, or the next step along the old."""
+    began, mean = state.search.ended, posterior.mean
+
+    def conjugate():
+        z = posterior.natural if natural else mean
+        return z, z + (mean - state.g) @ z / state.size * state.h, mean @ z
+
+    z, h, size = jax.lax.cond(began, conjugate, lambda: (state.h, state.h, state.size))
+    p = _slope(posterior, h, jnp.where(began, 0.0, epsilon), level)
+    h = jnp.where(p.rises, h, z)
+    step = first_step
+    if step is None:
+        assert posterior.fisher is not None
+        curved = jnp.maximum(h @ posterior.fisher.multiply(h), jnp.finfo(h.dtype).tiny)
+        step = math.sqrt(2 * limit) / jnp.sqrt(curved)
+    first = _search(jnp.asarray(step, h.dtype))._replace(slope=p.value)
+    new = Searching(theta, mean, h, size, ~p.rises, first)
+    old = state._replace(search=_tried(state.search, p, doublings))
+    return jax.tree.map(lambda a, b: jnp.where(began, a, b), new, old)
 
 
 def conjugate_gradients(
@@ -151,19 +241,15 @@ def conjugate_gradients(
     theta = checks.array("theta", theta)
     if theta.ndim != 1 or not theta.size:
         raise ValueError(f"theta: expected a vector of parameters, found shape {theta.shape}")
-    first_step = float(checks.shaped("first_step", first_step, ((),)))
-    if first_step <= 0:
-        raise ValueError(f"first_step: expected a number above 0, found {first_step}")
-    epsilon = float(checks.shaped("epsilon", epsilon, ((),)))
-    if epsilon < 0:
-        raise ValueError(f"epsilon: expected a number from 0, found {epsilon}")
+    first_step = checks.real("first_step", first_step, above=0)
+    epsilon = checks.real("epsilon", epsilon, least=0)
     iterations = checks.whole("iterations", iterations, 1)
     doublings = checks.whole("doublings", doublings, 1)
     if level is not None and checks.probability("level", level) < 0.5:
         raise ValueError(f"level: expected at least 0.5, found {level}")
     keys = (_fold_in(key, i) for i in itertools.count())
 
-    def ask(point: Float[np.ndarray, " n"]) -> GradientPosterior:
+    def ask(point: Float[Array, " n"]) -> GradientPosterior:
         with jax.enable_x64(True):
             posterior = to_numpy(gradient(point, next(keys)))
         if np.shape(posterior.mean) != theta.shape:
@@ -171,50 +257,27 @@ def conjugate_gradients(
             raise ValueError(f"gradient: expected a mean of shape {theta.shape}, found {found}")
         return posterior
 
-    g = h = np.zeros_like(theta)
-    size, entries, reason = 1.0, [], "iterations"
-    for k in range(iterations):
-        posterior, found, restarted = ask(theta), Search(0.0, 0, False), k == 0
-        z = posterior.natural if natural else posterior.mean
-        if np.isfinite(z).all():
-            gamma = (posterior.mean - g) @ z / size
-            g, h = posterior.mean, z + gamma * h
-            size = float(g @ z)
-            if size <= epsilon:
-                reason = "small gradient"
-            else:
-                if not _slope(posterior, h, 0.0, level).rises:
-                    h, restarted = z, True
-                found = line_search(
-                    lambda s, theta=theta, h=h: _slope(ask(theta + s * h), h, epsilon, level),
-                    first_step,
-                    doublings,
-                )
-        else:
-            size = math.nan
-        if math.isnan(size + found.step):
-            found, reason = found._replace(step=0.0), "not finite"
-        norm = math.sqrt(max(size, 0.0))
-        entries.append((theta, norm, found.step, restarted, found.bracketed, 1 + found.trials))
-        if reason != "iterations":
-            break
-        theta = theta + found.step * h
+    rule = {"first_step": first_step, "level": level, "natural": natural, "doublings": doublings}
+    state, entries, reason = in_float64(_start)(theta), [], "iterations"
+    while reason == "iterations" and len(entries) < iterations:
+        began = state.search.ended
+        state = in_float64(_next)(state, theta, ask(theta), epsilon=epsilon, **rule)
+        search, size = state.search, float(state.size)
+        if not math.isfinite(size + search.slope):
+            reason = "not finite"
+        elif began and size <= epsilon:
+            reason = "small gradient"
+        ended = reason != "iterations"
+        theta = state.base if ended else state.base + search.step * state.h
+        if ended or search.ended:
+            entries.append((
+                state.base, math.sqrt(max(size, 0.0)), 0.0 if ended else search.step,
+                state.restarted or not entries, search.bracketed, 1 + search.trials,
+            ))  # fmt: skip
     return Result(theta, History(*map(np.array, zip(*entries, strict=True))), reason)
 
 
 _fold_in = jax.jit(jax.random.fold_in)  # op by op it would take longer than a gradient of LQR
-
-
-def _slope(
-    posterior: GradientPosterior, h: Float[Array, " n"], epsilon: float, level: float | None
-) -> Slope:
-    if not np.isfinite(posterior.mean).all():
-        return Slope(math.nan, False, False)
-    p = float(posterior.mean @ h)
-    if level is None or p == 0:
-        return Slope(p, p > epsilon, p < -epsilon)
-    uphill = posterior.probability_uphill(h)
-    return Slope(p, uphill > level, uphill < 1 - level)
 
 
 def train(
@@ -224,16 +287,12 @@ def train(
     *,
     key: PRNGKeyArray,
     paths: int,
-    first_step: float,
-    iterations: int,
-    epsilon: float = 0.0,
-    level: float | None = None,
-    natural: bool = False,
-    doublings: int = 10,
+    **settings: Any,
 ) -> Trained:
     """`conjugate_gradients` on the parameters of a policy, each gradient from `paths` new paths.
 
-    Paths are drawn in float32, the algebra is float64.
+    `settings` are the keyword arguments of `conjugate_gradients`: `first_step`, `iterations` and so
+    on. Paths are drawn in float32, the algebra is float64.
     """
     paths = checks.whole("paths", paths, 1)
     policy, returns = to_float64(policy), []
@@ -245,10 +304,7 @@ def train(
 
     with jax.enable_x64(True):
         theta, rebuild = flatten(policy)
-        end, history, reason = conjugate_gradients(
-            gradient, theta, key, first_step=first_step, iterations=iterations, epsilon=epsilon,
-            level=level, natural=natural, doublings=doublings,
-        )  # fmt: skip
+        end, history, reason = conjugate_gradients(gradient, theta, key, **settings)
         first = np.cumsum(history.evaluations) - history.evaluations
         eta = [_expected_return(environment, policy, theta) for theta in history.parameters]
         history = history._replace(
@@ -272,24 +328,6 @@ def _expected_return(environment, policy, theta):
     return expected_return(environment, flatten(policy)[1](theta))
 
 
-class Searching(NamedTuple):
-    """Where `searching` is: at `base`, or at a trial point base + step h."""
-
-    base: Float[Array, " n"]
-    g: Float[Array, " n"]
-    h: Float[Array, " n"]
-    size: Float[Array, ""]
-    """|g|^2, or g'G^-1 g."""
-    trials: Int[Array, ""]
-    """Trial points of the search so far, this one included; 0 at `base`."""
-    step: Float[Array, ""]
-    back: Bool[Array, ""]
-    """Whether the step is being halved."""
-    before: Float[Array, ""]
-    """The step before, and the slope there."""
-    slope: Float[Array, ""]
-
-
 def searching(
     limit: float = 0.03,
     *,
@@ -303,87 +341,22 @@ def searching(
 
     Without `first_step` a search begins where the policy has changed by `limit`, in
     Kullback-Leibler divergence to second order. A gradient that is not finite ends the search where
-    it began. Where the gradient is finite and its direction is not, the change is NaN.
+    it began; one of zero leaves the parameters alone. Where the gradient is finite and its
+    direction is not, the change is NaN.
     """
-
-    def init(theta):
-        zero = jnp.zeros((), theta.dtype)
-        none = jnp.zeros_like(theta)
-        count, no = jnp.zeros((), jnp.int32), jnp.asarray(False)
-        return Searching(theta, none, none, zero + 1, count, zero, no, zero, zero)
-
-    def judged(posterior, h):
-        """The slope along h, whether it is surely up, and whether surely down."""
-        p = posterior.mean @ h
-        if level is None:
-            return p, p > 0, p < 0
-        centre, error, freedom = direction_statistics(posterior, h)
-        p = jnp.where(jnp.isnan(error), jnp.nan, p)
-        up = student_cdf(centre / jnp.where(error > 0, error, 1.0), freedom)
-        up = jnp.where(error > 0, up, jnp.where(p > 0, 1.0, 0.0))
-        return p, up > level, up < 1 - level
-
-    def begin(theta, state, posterior):
-        """A new direction from the gradient at theta, and its first trial point."""
-        mean = posterior.mean
-        z = within_range(posterior.fisher, mean)[1] if natural else mean
-        gamma = (mean - state.g) @ z / state.size
-        h = z + gamma * state.h
-        p, rises, _ = judged(posterior, h)
-        h = jnp.where(rises, h, z)
-        if first_step is None:
-            curved = jnp.maximum(h @ posterior.fisher.multiply(h), jnp.finfo(h.dtype).tiny)
-            step = math.sqrt(2 * limit) / jnp.sqrt(curved)
-        else:
-            step = jnp.asarray(first_step, h.dtype)
-        step = jnp.where(jnp.isnan(p), jnp.nan, step)
-        zero = jnp.zeros_like(step)
-        return Searching(
-            theta, mean, h, jnp.maximum(mean @ z, jnp.finfo(h.dtype).tiny),
-            jnp.ones((), jnp.int32), step, jnp.asarray(False), zero, zero,
-        )  # fmt: skip
-
-    def go_on(theta, state, posterior):
-        """The next trial point, or the top of the parabola between the last two."""
-        p, rises, falls = judged(posterior, state.h)
-        first = state.trials == 1
-        back = jnp.where(first, p < 0, state.back)
-        more = (first | jnp.where(back, falls, rises)) & (state.trials <= doublings)
-        s, q, t = state.step, state.slope, state.before
-        near, far = jnp.where(back, s, t), jnp.where(back, t, s)
-        up, down = jnp.where(back, p, q), jnp.where(back, q, p)
-        apart = jnp.where(up - down > 0, up - down, 1.0)
-        top = jnp.where((up > 0) & (down < 0), near + up * (far - near) / apart, (near + far) / 2)
-        going = state._replace(
-            trials=state.trials + 1, step=jnp.where(back, s / 2, 2 * s), back=back, before=s,
-            slope=p,
-        )  # fmt: skip
-        ended = state._replace(
-            base=state.base + top * state.h, trials=jnp.zeros_like(state.trials), step=0.0 * s
-        )
-        return jax.tree.map(lambda a, b: jnp.where(more, a, b), going, ended)
+    rule = {"first_step": first_step, "level": level, "natural": natural, "doublings": doublings}
 
     def update(updates, state, params, *, posterior, **_):
-        theta = params
-        found = jax.lax.cond(
-            state.trials == 0,
-            lambda: begin(theta, state, posterior),
-            lambda: go_on(theta, state, posterior),
-        )
-        sound = jnp.all(jnp.isfinite(updates)) & jnp.isfinite(found.step + found.slope + found.size)
-        sound &= (found.size > jnp.finfo(theta.dtype).tiny) | jnp.all(updates == 0)
+        found = _next(state, params, posterior, limit=limit, **rule)
+        finite, search = jnp.all(jnp.isfinite(updates)), found.search
+        sound = finite & jnp.isfinite(found.size + search.step + search.slope)
+        sound &= found.size > jnp.finfo(params.dtype).tiny
         stopped = state._replace(
-            base=jnp.where(state.trials == 0, theta, state.base),
-            trials=jnp.zeros_like(state.trials), step=jnp.zeros_like(state.step),
-        )  # fmt: skip
-        lost = jnp.all(jnp.isfinite(updates)) & ~sound
-        found = jax.tree.map(lambda a, b: jnp.where(sound, a, b), found, stopped)
-        return jnp.where(lost, jnp.nan, found.base + found.step * found.h - theta), found
+            base=found.base, search=search._replace(step=0 * state.search.step, ended=True)
+        )
+        state = jax.tree.map(lambda a, b: jnp.where(sound, a, b), found, stopped)
+        lost = finite & ~sound & jnp.any(updates != 0)
+        change = state.base + state.search.step * state.h - params
+        return jnp.where(lost, jnp.nan, change), state
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
-
-
-def student_cdf(t: Float[Array, "*N"], freedom: Float[Array, "*N"]) -> Float[Array, "*N"]:
-    """P(T <= t) of Student's distribution, in JAX."""
-    tail = 0.5 * jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t**2))
-    return jnp.where(t > 0, 1 - tail, tail)
+    return optax.GradientTransformationExtraArgs(_start, update)  # pyright: ignore

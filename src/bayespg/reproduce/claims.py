@@ -32,6 +32,15 @@ class Effect:
     """What was compared, in numbers."""
 
 
+def judged(low: float, high: float, above: float | None, below: float | None) -> Verdict:
+    """What one interval says about bounds, None where there is none."""
+    above = -math.inf if above is None else above
+    below = math.inf if below is None else below
+    if high <= above or low >= below:
+        return "does not hold"
+    return "holds" if low > above and high < below else "not decided"
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
     """A sentence, and effects that must all lie between two bounds for it to hold."""
@@ -50,17 +59,10 @@ class Claim:
     def verdict(self) -> Verdict:
         """Holds where every interval is within the bounds, does not where one is outside; at this
         size it is not decided where one straddles a bound."""
-        if any(e.high <= self.above or e.low >= self.below for e in self.effects):
+        found = {judged(e.low, e.high, self.above, self.below) for e in self.effects}
+        if "does not hold" in found:
             return "does not hold"
-        if all(e.low > self.above and e.high < self.below for e in self.effects):
-            return "holds"
-        return "not decided"
-
-    @property
-    def bounds(self) -> str:
-        low = "" if self.above == -math.inf else f"above {self.above:g}"
-        high = "" if self.below == math.inf else f"below {self.below:g}"
-        return " and ".join(part for part in (low, high) if part)
+        return "not decided" if "not decided" in found else "holds"
 
     @property
     def measured(self) -> str:

@@ -15,7 +15,8 @@ from bayespg._support.types import Array
 from bayespg.environments import LQR, Environment, Solved, exact_gradient
 from bayespg.learning.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
-from bayespg.reproduce.report import Curve, Progress, Settings, draw_panels, summarise
+from bayespg.reproduce.claims import Claim
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, draw_panels, summarise
 from bayespg.runs import plots
 
 BATCH = 500
@@ -101,9 +102,7 @@ class Errors(NamedTuple):
 
     def rows(self, names: Iterable[str], Ms: Sequence[int], form: str) -> list[list[str]]:
         """Mean squared errors; `form` words a mean and its standard error."""
-        return [
-            [name, *(form.format(*summarise(self.square(name, M))) for M in Ms)] for name in names
-        ]
+        return [[name, *(cell(self.square(name, M), form) for M in Ms)] for name in names]
 
 
 def _columns(pairs: Sequence[tuple[float, float]]) -> list[list[float]]:
@@ -127,6 +126,28 @@ def errors(
         means = estimates(environment, policy, estimators, M, settings.runs, key, batch)
         found.estimates.update({(name, M): values for name, values in means.items()})
     return found
+
+
+def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:
+    """The paper's M = 5, 10, ..., 100, or enough of them to see the curve."""
+    if settings.paper:
+        return tuple(range(5, 101, 5))
+    return (5, 20, 100) if settings.quick else tuple(default)
+
+
+def report(
+    found: Errors, looks: Mapping[str, str], Ms: Sequence[int], form: str, claims: list[Claim]
+) -> Report:
+    """Mean squared errors in a table, both errors in a figure."""
+    curves = found.curves(looks, Ms)
+    return Report(
+        columns=["mean squared error", *(f"M = {M}" for M in Ms)],
+        rows=found.rows(looks, Ms, form),
+        curves=curves,
+        claims=claims,
+        figure=lambda: two_panels(curves, "M"),
+        notes=["± is one standard error over runs. All estimators of a run see the same paths."],
+    )
 
 
 def two_panels(curves: list[Curve], variable: str, ticks: bool = True):

@@ -1,4 +1,5 @@
-"""Learning curves of several methods at several sample sizes: what Figures 7, 8 and 9 share."""
+"""Learning curves of several methods at several sample sizes: what Figures 3 to 5 and 7 to 9
+share."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
+from jaxtyping import PRNGKeyArray
 
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.random import fast_key
@@ -14,7 +16,15 @@ from bayespg.environments import Environment
 from bayespg.learning.estimators import Estimator
 from bayespg.learning.training import History, Result, start, step, train
 from bayespg.learning.updates import conventional
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, draw_panels, summarise
+from bayespg.reproduce.report import (
+    Curve,
+    Progress,
+    Report,
+    Settings,
+    cell,
+    draw_panels,
+    summarise,
+)
 from bayespg.runs import plots
 
 POINTS = 126
@@ -35,12 +45,20 @@ class Task:
     """What is learned, for how long, and how it is judged."""
 
     environment: Environment
-    start: Callable[[int], Any]
-    """Policies at the start, for a number of runs."""
+    start: Callable[..., Any]
+    """Policies at the start, for a number of runs and, where `drawn`, a key."""
     updates: Mapping[int, int]
     """Updates for each M."""
     evaluate: Callable[[Any, Any], Any] | None = None
     every: int | None = None
+    drawn: bool = False
+
+    def begin(self, runs: int, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
+        """The policies at the start, and the key of what follows."""
+        if not self.drawn:
+            return self.start(runs), key
+        first, key = jax.random.split(key)
+        return self.start(runs, first), key
 
 
 class Learned(NamedTuple):
@@ -62,12 +80,14 @@ def learn(
     done = 0
     for name, M, N in cells:
         progress(done / total, f"{name}, M = {M}")
+        key = jax.random.fold_in(fast_key(settings.seed), M)
+        policies, key = task.begin(settings.runs, key)
         result = train(
             task.environment,
-            task.start(settings.runs),
+            policies,
             methods[name].estimator,
             methods[name].update(M),
-            key=jax.random.fold_in(fast_key(settings.seed), M),
+            key=key,
             updates=N,
             paths=M,
             runs=settings.runs,
@@ -82,6 +102,17 @@ def learn(
         found[name, M] = Learned(at, np.asarray(values), result)
         done += M * N
     return found
+
+
+def final_and_average(values: Mapping[tuple[str, int], np.ndarray]) -> dict[str, list[list[str]]]:
+    """Two rows of a table for each method: what it has at the end and in the mean over all updates,
+    at every M."""
+    of = {"final": lambda v: v[:, -1], "average": lambda v: v.mean(1)}
+    sizes = sorted({M for _, M in values})
+    return {
+        name: [[name, what, *(cell(f(values[name, M])) for M in sizes)] for what, f in of.items()]
+        for name in dict.fromkeys(name for name, _ in values)
+    }
 
 
 def tune(

@@ -4,10 +4,13 @@ The paper's estimators (exact G, Sigma = 1e-3 I, sparsified) beside Monte Carlo,
 and what goes beyond the paper: G with the actions integrated out, and Model 2 with a flat baseline.
 """
 
+import functools
+
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.learning.estimators import GPOMDP, Model1, Model2, Reinforce, exact
+from bayespg.reproduce import gradients
 from bayespg.reproduce.claims import Claim, at, ratios
-from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
+from bayespg.reproduce.gradients import Errors, errors, lqr_setting
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
 FLAT = float("inf")
@@ -36,25 +39,13 @@ LOOKS = {
 OURS = "Model 2 + baseline, actions integrated out"
 
 
-def sizes(settings: Settings) -> tuple[int, ...]:
-    """The paper's M = 5, 10, ..., 100, or enough of them to see the curve."""
-    if settings.paper:
-        return tuple(range(5, 101, 5))
-    return (5, 20, 100) if settings.quick else (5, 10, 20, 40, 60, 80, 100)
+sizes = functools.partial(gradients.sizes, default=(5, 10, 20, 40, 60, 80, 100))
 
 
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
     found = errors(*lqr_setting(), ESTIMATORS, Ms, settings, progress)
-    curves = found.curves(LOOKS, Ms)
-    return Report(
-        columns=["mean squared error", *(f"M = {M}" for M in Ms)],
-        rows=found.rows(ESTIMATORS, Ms, "{:,.0f} ± {:,.0f}"),
-        curves=curves,
-        claims=_claims(Ms, found),
-        figure=lambda: two_panels(curves, "M"),
-        notes=["± is one standard error over runs. All estimators of a run see the same paths."],
-    )
+    return gradients.report(found, LOOKS, Ms, "{:,.0f} ± {:,.0f}", _claims(Ms, found))
 
 
 def _claims(Ms: tuple[int, ...], found: Errors) -> list[Claim]:

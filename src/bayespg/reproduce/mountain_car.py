@@ -31,8 +31,8 @@ from bayespg.reproduce.report import (
     Progress,
     Report,
     Settings,
+    cell,
     draw_panels,
-    summarise,
 )
 from bayespg.runs import plots
 
@@ -88,11 +88,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     at = found["MCPG", sizes[0]].updates
     for name in METHODS:
         for j in sorted({int(np.argmax(at >= 100)), len(at) - 1}):
-            cells = []
-            for M in sizes:
-                values = found[name, M].values[:, j]
-                mean, error = summarise(values)
-                cells.append(f"{mean:.1f} ± {error:.1f}")
+            cells = [cell(found[name, M].values[:, j], "{:.1f} ± {:.1f}") for M in sizes]
             rows.append([name, f"after {at[j]}", *cells])
     return Report(
         columns=["steps to goal", "updates", *(f"M = {M}" for M in sizes)],

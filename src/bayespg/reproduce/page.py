@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bayespg.reproduce import report
+from bayespg.reproduce.claims import judged
 from bayespg.reproduce.report import Content
 from bayespg.runs import page
 from bayespg.runs.page import Markup, element, link
@@ -182,13 +183,7 @@ def _interval(effect: Content, claim: Content, place) -> Markup:
     if None in effect.values():
         return Markup("")
     low, value, high = (place(effect[k]) for k in ("low", "value", "high"))
-    inside = (claim["above"] is None or effect["low"] > claim["above"]) and (
-        claim["below"] is None or effect["high"] < claim["below"]
-    )
-    outside = (claim["above"] is not None and effect["high"] <= claim["above"]) or (
-        claim["below"] is not None and effect["low"] >= claim["below"]
-    )
-    css = "holds" if inside else "fails" if outside else "undecided"
+    css = CLASSES[judged(effect["low"], effect["high"], claim["above"], claim["below"])]
     bounds = "".join(
         f'<line class="bound" x1="{place(b):.1f}" x2="{place(b):.1f}" y1="0" y2="16"/>'
         for b in _bounds(claim)

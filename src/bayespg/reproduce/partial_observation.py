@@ -36,6 +36,7 @@ from bayespg.reproduce.report import (
     Progress,
     Report,
     Settings,
+    cell,
     summarise,
 )
 from bayespg.runs import plots
@@ -176,10 +177,9 @@ def run(settings: Settings, progress: Progress) -> Report:
     best = {name: best_cost(k) for name, k in ((LAST, 1), (SEVERAL, WINDOW))}
     rows = []
     for (name, method), learned in found.items():
-        mean, error = summarise(learned.values[:, -1])
         solved = "" if name in REGULATORS else f"{np.mean(learned.values[:, -1] > 0.9):.0%}"
         worth = f"{best[name]:.3f} is the best" if name in best else LIMITS[name]
-        rows.append([name, method, f"{mean:.3f} ± {error:.3f}", solved, worth])
+        rows.append([name, method, cell(learned.values[:, -1], "{:.3f} ± {:.3f}"), solved, worth])
     return Report(
         columns=["policy sees", "estimator", "at the end", "runs above 0.9", "exactly"],
         rows=rows,

@@ -5,15 +5,17 @@ with the last pair weighed 1), with G-EST as printed, with the actions integrate
 ours, which also puts the noise on the rewards and chooses all variances by evidence.
 """
 
+import functools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 
 from bayespg.learning.estimators import ENAC, GPOMDP, Model1, Model2, Reinforce
 from bayespg.policies import Tabular
+from bayespg.reproduce import gradients
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, Effect, at, ratios
-from bayespg.reproduce.gradients import Errors, errors, two_panels
+from bayespg.reproduce.gradients import Errors, errors
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
 BAC, OURS = "BAC, actions integrated out", "BAC, noise on rewards, evidence"
@@ -53,26 +55,14 @@ HORIZON = 120
 """At this policy no episode in 10^9 is longer."""
 
 
-def sizes(settings: Settings) -> tuple[int, ...]:
-    """The paper's M = 5, 10, ..., 100, or enough of them to see the curve."""
-    if settings.paper:
-        return tuple(range(5, 101, 5))
-    return (5, 20, 100) if settings.quick else (5, 10, 20, 50, 100)
+sizes = functools.partial(gradients.sizes, default=(5, 10, 20, 50, 100))
 
 
 def run(settings: Settings, progress: Progress) -> Report:
     policy = Tabular(jnp.full(9, rw.START))
     Ms = sizes(settings)
     found = errors(rw.walk(HORIZON), policy, ESTIMATORS, Ms, settings, progress, batch=50)
-    curves = found.curves(LOOKS, Ms)
-    return Report(
-        columns=["mean squared error", *(f"M = {M}" for M in Ms)],
-        rows=found.rows(ESTIMATORS, Ms, "{:.4f} ± {:.4f}"),
-        curves=curves,
-        claims=_claims(Ms, found),
-        figure=lambda: two_panels(curves, "M"),
-        notes=["± is one standard error over runs. All estimators of a run see the same paths."],
-    )
+    return gradients.report(found, LOOKS, Ms, "{:.4f} ± {:.4f}", _claims(Ms, found))
 
 
 def _claims(Ms: tuple[int, ...], found: Errors) -> list[Claim]:

@@ -21,7 +21,7 @@ from bayespg.reproduce import learning
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, at, differences, ratios, shares
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
 UPDATES = 500
 HORIZON = 200
@@ -75,16 +75,10 @@ def run(settings: Settings, progress: Progress) -> Report:
 
     curves = learning.curves(found, METHODS, above)
     rows = []
+    costs = learning.final_and_average({cell: above(of.values) for cell, of in found.items()})
     for name in METHODS:
-        for what, of in (("final", lambda c: c[:, -1]), ("average", lambda c: c.mean(1))):
-            cells = []
-            for M in sizes:
-                mean, error = summarise(of(above(found[name, M].values)))
-                cells.append(f"{mean:.4f} ± {error:.4f}")
-            rows.append([name, what, *cells])
-        rows.append(
-            [name, "runs with an endless policy", *(str(int(endless[name, M])) for M in sizes)]
-        )
+        counts = [str(endless[name, M]) for M in sizes]
+        rows += [*costs[name], [name, "runs with an endless policy", *counts]]
     return Report(
         columns=["cost above the optimum", "", *(f"M = {M}" for M in sizes)],
         rows=rows,

@@ -103,6 +103,11 @@ def summarise(samples: np.ndarray, axis: int = 0) -> tuple[Any, Any]:
     return samples.mean(axis), spread / np.sqrt(count)
 
 
+def cell(samples: np.ndarray, form: str = "{:.4f} ± {:.4f}") -> str:
+    """Mean and standard error in words; `form` has a place for each."""
+    return form.format(*summarise(samples))
+
+
 def draw_panels(axes: Iterable[Axes], curves: Sequence[Curve], **settings: Any) -> None:
     """Each panel on its own axes, with bands of two standard errors; axes left over are hidden.
 

@@ -29,8 +29,8 @@ from bayespg.reproduce.report import (
     Progress,
     Report,
     Settings,
+    cell,
     draw_panels,
-    summarise,
 )
 from bayespg.runs import plots
 
@@ -90,6 +90,7 @@ SHOWN = ("MCPG", OURS)
 """For the other sizes of the goal."""
 GRID = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 """Rates tried, for every method and M."""
+PER_CENT = "{:.1f} ± {:.1f}"
 
 
 def success(radius: float = RADIUS):
@@ -132,9 +133,8 @@ def run(settings: Settings, progress: Progress) -> Report:
     for name in methods:
         cells = []
         for M in lengths:
-            mean, error = summarise(found[name, M].values[:, -1])
-            spread = found[name, M].values[:, -1].std(ddof=1)
-            cells.append(f"{100 * mean:.1f} ± {100 * error:.1f} (s.d. {100 * spread:.1f})")
+            ends = 100 * found[name, M].values[:, -1]
+            cells.append(f"{cell(ends, PER_CENT)} (s.d. {ends.std(ddof=1):.1f})")
         rows.append([name, "tuned rates", *cells])
     assumptions = _assumptions(lengths, settings, lambda f, what: progress(0.8 + 0.2 * f, what))
     rows += [[name, what, cell, *[""] * (len(lengths) - 1)] for name, what, cell in assumptions]
@@ -173,12 +173,9 @@ def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[
             lambda f, _, i=i, what=what: progress((i + f) / len(cases), what),
         )  # fmt: skip
         for name in methods:
-            mean, error = summarise(found[name, 5].values[:, -1])
-            first = found[name, 5].values[:, 0].mean()
-            rows.append(
-                (name, f"{what}, {N} updates",
-                 f"{100 * mean:.1f} ± {100 * error:.1f} (from {100 * first:.1f})")
-            )  # fmt: skip
+            values = 100 * found[name, 5].values
+            reached = f"{cell(values[:, -1], PER_CENT)} (from {values[:, 0].mean():.1f})"
+            rows.append((name, f"{what}, {N} updates", reached))
     return rows
 
 

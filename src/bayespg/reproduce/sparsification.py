@@ -23,8 +23,8 @@ from bayespg.learning.training import start, step
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce.claims import Claim, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
-from bayespg.reproduce.optimisation import METHODS
-from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.lqr_optimisation import METHODS
+from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings, cell, summarise
 from bayespg.runs import plots
 
 TAUS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -52,9 +52,8 @@ def run(settings: Settings, progress: Progress) -> Report:
         taken = seconds(_gradients(many, settings.seed) | _updates(settings.seed))
     rows = []
     for name in estimators:
-        mean, error = summarise(found.square(name, M))
-        took = taken.get(name)
-        rows.append([name, f"{mean:,.0f} ± {error:,.0f}", _milliseconds(took)])
+        square = cell(found.square(name, M), "{:,.0f} ± {:,.0f}")
+        rows.append([name, square, _milliseconds(taken.get(name))])
     rows += [
         [name, "", _milliseconds(took)] for name, took in taken.items() if name not in estimators
     ]
