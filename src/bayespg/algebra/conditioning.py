@@ -29,7 +29,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 def cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """L with L L' = A, from the lower triangle of A; NaN where A is not positive definite."""
-    return jax.lax.linalg.cholesky(A, symmetrize_input=False)
+    return jax.lax.linalg.cholesky(jnp.asarray(A), symmetrize_input=False)
 
 
 def diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:

@@ -50,8 +50,9 @@ class Agent:
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
     `bayespg.learning.choices`) or objects. A policy may have a memory; without one given it is
-    "fourier", or the paper's in an environment of the paper. `options` go to `gymnasium.make`;
-    everything else is in `Settings`. A setting that would have no effect is refused.
+    "fourier" for estimators that follow the gradient in a damped metric, otherwise "linear", or the
+    paper's in an environment of the paper. `options` go to `gymnasium.make`; everything else is in
+    `Settings`. A setting that would have no effect is refused.
     """
 
     def __init__(
@@ -69,26 +70,21 @@ class Agent:
         s = self.settings = settings.made(given)
         self.options = _options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
+        self._estimator = found = choices.estimator(estimator, s["smoothing"])
         self.world, policy, start = self._begin(environment, policy, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
-        found = choices.estimator(estimator, s["smoothing"])
         refuse_memory(found, start)
         self._double = not (found.needs.products and by_products(start))
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
-            self._estimator = found
             self._update = choices.update(update, s["limit"], s["rate"])
+            limited = isinstance(update, str) and update in choices.LIMITED
             self.state = _first(
-                start,
-                found,
-                self._update,
-                key_run,
-                self.world.observation,
-                self._normalised(),
-                recent=update in choices.LIMITED if isinstance(update, str) else False,
-            )
+                start, found, self._update, key_run, self.world.observation, self._normalised(),
+                recent=limited,
+            )  # fmt: skip
         self.settings = s.as_done(self._facts())
         self._seconds, self._begun = 0.0, False
         self.interrupted = False
@@ -121,7 +117,8 @@ class Agent:
             return found, choices.PAPER, known.policy()
         if found.actions is None:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-        policy = "fourier" if policy is None else policy
+        if policy is None:
+            policy = "fourier" if self._estimator.needs.recent else "linear"
         inputs = math.prod(found.observation.shape)
         return found, policy, named.make(policy, inputs, found.actions, key, s["hidden"])
 
