@@ -83,12 +83,12 @@ def same(one, other):
 
 
 def test_a_linear_policy_learns_to_walk():
-    agent = Agent("Walk-v0", seed=1)
+    agent = Agent("Walk-v0", "linear", episodes=4, seed=1)
     before = agent.evaluate(50)
     rows = rows_of(agent, 4000)
     after = agent.evaluate(50)
     assert after.interval[0] > before.interval[1]
-    assert all(0 < row["divergence"] <= 1.5 * 0.03 for row in rows)
+    assert all(0 < row["divergence"] <= 1.5 * 0.05 for row in rows)
     assert rows[-1]["steps"] >= 4000
     assert rows[-1]["episodes"] == 4 * len(rows)
 
@@ -347,7 +347,7 @@ def test_observations_in_jax_are_normalised_where_asked(tmp_path):
     agent, run = saved.resume(tmp_path / "run", **objects)
     agent.learn(400 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
-    assert np.ndim(agent.predict(np.full((2, *whole.world.shape[1:]), 50.0))) == 0
+    assert np.ndim(agent.predict(np.full((2, *whole.world.observation.shape[1:]), 50.0))) == 0
 
 
 def test_whole_numbers_are_not_normalised():
@@ -541,15 +541,15 @@ IGNORED = [
     ({"lanes": 8, "episodes": 2}, "lanes: 8 .* 2 episodes fills no more lanes"),
     ({"environment": "CartPole-v1", "horizon": 501}, "horizon: 501 .* after 500 steps"),
     ({"bounds": "squash"}, "bounds: 'squash' .* have no bounds"),
-    ({"hidden": (64, 64)}, "hidden: .* linear has no such layers"),
+    ({"hidden": (64, 64)}, "hidden: .* fourier has no such layers"),
     ({"rate": 0.1}, "rate: 0.1 .* natural takes no rate"),
     ({"update": "conjugate-gradients", "rate": 0.1}, "rate: 0.1 .* takes no rate"),
     ({"update": "adam", "limit": 0.1}, "limit: 0.1 .* adam has no such limit"),
     ({"update": "variance-scaled", "limit": 0.1}, "limit: 0.1 .* has no such limit"),
     ({"update": optax.sgd(1.0), "rate": 0.1}, "rate: 0.1 .* of your own takes no rate"),
     ({"update": optax.sgd(1.0), "limit": 0.1}, "limit: 0.1 .* of your own has no such limit"),
-    ({"estimator": "model2", "smoothing": 1.0}, "smoothing: 1.0 .* model2 looks at returns"),
-    ({"estimator": "gpomdp", "smoothing": 1.0}, "smoothing: 1.0 .* gpomdp looks at returns"),
+    ({"estimator": "model2", "smoothing": 1.0}, "smoothing: 1.0 .* model2 has no lambda"),
+    ({"estimator": "gpomdp", "smoothing": 1.0}, "smoothing: 1.0 .* gpomdp has no lambda"),
 ]
 
 
@@ -565,7 +565,7 @@ NOTHING = {"hidden": None, "rate": None, "bounds": None}
 @pytest.mark.parametrize(
     ("options", "done"),
     [
-        ({}, NOTHING | {"policy": "linear", "lanes": 4, "limit": 0.03, "smoothing": 0.95}),
+        ({}, NOTHING | {"policy": "fourier", "lanes": 2, "limit": 0.05, "smoothing": 0.9}),
         ({"policy": "mlp"}, {"hidden": (32, 32)}),
         ({"update": "adam"}, {"limit": None, "rate": 1e-3}),
         ({"estimator": "model2"}, {"smoothing": None, "discount": 0.99, "normalise": True}),
@@ -581,19 +581,6 @@ def test_the_configuration_says_what_was_done_and_makes_the_same_agent(options, 
     agent = Agent(**{"environment": "Walk-v0"} | options)
     assert {name: agent.config[name] for name in done} == done
     assert Agent(**agent.config).config == agent.config
-
-
-def test_runs_of_earlier_versions_which_recorded_every_default_load(tmp_path):
-    """Also where these had no effect."""
-    for i, options in enumerate(({"environment": "Walk-v0"}, {"environment": "lqr"})):
-        agent, path = Agent(**options, estimator="mc"), tmp_path / str(i)
-        agent.save(path)
-        old = {
-            "policy": "linear", "discount": 0.99, "smoothing": 0.95, "limit": 0.03, "rate": 1e-3,
-            "hidden": [32, 32], "horizon": None, "lanes": 8, "normalise": None, "bounds": "clip",
-        }  # fmt: skip
-        (path / "config.json").write_text(json.dumps(agent.config | old))
-        assert bayespg.load(path).config == agent.config
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):

@@ -197,7 +197,7 @@ def test_an_agent_changes_its_policy_and_acts_within_bounds():
     row = agent.update()
     assert row["sound"] == 1
     assert row["step_norm"] > 0
-    action = agent.predict(np.full(agent.world.shape, 0.1), deterministic=False)
+    action = agent.predict(np.full(agent.world.observation.shape, 0.1), deterministic=False)
     assert gymnasium.make("Pendulum-v1").action_space.contains(action)
 
 

@@ -62,7 +62,7 @@ def test_every_update_follows_every_kind_of_estimate(name, estimator):
     assert jax.tree.structure(before) == jax.tree.structure(after)
 
 
-def test_runs_side_by_side_have_normalisers_and_critics_of_their_own():
+def test_runs_side_by_side_have_normalisers_and_recent_states_of_their_own():
     keys, runs = jax.random.split(jax.random.key(1), 2), 2
     start = jax.vmap(lambda key: POLICIES["few parameters"]())(keys)
     found = training.train(
@@ -73,8 +73,8 @@ def test_runs_side_by_side_have_normalisers_and_critics_of_their_own():
     assert state.updates.tolist() == [3, 3]
     assert state.normaliser.mean.shape == (runs, 4)
     assert not np.array_equal(*state.normaliser.mean)
-    assert state.critic.fitted.all()
-    assert not np.array_equal(*state.critic.weights)
+    assert state.recent.weights.any(1).all()
+    assert not np.array_equal(*state.recent.states)
     assert np.isfinite(found.history.gradient_norm).all()
     assert (state.normaliser.count.round() == state.steps).all()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from bayespg.learning import choices, settings
+from bayespg.learning import choices
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import Imports, import_all, needed
 from bayespg.runs.store import CONFIG, Run
@@ -46,9 +46,7 @@ def reopen(
                 f"{run.path / CONFIG}: {name}: expected a JSON {NAMED[kind]}, found "
                 f"{stored[name]!r:.40}"
             )
-    # Earlier versions recorded defaults also where there was nothing to set.
-    usual = settings.DEFAULTS | {"policy": "linear", "hidden": list(settings.DEFAULTS["hidden"])}
-    config = {k: v for k, v in config.items() if usual.get(k) != v or v is None} | objects
+    config |= objects
     for name in ("environment", "policy", "estimator", "update"):
         if config.get(name, run.config.get(name)) is None:
             raise ValueError(

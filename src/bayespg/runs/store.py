@@ -43,7 +43,7 @@ try:
 except ImportError:  # Windows, where nothing is locked
     fcntl = None
 
-FORMAT, VERSION = "bayespg-checkpoint", 1
+FORMAT, VERSION = "bayespg-checkpoint", 2
 CONFIG, METRICS, LOCK, EVENTS = "config.json", "metrics.csv", "lock", "tensorboard"
 CHECKPOINT, PREVIOUS = "checkpoint.npz", "checkpoint.previous.npz"
 DAMAGED = "checkpoint.damaged.npz"
@@ -153,18 +153,19 @@ def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any
         arrays = _members(content)
         header = json.loads(arrays[FORMAT].tobytes())
         version, author, written = header["version"], header["bayespg"], arrays.pop("sha256")
-        newer = version > VERSION
-        if not newer and {type(header[name]) for name in ("keys", "meta")} != {dict}:
+        known = version == VERSION
+        if known and {type(header[name]) for name in ("keys", "meta")} != {dict}:
             raise ValueError("keys and meta must be JSON objects")
     except Exception as problem:  # there is no end to the ways in which a damaged archive fails
         raise Damaged(
             f"{path}: found {len(content):,} bytes that are not a whole bayespg checkpoint; "
             "use an earlier one or a copy"
         ) from problem
-    if newer:
+    if not known:
+        advice = "upgrade bayespg" if version > VERSION else "train again, or use that version"
         raise ValueError(
-            f"{path}: written by bayespg {author!s:.20} in format {version}, known here are "
-            f"formats up to {VERSION}; upgrade bayespg"
+            f"{path}: written by bayespg {author!s:.20} in format {version}, known here is format "
+            f"{VERSION}; {advice}"
         )
     if not np.array_equal(written, _digest(arrays)):
         raise Damaged(f"{path}: wrong checksum, it was changed; use an earlier one or a copy")
