@@ -42,7 +42,7 @@ RunPath = Annotated[Path, typer.Argument(help="A run directory written by 'bayes
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Directory for the figure.")] = Path("results"),
     seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 6,
-    steps: Annotated[int, typer.Option(min=1000, help="Environment steps per run.")] = 25_000,
+    steps: Annotated[int, typer.Option(min=1000, help="Environment steps per run.")] = 15_000,
 ) -> None:
     """Learn CartPole from a few dozen episodes, and show how accurate each gradient was."""
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
@@ -51,10 +51,7 @@ def demo(
     with progress("CartPole-v1") as advance:
         for i, name in enumerate(found):
             for seed in range(seeds):
-                agent = Agent(
-                    "CartPole-v1", "linear", name, seed=seed, episodes=4, limit=0.02,
-                    smoothing=1.0 if name == "bac" else None,
-                )  # fmt: skip
+                agent = Agent("CartPole-v1", estimator=name, seed=seed)
                 done = (i * seeds + seed) / (len(SHOWN) * seeds)
                 kept: list[Row] = []
 
@@ -73,8 +70,7 @@ def demo(
     pictured = [(label, curves.of_metrics(found[name])) for name, label in SHOWN.items()]
     path = out / "demo.png"
     plots.save(
-        curves.draw(pictured, "CartPole-v1, ten parameters, four episodes per update", 475),
-        path,
+        curves.draw(pictured, "CartPole-v1, default settings, two episodes per update", 475), path
     )
     say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")
 
