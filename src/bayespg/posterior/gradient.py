@@ -13,6 +13,7 @@ from bayespg._support.precision import in_float64, traced
 from bayespg._support.statistics import f_quantile, student_probability, student_quantile
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
+from bayespg.posterior.agreement import GROUPS, agreement, contributions
 from bayespg.posterior.operators import Covariance, Influence, Rescaled, RescaledInfluence
 
 NOTHING = 1e-12
@@ -48,6 +49,8 @@ class GradientPosterior(eqx.Module):
     """How it went: evidence (log marginal likelihood), condition, rank of G, dictionary size."""
     prior: Covariance | None = None
     """B_0, the covariance before any path was seen; None where there is no prior."""
+    added: Float[Array, "M n"] | Influence | None = None
+    """Row i: what path i adds to the mean; None where that is to be had from `influence` only."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -94,13 +97,31 @@ class GradientPosterior(eqx.Module):
         distance, spread, rank, freedom = _run(region_statistics, self, gradient, robust)
         return bool(distance <= spread * f_quantile(level, rank, freedom))
 
-    def probability_uphill(self, direction: Any, *, robust: bool = True) -> float:
-        """The probability that the return rises along `direction`, chosen without these paths.
+    def probability_uphill(
+        self, direction: Any = None, *, natural: bool = False, robust: bool = True
+    ) -> float:
+        """The probability that the return rises along the mean, or along `direction`.
 
-        For a direction that the same paths chose, `mean` or `natural`, it is optimistic: their
-        noise points that way too. On returns of pure noise it then averages far above a half. Let
-        one half of the paths choose the direction and the other half judge it.
+        Without an argument it is for following `mean`, or with `natural` G^-1 mean, and each path
+        is judged by the others (`agreement`): on returns of pure noise it is uniform between 0 and
+        1, and on average it does not exceed the frequency of going uphill. M paths can say no more
+        than 1 - 2^-M; one path, or a mean of zero, says one half.
+
+        `direction` is for a direction chosen without these paths: a component, or the mean of other
+        paths. For one that these paths chose, such as ``posterior.mean``, that answer would be
+        optimistic: their noise points that way too. `robust` False trusts the model's covariance.
         """
+        natural = checks.flag("natural", natural)
+        if direction is None and robust:
+            return float(_run(following, self, natural))
+        if direction is None:
+            direction = self.natural if natural else self.mean
+            if not np.any(direction):
+                return 0.5
+        elif natural:
+            raise ValueError(
+                "natural: True, but a direction was given, and it is taken as it is; leave one out"
+            )
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry a parameter")
         if not d.any():
             raise ValueError("direction: all entries are zero")
@@ -112,15 +133,20 @@ class GradientPosterior(eqx.Module):
 
 def rescaled(posterior: GradientPosterior, units: Float[Array, ""]) -> GradientPosterior:
     """The posterior of `units` times the gradient: of returns that were divided by them."""
-    S, D, prior = posterior.covariance, posterior.influence, posterior.prior
+    S, prior = posterior.covariance, posterior.prior
+
+    def times(D):
+        return RescaledInfluence(D, units) if isinstance(D, Influence) else units * D
+
     return eqx.tree_at(
-        lambda p: (p.mean, p.prior, p.covariance, p.influence),
+        lambda p: (p.mean, p.prior, p.covariance, p.influence, p.added),
         posterior,
         (
             units * posterior.mean,
             None if prior is None else Rescaled(prior, units),
             Rescaled(S, units) if isinstance(S, Covariance) else units**2 * S,
-            RescaledInfluence(D, units) if isinstance(D, Influence) else units * D,
+            times(posterior.influence),
+            None if posterior.added is None else times(posterior.added),
         ),
         is_leaf=lambda x: x is None,
     )
@@ -194,6 +220,26 @@ def direction_statistics(
     )
     along = I.along(weights) if isinstance(I, Influence) else I @ weights
     return _student(posterior.mean @ weights, along, whole, model, robust)
+
+
+def following(posterior: GradientPosterior, natural: bool = False) -> Float[Array, ""]:
+    """The probability that the return rises along the mean, or G^-1 times it, which these paths
+    chose: `probability_uphill` without a direction, as a function that can be traced.
+
+    The metric in which contributions agree is that of the step: A for the direction A mean. Where
+    influences are an operator, groups of paths stand for paths.
+    """
+    I = posterior.influence if posterior.added is None else posterior.added
+    C = I.matrix(GROUPS) if isinstance(I, Influence) else I
+    if posterior.added is None:
+        C = contributions(posterior.mean, C)
+    C = C / _unit(C)
+    if not natural:
+        return agreement(C @ C.T)
+    if posterior.fisher is None:
+        raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
+    K = C @ posterior.fisher.solve(C).T
+    return agreement((K + K.T) / 2)
 
 
 def influences(posterior: GradientPosterior) -> Float[Array, "M n"]:

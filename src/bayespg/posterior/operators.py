@@ -110,7 +110,9 @@ class Influence(eqx.Module):
     def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]: ...
 
     @abc.abstractmethod
-    def matrix(self) -> Float[Array, "M n"]: ...
+    def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
+        """Written down; summed over that many groups of successive paths, at the cost of one row
+        each."""
 
 
 class Rescaled(Covariance):
@@ -138,5 +140,5 @@ class RescaledInfluence(Influence):
     def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
         return self.units * self.of.along(direction)
 
-    def matrix(self) -> Float[Array, "M n"]:
-        return self.units * self.of.matrix()
+    def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
+        return self.units * self.of.matrix(groups)

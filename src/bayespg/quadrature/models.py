@@ -155,7 +155,8 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
     form = _choose(form, M, n, noise)
     kernel = kernels.Linear(G)
     condition, info = _conditioner(kernel, U, sparsify, form)
-    y = returns[:, None]
+    shifted = conditioning.less(returns, returns.mean())
+    y = jnp.where(jnp.isinf(baseline), shifted, returns)[:, None]
     at = condition(y, jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype), baseline)
     mean = (at.gain @ y)[:, 0]
     covariance = at.covariance if at.root is None else Downdate(G, scale, at.root)
@@ -169,6 +170,7 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
         freedom=at.freedom,
         info=_info(G, at) | info,
         prior=Multiple(G, jnp.asarray(scale, U.dtype)),
+        added=at.gain.T * y if at.added is None else at.added,
     )
 
 
