@@ -11,7 +11,7 @@ from test_posterior import make
 
 from bayespg import monte_carlo, quadrature
 from bayespg.fisher import Dense
-from bayespg.posterior import Influence, following
+from bayespg.posterior import Influence, uphill
 from bayespg.posterior.agreement import GROUPS, PATTERNS, agreement, contributions, signs
 
 
@@ -158,5 +158,5 @@ def test_of_an_operator_groups_of_paths_are_judged():
 def test_it_can_be_traced():
     C = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
     posterior = make(M=5, mean=C.sum(0), added=C, fisher=Dense(jnp.eye(2)))
-    found = jax.jit(lambda p: following(p, natural=True))(posterior)
+    found = jax.jit(lambda p: uphill(p, natural=True))(posterior)
     assert found == pytest.approx(share_of_shorter(np.asarray(C)))

@@ -27,7 +27,7 @@ import numpy as np
 import optax
 
 from bayespg._support import checks, compilation, device
-from bayespg._support.statistics import student_interval, student_probability
+from bayespg._support.statistics import student_interval
 from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import choices, settings
@@ -260,7 +260,6 @@ class Agent:
         self._seconds += done - begun
         found = _undiscounted(paths)
         lengths = np.asarray(paths.mask).sum(0)
-        sure = _uphill(record.slope, record.slope_error, record.freedom)
         return {
             "update": int(self.state.updates), "steps": int(self.state.steps),
             "episodes": int(self.state.episodes), "seconds": self._seconds,
@@ -269,7 +268,7 @@ class Agent:
             if found.size > 1 else math.nan,
             "length": float(lengths.mean()),
             "terminated": float(np.mean(paths.terminated)),
-            **{k: v for k, v in record._asdict().items() if k != "stage"}, "sure": sure,
+            **{k: v for k, v in record._asdict().items() if k != "stage"},
             "seconds_drawing": drawn - begun, "seconds_learning": done - drawn,
         }  # fmt: skip
 
@@ -560,11 +559,3 @@ def _seeds(seed: int, updates: int, count: int) -> list[int]:
     """Of episodes: other ones for each update, and for evaluation (-1)."""
     found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
     return [int(s) for s in found]
-
-
-def _uphill(slope: float, error: float, freedom: float) -> float:
-    """Student's t of the slope along the step taken. As a probability that the step leads uphill it
-    is optimistic, because the same episodes chose the step and judge it."""
-    if not error > 0:
-        return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
-    return float(student_probability(slope / error, max(freedom, 1.0)))

@@ -18,10 +18,10 @@ from bayespg.posterior.gradient import (
     Interval,
     component_statistics,
     direction_statistics,
-    following,
     influences,
     region_statistics,
     rescaled,
+    uphill,
 )
 from bayespg.posterior.operators import (
     LARGE,
@@ -45,8 +45,8 @@ __all__ = [
     "Multiple",
     "component_statistics",
     "direction_statistics",
-    "following",
     "influences",
     "region_statistics",
     "rescaled",
+    "uphill",
 ]

@@ -113,7 +113,7 @@ class GradientPosterior(eqx.Module):
         """
         natural = checks.flag("natural", natural)
         if direction is None and robust:
-            return float(_run(following, self, natural))
+            return float(_run(uphill, self, natural))
         if direction is None:
             direction = self.natural if natural else self.mean
             if not np.any(direction):
@@ -222,7 +222,7 @@ def direction_statistics(
     return _student(posterior.mean @ weights, along, whole, model, robust)
 
 
-def following(posterior: GradientPosterior, natural: bool = False) -> Float[Array, ""]:
+def uphill(posterior: GradientPosterior, natural: bool = False) -> Float[Array, ""]:
     """The probability that the return rises along the mean, or G^-1 times it, which these paths
     chose: `probability_uphill` without a direction, as a function that can be traced.
 
@@ -233,7 +233,7 @@ def following(posterior: GradientPosterior, natural: bool = False) -> Float[Arra
     C = I.matrix(GROUPS) if isinstance(I, Influence) else I
     if posterior.added is None:
         C = contributions(posterior.mean, C)
-    C = C / _unit(C)
+    C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
     if not natural:
         return agreement(C @ C.T)
     if posterior.fisher is None:

@@ -62,8 +62,8 @@ def _seeds(group: Group) -> Markup:
         )  # fmt: skip
     columns = ["seed", "steps", "updates", "return", "sure", "divergence", "seconds"]
     note = (
-        "Return, sure and divergence: last tenth. Sure, Student's t of the slope along the step, "
-        "is optimistic: the same episodes chose the step and judge it."
+        "Return, sure and divergence: last tenth. Sure is the probability that following the "
+        "gradient goes uphill, judged by the episodes that did not choose it."
     )
     return page.join([page.table(columns, rows), element("p", note, class_="soft")])
 
