@@ -13,6 +13,7 @@ kurtosis (Satterthwaite);
 - where the Fisher matrix is an average over the same paths, each path is left out of it too.
 """
 
+from bayespg.posterior.decisions import Certain, Episodes
 from bayespg.posterior.gradient import (
     GradientPosterior,
     Interval,
@@ -35,10 +36,12 @@ from bayespg.posterior.operators import (
 
 __all__ = [
     "LARGE",
+    "Certain",
     "Covariance",
     "Damped",
     "Diagonal",
     "Downdate",
+    "Episodes",
     "GradientPosterior",
     "Influence",
     "Interval",

@@ -13,8 +13,10 @@ from bayespg._support.precision import in_float64, traced
 from bayespg._support.statistics import f_quantile, student_probability, student_quantile
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
+from bayespg.posterior import show
 from bayespg.posterior.agreement import GROUPS, agreement, contributions
-from bayespg.posterior.operators import Covariance, Influence, Rescaled, RescaledInfluence
+from bayespg.posterior.decisions import Certain, Episodes, episodes_needed, known_directions
+from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, RescaledInfluence
 
 NOTHING = 1e-12
 """Fraction explained below which a posterior is taken for the prior."""
@@ -71,9 +73,19 @@ class GradientPosterior(eqx.Module):
         """sum_i D_i D_i' / explained^2, with D_i the rows of `influence`."""
         return _run(_robust_covariance, self)
 
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        """k draws from the model's posterior N(mean, covariance)."""
+    @property
+    def paths(self) -> int:
+        """M, the number of paths."""
+        I = self.influence
+        if isinstance(I, Influence):
+            return jax.eval_shape(lambda: I.along(jnp.zeros_like(self.mean))).shape[0]
+        return I.shape[0]
+
+    def sample(self, key: PRNGKeyArray | int, k: int) -> Float[Array, "k n"]:
+        """k draws from the model's posterior N(mean, covariance), given a key or a seed."""
         k = checks.count("k", k)
+        if isinstance(key, int | np.integer):
+            key = jax.random.key(checks.whole("key", key, 0))
         if not traced(self) and not np.all(np.isfinite(self.standard_deviation)):
             raise ValueError(
                 "sample: the covariance is infinite, as it is for Monte Carlo of one path"
@@ -129,6 +141,54 @@ class GradientPosterior(eqx.Module):
         if spread == 0:
             return float(0.5 * (1 + np.sign(centre)))
         return float(student_probability(centre / spread, freedom))
+
+    def episodes_needed(self, level: float = 0.95, *, natural: bool = False) -> Episodes:
+        """How many more paths like these until following the mean goes uphill with probability
+        `level`, and the interval of that number.
+
+        With `natural`, following G^-1 mean. It is the probability itself, which
+        `probability_uphill` tells with caution and therefore later. Two paths at least; infinite
+        where these show no gradient.
+        """
+        level = checks.probability("level", level)
+        natural = checks.flag("natural", natural)
+        if self.paths < 2:
+            raise ValueError(
+                "episodes_needed: one path says nothing of its spread; give two or more"
+            )
+        K = _run(_products, self, natural)
+        return episodes_needed(np.asarray(K), self.paths, level)
+
+    def certain(self, level: float = 0.95) -> Certain:
+        """The directions whose slope is known not to be zero, among the eigenvectors of G, which
+        the returns did not choose; without G, among the parameters.
+
+        All of them together are right with probability `level` (Bonferroni). Directions that change
+        no action, in the null space of G, are left out.
+        """
+        level = checks.probability("level", level)
+        n = self.mean.size
+        if n > LARGE:
+            raise ValueError(
+                f"certain: {n} parameters, and eigenvectors of G are for {LARGE} at most"
+            )
+        G = np.eye(n) if self.fisher is None else np.asarray(_run(_matrix, self.fisher))
+        eigenvalues, E = np.linalg.eigh(G)
+        seen = eigenvalues > n * np.finfo(float).eps * eigenvalues[-1]
+        W = (E[:, seen] / np.sqrt(eigenvalues[seen])).T
+        centre, spread, freedom = _run(_slopes, self, W)
+        reach = student_quantile(1 - (1 - level) / max(len(W), 1), freedom)
+        return known_directions(W, centre, spread, reach)
+
+    def __str__(self) -> str:
+        return repr(self) if traced(self) else show.text(self)
+
+    def _repr_html_(self) -> str | None:
+        return None if traced(self) else show.html(self)
+
+
+def _matrix(fisher: Fisher) -> Float[Array, "n n"]:
+    return fisher.matrix()
 
 
 def rescaled(posterior: GradientPosterior, units: Float[Array, ""]) -> GradientPosterior:
@@ -229,17 +289,26 @@ def uphill(posterior: GradientPosterior, natural: bool = False) -> Float[Array, 
     The metric in which contributions agree is that of the step: A for the direction A mean. Where
     influences are an operator, groups of paths stand for paths.
     """
+    return agreement(_products(posterior, natural))
+
+
+def _products(posterior: GradientPosterior, natural: bool) -> Float[Array, "B B"]:
+    """Inner products of contributions in the metric of the step, in units of the largest."""
     I = posterior.influence if posterior.added is None else posterior.added
     C = I.matrix(GROUPS) if isinstance(I, Influence) else I
     if posterior.added is None:
         C = contributions(posterior.mean, C)
     C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
     if not natural:
-        return agreement(C @ C.T)
+        return C @ C.T
     if posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
     K = C @ posterior.fisher.solve(C).T
-    return agreement((K + K.T) / 2)
+    return (K + K.T) / 2
+
+
+def _slopes(posterior: GradientPosterior, W: Float[Array, "r n"]):
+    return jax.lax.map(lambda w: direction_statistics(posterior, w), W)
 
 
 def influences(posterior: GradientPosterior) -> Float[Array, "M n"]:
