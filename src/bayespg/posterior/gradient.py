@@ -156,7 +156,8 @@ class GradientPosterior(eqx.Module):
             raise ValueError(
                 "episodes_needed: one path says nothing of its spread; give two or more"
             )
-        K = _run(_products, self, natural)
+        left_out = eqx.tree_at(lambda p: p.added, self, None, is_leaf=lambda x: x is None)
+        K = _run(_products, left_out, natural)
         return episodes_needed(np.asarray(K), self.paths, level)
 
     def certain(self, level: float = 0.95) -> Certain:
