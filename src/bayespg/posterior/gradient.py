@@ -51,8 +51,9 @@ class GradientPosterior(eqx.Module):
     """How it went: evidence (log marginal likelihood), condition, rank of G, dictionary size."""
     prior: Covariance | None = None
     """B_0, the covariance before any path was seen; None where there is no prior."""
-    added: Float[Array, "M n"] | Influence | None = None
-    """Row i: what path i adds to the mean; None where that is to be had from `influence` only."""
+    added: Float[Array, "rows n"] | Influence | None = None
+    """Row i: what path i adds to the mean, and further rows for what belongs to no path; None where
+    that is to be had from `influence` only."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -117,7 +118,8 @@ class GradientPosterior(eqx.Module):
         Without an argument it is for following `mean`, or with `natural` G^-1 mean, and each path
         is judged by the others (`agreement`): on returns of pure noise it is uniform between 0 and
         1, and on average it does not exceed the frequency of going uphill. M paths can say no more
-        than 1 - 2^-M; one path, or a mean of zero, says one half.
+        than 1 - 2^-M (Model 1, whose constant counts as one more, 1 - 2^-(M + 1)); one path, or a
+        mean of zero, says one half.
 
         `direction` is for a direction chosen without these paths: a component, or the mean of other
         paths. For one that these paths chose, such as ``posterior.mean``, that answer would be
