@@ -1,4 +1,4 @@
-"""What is said of following the gradient, beside how often it goes uphill, on tasks without a closed
+"""What is said of following the gradient, and how often it goes uphill, on tasks without a closed
 form: CartPole, Acrobot and Pendulum at three stages of training, against gradients of very many
 episodes. One command, best on a GPU:
 
@@ -25,7 +25,7 @@ from bayespg.policies.heads import Choice, Composed, Normals
 TASKS = {
     "CartPole": (classic.CartPole(), lambda: Composed(Linear(4), Choice(5, (2,), True))),
     "Acrobot": (classic.Acrobot(), lambda: Composed(Linear(6), Choice(7, (3,), True))),
-    "Pendulum": (classic.Pendulum(), lambda: Composed(Linear(3), Normals(4, (1,)))),
+    "Pendulum": (classic.Pendulum(), lambda: Composed(Linear(3), Normals(4, 1))),
 }
 JUDGED = {
     "Monte Carlo": estimators.MonteCarlo("states"),
