@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bayespg import calibration, evidence, fisher, policies, quadrature
+from bayespg import calibration, evidence, fisher, monte_carlo, policies, quadrature
 from bayespg._support import statistics
 from bayespg._support.random import fast_key
-from bayespg.environments import LQR
+from bayespg.environments import LQR, exact_gradient
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning.estimators import Model1, Model2, exact
+from bayespg.learning.estimators import Model1, Model2, Reinforce, exact
 from bayespg.policies import LinearGaussian
 from bayespg.posterior import region_statistics
 
@@ -43,6 +43,41 @@ def test_the_model_s_own_regions_are_overconfident(rows):
 def test_higher_levels_hold_more(rows):
     assert rows["evidence", True, 0.5].region < rows["evidence", True, 0.9].region
     assert np.all(np.less(rows["evidence", True, 0.5].width, rows["evidence", True, 0.9].width))
+
+
+def test_what_is_said_of_going_uphill_is_right_or_cautious():
+    """The standard error of the difference over 300 batches is at most 0.03."""
+    for row in calibration.reliability(
+        LQR(), LinearGaussian(-0.2, 1.0), {"mc": Reinforce("mean")}, paths=6, runs=300,
+        key=fast_key(0),
+    ):  # fmt: skip
+        assert row.counted > 0.9
+        assert 0.6 < row.said < row.counted + 0.05
+    estimators = {"mc": lambda U, R, G: monte_carlo.reinforce(U, R, G, baseline="mean")}
+    for signal in (0.0, 9.0):
+        mean, natural = calibration.reliability_of_arrays(
+            estimators,
+            parameters=3,
+            paths=10,
+            signal=signal,
+            runs=300,
+            key=fast_key(1),
+            curved=True,
+        )
+        assert natural.natural
+        assert mean.said < mean.counted + 0.05 + 2 * mean.error
+        assert (mean.counted == 0.5) == (signal == 0)
+
+
+def test_brute_force_finds_the_exact_gradient():
+    policy = LinearGaussian(-0.9, 0.1)
+    found, error = calibration.brute_force(
+        LQR(), policy, Reinforce("mean"), batches=200, paths=50, key=fast_key(0)
+    )
+    with jax.enable_x64(True):
+        truth = np.asarray(exact_gradient(LQR(), policy))
+    # The baseline from the same 50 paths shrinks the gradient by 1 / 50.
+    assert np.all(np.abs(found / (1 - 1 / 50) - truth) < 4 * error)
 
 
 def test_binomial_interval_is_clopper_pearson():

@@ -1,24 +1,29 @@
 """How often do the error bars hold the truth?
 
 For an environment whose gradient is known, draw many batches of paths, and count how often the
-regions and intervals of each estimator's posterior hold the exact gradient.
+regions and intervals of each estimator's posterior hold the exact gradient (`coverage`), and how
+often following the mean goes uphill, beside the probability that was said (`reliability`). Where
+the gradient is not known, that of very many episodes serves (`brute_force`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.statistics import binomial_interval, f_quantile, student_quantile
-from bayespg.environments import Solved, exact_gradient
+from bayespg._support.types import Array
+from bayespg.environments import Environment, Solved, exact_gradient
+from bayespg.fisher import Dense
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import Estimator
-from bayespg.policies import Policy
-from bayespg.posterior import component_statistics, region_statistics
+from bayespg.policies import Policy, flatten
+from bayespg.posterior import GradientPosterior, component_statistics, region_statistics, uphill
 
 LEVELS = (0.5, 0.9, 0.95)
 BATCH = 500
@@ -102,3 +107,140 @@ def _statistics(environment, policy, estimators, truth, paths, keys):
         ]
 
     return jax.lax.map(run, keys, batch_size=BATCH)
+
+
+class Reliability(NamedTuple):
+    """What was said of following the mean, and what happened, over many batches."""
+
+    estimator: str
+    natural: bool
+    said: float
+    """Mean probability of going uphill."""
+    counted: float
+    """Share of batches whose direction went uphill; one half where the gradient is zero."""
+    error: float
+    """Standard error of the difference of the two."""
+    certain: float
+    """Share of batches that said more than 0.95."""
+    runs: int
+
+
+def reliability(
+    environment: Environment,
+    policy: Policy,
+    estimators: Mapping[str, Estimator],
+    *,
+    paths: int,
+    runs: int,
+    key: PRNGKeyArray,
+    truth: Float[Array, " n"] | None = None,
+) -> list[Reliability]:
+    """One row for each estimator, along the mean and, where there is a Fisher matrix, along the
+    natural gradient. `truth` is the gradient where it has no closed form."""
+    with jax.enable_x64(True):
+        policy = to_float64(policy)
+        exact = exact_gradient(environment, policy) if truth is None else truth  # pyright: ignore
+        found = _followed(
+            _of_paths, (environment, policy, list(estimators.values()), paths),
+            jnp.asarray(exact), jax.random.split(key, runs),
+        )  # fmt: skip
+    return _rows(estimators, found)
+
+
+def _of_paths(key, truth, environment, policy, estimators, paths):
+    batch = draw(environment, policy, key, paths)
+    return [estimator(batch) for estimator in estimators]
+
+
+ArrayEstimator = Callable[[Float[Array, "M n"], Float[Array, " M"], Dense], GradientPosterior]
+
+
+def reliability_of_arrays(
+    estimators: Mapping[str, ArrayEstimator],
+    *,
+    parameters: int,
+    paths: int,
+    signal: float,
+    runs: int,
+    key: PRNGKeyArray,
+    curved: bool = False,
+) -> list[Reliability]:
+    """The same for scores u ~ N(0, I) and returns 3 + g'u + noise, whose gradient is g.
+
+    `signal` is the squared length of g times the number of paths. The noise is normal, or with
+    `curved` the square of one score: it then grows with the score, and is symmetric about nothing.
+    """
+    g = np.zeros(parameters)
+    g[0] = np.sqrt(signal / paths)
+    with jax.enable_x64(True):
+        found = _followed(
+            _of_arrays, (list(estimators.values()), paths, curved), g, jax.random.split(key, runs)
+        )
+    return _rows(estimators, found)
+
+
+def _of_arrays(key, g, estimators, M, curved):
+    key_scores, key_noise = jax.random.split(key)
+    U = jax.random.normal(key_scores, (M, g.size))
+    plain, grows = jax.random.normal(key_noise, (M,)), (U[:, -1] ** 2 - 1) / jnp.sqrt(2.0)
+    R = 3 + U @ g + (grows if curved else plain)
+    return [estimator(U, R, Dense(jnp.eye(g.size))) for estimator in estimators]
+
+
+@eqx.filter_jit
+def _followed(fitted, given, truth, keys):
+    """What each posterior says of following its mean and its natural gradient, and their true
+    slopes."""
+
+    def run(key):
+        return [
+            [
+                (uphill(p, natural), truth @ (p.natural if natural else p.mean))
+                for natural in (False, True)[: 1 + (p.fisher is not None)]
+            ]
+            for p in fitted(key, truth, *given)
+        ]
+
+    return jax.lax.map(run, keys, batch_size=BATCH)
+
+
+def _rows(names, found) -> list[Reliability]:
+    rows = []
+    for name, kinds in zip(names, to_numpy(found), strict=True):
+        for natural, (said, slope) in enumerate(kinds):
+            went = 0.5 * (1 + np.sign(slope))
+            rows.append(
+                Reliability(
+                    name, bool(natural), float(said.mean()), float(went.mean()),
+                    float(np.std(said - went) / np.sqrt(said.size)), float(np.mean(said > 0.95)),
+                    said.size,
+                )
+            )  # fmt: skip
+    return rows
+
+
+def brute_force(
+    environment: Environment,
+    policy: Policy,
+    estimator: Estimator,
+    *,
+    batches: int,
+    paths: int,
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """The gradient by the mean over many batches of an unbiased estimator, and its standard
+    errors."""
+
+    def one(sums, key):
+        g = estimator(draw(environment, policy, key, paths)).mean
+        return (sums[0] + g, sums[1] + g**2), None
+
+    with jax.enable_x64(True):
+        policy = to_float64(policy)
+        zero = jnp.zeros_like(flatten(policy)[0])
+        (first, second), _ = jax.jit(lambda keys: jax.lax.scan(one, (zero, zero), keys))(
+            jax.random.split(key, batches)
+        )
+        mean = np.asarray(first) / batches
+        spread = np.maximum(np.asarray(second) / batches - mean**2, 0.0)
+    return mean, np.sqrt(spread / max(batches - 1, 1))

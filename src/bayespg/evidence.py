@@ -14,15 +14,25 @@ import numpy as np
 from jaxtyping import Float
 
 from bayespg import fisher as fishers
-from bayespg import kernels
+from bayespg import kernels, quadrature
 from bayespg._support import checks
 from bayespg._support.precision import in_float64, traced
 from bayespg._support.types import Array
 from bayespg.actor_critic.scales import FLOOR, LEAST, SIGNAL, chosen
 from bayespg.algebra.conditioning import LOG_2PI
 from bayespg.fisher import Fisher
+from bayespg.posterior import GradientPosterior
 
-__all__ = ["SIGNAL", "Choice", "choose_model1", "choose_model2", "chosen", "profile", "spectrum"]
+__all__ = [
+    "SIGNAL",
+    "Choice",
+    "choose_model1",
+    "choose_model2",
+    "chosen",
+    "model2",
+    "profile",
+    "spectrum",
+]
 
 RATIOS = (-4.0, 8.0)
 """Decades searched for c/s^2 and v/s^2."""
@@ -163,6 +173,21 @@ def choose_model2(
     if inside:
         return _choose_model2(U, R, G, baseline)
     return _sound(in_float64(_choose_model2)(U, R, G, baseline))
+
+
+def model2(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    *,
+    baseline: float | None = float("inf"),
+) -> GradientPosterior:
+    """`quadrature.model2` with the scale and noise of greatest evidence, as `choose_model2`."""
+    choice = choose_model2(scores, returns, fisher, baseline=baseline)
+    return quadrature.model2(
+        scores, returns, fisher,
+        noise=choice.noise, scale=choice.scale, baseline=choice.baseline,
+    )  # fmt: skip
 
 
 def _choose_model2(U, R, fisher, baseline) -> Choice:

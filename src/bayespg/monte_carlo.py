@@ -55,7 +55,7 @@ def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
         largest = jnp.max(jnp.abs(U), 0)
         shares = (U / jnp.where(largest > 0, largest, 1.0)) ** 2
         b = R @ shares / jnp.where(largest > 0, jnp.sum(shares, 0), 1.0)
-    return average((R[:, None] - b) * U, fisher)
+    return average(conditioning.less(R[:, None], b) * U, fisher)
 
 
 def gpomdp(
@@ -136,7 +136,7 @@ def _enac(U, R, ridge) -> GradientPosterior:
     largest = jnp.max(jnp.abs(U))
     unit = jnp.where(largest > 0, largest, 1.0)
     U = U / unit
-    centred, y = U - U.mean(0), R - R.mean()
+    centred, y = U - U.mean(0), conditioning.less(R, R.mean())
     S = centred.T @ centred / M
     size = jnp.trace(S) / n
     inverse = jnp.linalg.inv(S + jnp.where(size > 0, ridge * size, 1.0) * jnp.eye(n))
@@ -145,14 +145,18 @@ def _enac(U, R, ridge) -> GradientPosterior:
     residuals = y - centred @ w
     away = unit * (residuals[:, None] * centred) @ inverse @ G
     covariance = away.T @ away / M**2
+    leverage = jnp.einsum("in,nm,im->i", centred, inverse, centred) / M
+    left = 1 - leverage - 1 / M  # what leaving the path out of w and of J changes
+    left = jnp.maximum(left, jnp.finfo(U.dtype).eps)
     return GradientPosterior(
         mean=unit * G @ w,
         covariance=covariance if M > 1 else jnp.diag(jnp.full(n, jnp.inf)),
         fisher=fisher,
-        influence=away / M,
+        influence=away / (M * left[:, None]),
         explained=jnp.asarray(float(M > 1)),
         freedom=jnp.asarray(M - 1.0),
         info={},
+        added=unit * (y[:, None] * U) @ inverse @ G / M,
     )
 
 
@@ -188,4 +192,5 @@ def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosteri
         explained=jnp.asarray(float(M > 1)),
         freedom=jnp.asarray(M - 1.0),
         info={},
+        added=samples / M,
     )

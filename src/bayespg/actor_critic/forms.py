@@ -28,7 +28,7 @@ def weight(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPosterior:
     c = jnp.sqrt(jnp.asarray(prior.scale, root.dtype))
     features = jnp.concatenate([Psi, c * whitened], -1)
     V = jnp.concatenate([jnp.zeros((root.shape[0], Psi.shape[1]), root.dtype), c * root], -1)
-    return _in_weight_space(steps, prior, noise, features, V, jnp.zeros(()), info)
+    return _in_weight_space(steps, prior, noise, features, V, jnp.zeros(()), info, Psi.shape[1])
 
 
 def dictionary(steps: Steps, prior: Prior, noise, sparsify: Sparsify) -> GradientPosterior:
@@ -68,7 +68,7 @@ def _gram(steps: Steps, prior: Prior) -> Float[Array, "N N"]:
 
 
 def _in_weight_space(
-    steps: Steps, prior: Prior, noise, Psi, V, remainder, info
+    steps: Steps, prior: Prior, noise, Psi, V, remainder, info, of_states: int | None = None
 ) -> GradientPosterior:
     at = conditioning.regress(Psi, steps.y[:, None], noise, steps.tails)
     mean = (V @ at.weights)[:, 0]
@@ -92,7 +92,23 @@ def _in_weight_space(
         freedom=steps.observations - V.shape[1] + spread,
         info=_info(steps, at.log_evidence, at.condition, G) | info,
         prior=prior.spread(),
+        added=None if of_states is None else _added(at, V, of_states, steps.groups),
     )
+
+
+def _added(
+    at: Regression, V: Float[Array, "n p"], of_states: int, groups: Groups
+) -> Float[Array, "E n"]:
+    """What each episode adds to the mean, G P^-1 U_e' (A^-1 y)_e: its pull on the score's weights
+    once the values of the states are fitted without them.
+
+    The factor of P has that of the states' own precision in its corner, and that of P less what
+    the states explain in the opposite one.
+    """
+    p, L = of_states, at.factor
+    values = cho_solve((L[:p, :p], True), at.X[:, :p].T @ at.z)
+    pull = groups.sum(at.X[:, p:] * (at.z - at.X[:, :p] @ values))
+    return cho_solve((L[p:, p:], True), pull.T).T @ V[:, p:].T
 
 
 def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:

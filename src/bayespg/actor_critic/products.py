@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.actor_critic.steps import Prior, Steps
@@ -160,21 +160,53 @@ class LeftOut(Influence):
         seen = P.smooth.noise * P.smooth(sparse.times(P.scores, v))
         return self._share * self.groups.sum(seen * self.alpha)
 
-    def matrix(self) -> Float[Array, "M n"]:
-        P, ids = self.precision, self.groups.row_ids(self.alpha.size)
+    def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
+        P, ids = self.precision, _ids(self.groups, self.alpha.size, groups)
         solve, at = P.solver(), sparse.products(P.scores)
 
         def one(e):
             pull = P.smooth.noise * P.smooth(jnp.where(ids == e, self.alpha, 0.0))
             return P.information.multiply(solve(at.transposed_times(pull)))
 
-        return self._share * jax.lax.map(one, jnp.arange(self.groups.count))
+        return self._share * jax.lax.map(one, jnp.arange(_count(self.groups, groups)))
 
     @property
     def _share(self) -> Float[Array, ""]:
         """1 / (1 - e / M): without one of M episodes, those that are left weigh more, in so far as
         it is they and not the prior that make the precision."""
         return 1 / (1 - self.precision.data_share() / max(self.groups.count, 2))
+
+
+class Added(Influence):
+    """What episode e adds to the mean: G P^-1 U_e' (A^-1 y)_e."""
+
+    precision: Precision
+    pull: Float[Array, " N"]
+    groups: Groups
+
+    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
+        P = self.precision
+        v = P.solver()(P.information.multiply(direction))
+        return self.groups.sum(sparse.times(P.scores, v) * self.pull)
+
+    def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
+        P, ids = self.precision, _ids(self.groups, self.pull.size, groups)
+        solve, at = P.solver(), sparse.products(P.scores)
+
+        def one(e):
+            pull = at.transposed_times(jnp.where(ids == e, self.pull, 0.0))
+            return P.information.multiply(solve(pull))
+
+        return jax.lax.map(one, jnp.arange(_count(self.groups, groups)))
+
+
+def _count(groups: Groups, asked: int | None) -> int:
+    return groups.count if asked is None else min(asked, groups.count)
+
+
+def _ids(groups: Groups, N: int, asked: int | None) -> Int[Array, " N"]:
+    """The group of each step, where successive episodes are put together."""
+    return groups.row_ids(N) * _count(groups, asked) // groups.count
 
 
 def posterior(
@@ -186,7 +218,8 @@ def posterior(
     scale = jnp.asarray(prior.scale, dtype)
     P = Precision(steps.scores, prior.fisher, prior.readout, scale, smooth, tolerance, iterations)
     at = sparse.products(steps.scores)
-    w = P.solver()(at.transposed_times(smooth(steps.y)))
+    pull = smooth(steps.y)
+    w = P.solver()(at.transposed_times(pull))
     alpha = smooth(steps.y - at.times(w))
     return GradientPosterior(
         mean=prior.readout.multiply(w),
@@ -197,4 +230,5 @@ def posterior(
         freedom=jnp.asarray(max(steps.groups.count - 1.0, 1.0), dtype),
         info={"observations": steps.observations} | info,
         prior=prior.spread(),
+        added=Added(P, pull, steps.groups),
     )

@@ -27,6 +27,18 @@ from bayespg._support.types import Array
 LOG_2PI = math.log(2 * math.pi)
 
 
+ROUNDING = 100
+"""Rounding errors of the largest of several numbers within which their differences are zero."""
+
+
+def less(y: Float[Array, "..."], constant: Float[Array, "..."]) -> Float[Array, "..."]:
+    """y - constant, and zero where that is rounding: of constant returns nothing is left to say
+    which way is uphill."""
+    left = y - constant
+    rounding = ROUNDING * jnp.finfo(left.dtype).eps * jnp.max(jnp.abs(y))
+    return jnp.where(jnp.abs(left) <= rounding, 0.0, left)
+
+
 def cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """L with L L' = A, from the lower triangle of A; NaN where A is not positive definite."""
     return jax.lax.linalg.cholesky(jnp.asarray(A), symmetrize_input=False)
@@ -205,6 +217,10 @@ class Conditioned(NamedTuple):
     the matrix A that was factorised, which unlike its condition number does not depend on units."""
     whitener: Float[Array, "M M"] | None = None
     """R with C = R'R, in the dual form."""
+    added: Float[Array, "M k"] | None = None
+    """Row i: what sample i adds to the mean, for one set of observations. With A = Sigma + v 1 1',
+    B C y = B (I - C K) A^-1 y, and the row is the term of (A^-1 y)_i: the sample less the constant,
+    through a gain from which the constant was not taken a second time."""
 
     def leave_one_out(self) -> Float[Array, "M kq"]:
         """Row i: the mean minus the mean without sample i, (B C)_i (C y)_i / C_ii; exact.
@@ -241,8 +257,15 @@ def dual(
     r = R @ y
     pivots = diagonal(L)
     log_det = 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
+    gain, added = Z.T @ R, None
+    if y.shape[1] == 1 and not (full or isinstance(baseline, Tails)):
+        noisy = jnp.all(noise > 0)
+        w = jnp.broadcast_to(1 / jnp.sqrt(jnp.where(noisy, noise, 1.0)), (M,))
+        constant = Constant(w, baseline)
+        seen = w[:, None] * constant.remove(constant.remove(w[:, None] * y))
+        added = jnp.where(noisy, (B - gain @ K).T * seen, gain.T * y)
     return Conditioned(
-        gain=Z.T @ R,
+        gain=gain,
         alpha=R.T @ r,
         diagonal=jnp.sum(R**2, 0),
         freedom=jnp.sum((R @ noise if full else R * noise) * R),
@@ -251,6 +274,7 @@ def dual(
         log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + unknown.observations(M) * LOG_2PI),
         condition=condition,
         whitener=R,
+        added=added,
     )
 
 
@@ -332,6 +356,8 @@ def weight_space(
     VL = at.covariance_root(V)
     EQ = unknown.remove(E.T)
     kept = unknown.diagonal() - jnp.sum(EQ**2, 1)  # one minus the leverages
+    through = VL.T @ solve_triangular(at.factor, (w[:, None] * Psi).T, lower=True)
+    added = through.T * unknown.remove(at.z) if y.shape[1] == 1 else None
     return Conditioned(
         gain=(VL.T @ EQ.T) * w,
         alpha=unknown.remove(at.residuals) * w[:, None],
@@ -341,4 +367,5 @@ def weight_space(
         root=at.explained_root(V) if remainder is None else None,
         log_evidence=at.log_evidence,
         condition=at.condition,
+        added=added,
     )

@@ -25,7 +25,7 @@ from bayespg.learning.recent import Recent, nothing
 from bayespg.learning.values import Values
 from bayespg.policies import AnyPolicy, flatten, memory, remembers
 from bayespg.policies.features import Fourier
-from bayespg.posterior import GradientPosterior, direction_statistics
+from bayespg.posterior import GradientPosterior, direction_statistics, uphill
 
 CLIP = 10.0
 """Standard deviations beyond which a normalised observation is cut."""
@@ -166,6 +166,9 @@ class Record(NamedTuple):
     """The gradient along the step taken, and its standard error."""
     slope_error: Float[Array, ""]
     freedom: Float[Array, ""]
+    sure: Float[Array, ""]
+    """The probability that following the gradient goes uphill, judged by the episodes that did not
+    choose it; the natural one where there is a Fisher matrix."""
     divergence: Float[Array, ""]
     """Kullback-Leibler, mean over steps, from the old policy to the new."""
     step_norm: Float[Array, ""]
@@ -266,7 +269,9 @@ def advance(
         going & (_norm(change) >= stop),
     )  # fmt: skip
     record = Record(
-        _norm(posterior.mean), slope, error, freedom, moved, _norm(change), share, explained,
+        _norm(posterior.mean), slope, error, freedom,
+        uphill(posterior, natural=posterior.fisher is not None), moved, _norm(change), share,
+        explained,
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return following, record, posterior

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bayespg._support.statistics import student_interval, student_probability
+from bayespg._support.statistics import student_interval
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import Record, State
 from bayespg.runs.columns import Column
@@ -31,7 +31,6 @@ def row(
         Column.RETURN_ERROR: float(error),
         Column.LENGTH: float(lengths.mean()),
         Column.TERMINATED: float(np.mean(paths.terminated)),
-        Column.SURE: _uphill(*map(float, (record.slope, record.slope_error, record.freedom))),
         Column.SECONDS_DRAWING: drawing,
         Column.SECONDS_LEARNING: learning,
     }
@@ -68,11 +67,3 @@ def evaluation(paths: Trajectories) -> Evaluation:
 def _undiscounted(paths: Trajectories) -> np.ndarray:
     """Returns of whole episodes, in float64."""
     return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
-
-
-def _uphill(slope: float, error: float, freedom: float) -> float:
-    """Student's t of the slope along the step taken. As a probability that the step leads uphill it
-    is optimistic, because the same episodes chose the step and judge it."""
-    if not error > 0:
-        return 0.5 if slope == 0 or math.isnan(slope) else float(slope > 0)
-    return float(student_probability(slope / error, max(freedom, 1.0)))

@@ -80,6 +80,8 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     kernel = kernels.Quadratic(G)
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
+    # What a constant return adds is no path's own: its integral is zero.
+    varying = conditioning.less(returns, returns.mean())[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
     if noise.ndim == 2 or scale.ndim == 1:  # one regression a component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
@@ -88,12 +90,14 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         )
         covariance = at.covariance
         influence = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T
+        added = at.gain[:, 0].T * varying
         mean = jnp.sum(at.gain[:, 0] * Y.T, -1)
         explained = jax.vmap(lambda gain: kernel.explained(U, gain))(at.gain)
     else:
         at = condition(Y, noise, scale)
         covariance = at.covariance
         influence = at.leave_one_out()
+        added = at.gain[0][:, None] * varying
         mean = (at.gain @ Y)[0]
         explained = kernel.explained(U, at.gain)
     assert covariance is not None
@@ -107,6 +111,7 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         freedom=at.freedom,
         info=_info(G, at) | info,
         prior=Diagonal(jnp.broadcast_to(scale * kernel.prior()[0, 0], (n,))),
+        added=jnp.concatenate([added, (mean - added.sum(0))[None]]),
     )
 
 
@@ -155,7 +160,8 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
     form = _choose(form, M, n, noise)
     kernel = kernels.Linear(G)
     condition, info = _conditioner(kernel, U, sparsify, form)
-    y = returns[:, None]
+    shifted = conditioning.less(returns, returns.mean())
+    y = jnp.where(jnp.isinf(baseline), shifted, returns)[:, None]
     at = condition(y, jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype), baseline)
     mean = (at.gain @ y)[:, 0]
     covariance = at.covariance if at.root is None else Downdate(G, scale, at.root)
@@ -169,6 +175,7 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
         freedom=at.freedom,
         info=_info(G, at) | info,
         prior=Multiple(G, jnp.asarray(scale, U.dtype)),
+        added=at.gain.T * y if at.added is None else at.added,
     )
 
 

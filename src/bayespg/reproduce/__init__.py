@@ -20,6 +20,7 @@ from bayespg.reproduce import (
     random_walk_learning,
     ship_steering,
     sparsification,
+    uphill,
 )
 from bayespg.reproduce.report import Content, Experiment, Progress, Report, Settings, write
 
@@ -43,6 +44,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         sparsification.EXPERIMENT,
         lengths.EXPERIMENT,
         calibration.EXPERIMENT,
+        uphill.EXPERIMENT,
     )
 }
 

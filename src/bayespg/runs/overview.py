@@ -48,8 +48,8 @@ def _seeds(group: Group) -> Markup:
     found = [(run.path.name, curves.logged(run)) for run in group.runs]
     rows = [[name, *(_last(column, metrics) for column in ON_PAGE)] for name, metrics in found]
     note = (
-        "Return, sure and divergence: mean over the last tenth of the updates. Sure, Student's t "
-        "of the slope along the step, is optimistic: the same episodes chose the step and judge it."
+        "Return, sure and divergence: last tenth. Sure is the probability that following the "
+        "gradient goes uphill, judged by the episodes that did not choose it."
     )
     return page.join([page.table(["seed", *ON_PAGE], rows), element("p", note, class_="soft")])
 

@@ -1,19 +1,5 @@
-"""What is known about the gradient: `GradientPosterior`.
+"""`GradientPosterior`, and the statistics behind its intervals and regions."""
 
-Two answers to "how sure?". The covariance of the model is right if the model is; on real returns,
-whose noise grows with the score, it is overconfident. The other asks no noise model: `influence`
-holds the exact change of the mean when each path is left out, and the sum of its outer products
-(the jackknife, or leverage-corrected sandwich) is the `robust_covariance`. Three corrections bring
-its intervals close to nominal coverage (docs/calibration.md):
-
-- the prior shrinks the mean, so intervals are centred on the mean divided by the fraction
-`explained`;
-- influences have heavy tails, so quantiles are Student's t with degrees of freedom from their
-kurtosis (Satterthwaite);
-- where the Fisher matrix is an average over the same paths, each path is left out of it too.
-"""
-
-import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,139 +13,13 @@ from bayespg._support.precision import run, traced
 from bayespg._support.statistics import f_quantile, student_probability, student_quantile
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
+from bayespg.posterior import show
+from bayespg.posterior.agreement import GROUPS, agreement, contributions
+from bayespg.posterior.decisions import Certain, Episodes, episodes_needed, known_directions
+from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, RescaledInfluence
 
-LARGE = 2048
-"""Parameters beyond which a covariance stays an operator."""
 NOTHING = 1e-12
 """Fraction explained below which a posterior is taken for the prior."""
-
-
-class Covariance(eqx.Module):
-    """A covariance that is too large to write down."""
-
-    @abc.abstractmethod
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]: ...
-
-    @abc.abstractmethod
-    def diagonal(self) -> Float[Array, " n"]: ...
-
-    @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]: ...
-
-
-class Diagonal(Covariance):
-    """Independent components."""
-
-    variances: Float[Array, " n"]
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return V * self.variances
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return self.variances
-
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        return jnp.sqrt(self.variances) * jax.random.normal(key, (k, self.variances.size))
-
-
-class Downdate(Covariance):
-    """scale G - Z'Z: what the prior held, less what the samples explained."""
-
-    fisher: Fisher
-    scale: float | Float[Array, ""]
-    Z: Float[Array, "M n"]
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.scale * self.fisher.multiply(V) - (V @ self.Z.T) @ self.Z
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return self.scale * self.fisher.diagonal() - jnp.sum(self.Z**2, 0)
-
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        """x - Z' E d(l) E' Z (scale G)^-1 x for x ~ N(0, scale G), where Z (scale G)^-1 Z' = E
-        diag(l) E' and d(l) = (1 - sqrt(1 - l)) / l: a root of the difference, with no n x n
-        array."""
-        x = jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
-        W = self.fisher.solve(self.Z) / self.scale
-        eigenvalues, E = jnp.linalg.eigh(W @ self.Z.T)
-        l = jnp.clip(eigenvalues, 1e-12, 1.0)
-        shrink = (1 - jnp.sqrt(1 - l)) / l
-        return x - ((((x @ W.T) @ E) * shrink) @ E.T) @ self.Z
-
-
-class Multiple(Covariance):
-    """scale G, the prior of Model 2 and of the actor-critic."""
-
-    fisher: Fisher
-    scale: float | Float[Array, ""]
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.scale * self.fisher.multiply(V)
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return self.scale * self.fisher.diagonal()
-
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        return jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
-
-
-class Damped(Covariance):
-    """scale G D^-1 G, the prior of the gradient G w with w ~ N(0, scale D^-1)."""
-
-    information: Fisher
-    fisher: Fisher
-    """D, which is G with damping."""
-    scale: float | Float[Array, ""]
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        G = self.information
-        return self.scale * G.multiply(self.fisher.solve(G.multiply(V)))
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.multiply(jnp.eye(self.fisher.size)))
-
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        drawn = self.fisher.solve(self.fisher.sample(key, (k,)))
-        return jnp.sqrt(self.scale) * self.information.multiply(drawn)
-
-
-class Influence(eqx.Module):
-    """Influences of paths that are cheaper to ask for along a direction than to write down."""
-
-    @abc.abstractmethod
-    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]: ...
-
-    @abc.abstractmethod
-    def matrix(self) -> Float[Array, "M n"]: ...
-
-
-class Rescaled(Covariance):
-    """units^2 S."""
-
-    of: Covariance
-    units: Float[Array, ""]
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.units * self.of.multiply(self.units * V)
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return self.units**2 * self.of.diagonal()
-
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        return self.units * self.of.sample(key, k)
-
-
-class RescaledInfluence(Influence):
-    """units D."""
-
-    of: Influence
-    units: Float[Array, ""]
-
-    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
-        return self.units * self.of.along(direction)
-
-    def matrix(self) -> Float[Array, "M n"]:
-        return self.units * self.of.matrix()
 
 
 def _solve(fisher: Fisher, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
@@ -191,6 +51,9 @@ class GradientPosterior(eqx.Module):
     """How it went: evidence (log marginal likelihood), condition, rank of G, dictionary size."""
     prior: Covariance | None = None
     """B_0, the covariance before any path was seen; None where there is no prior."""
+    added: Float[Array, "rows n"] | Influence | None = None
+    """Row i: what path i adds to the mean, and further rows for what belongs to no path; None where
+    that is to be had from `influence` only."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -211,9 +74,19 @@ class GradientPosterior(eqx.Module):
         """sum_i D_i D_i' / explained^2, with D_i the rows of `influence`."""
         return run(_robust_covariance, self)
 
-    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        """k draws from the model's posterior N(mean, covariance)."""
+    @property
+    def paths(self) -> int:
+        """M, the number of paths."""
+        I = self.influence
+        if isinstance(I, Influence):
+            return jax.eval_shape(lambda: I.along(jnp.zeros_like(self.mean))).shape[0]
+        return I.shape[0]
+
+    def sample(self, key: PRNGKeyArray | int, k: int) -> Float[Array, "k n"]:
+        """k draws from the model's posterior N(mean, covariance), given a key or a seed."""
         k = checks.whole("k", k, 1)
+        if isinstance(key, int | np.integer):
+            key = jax.random.key(checks.whole("key", key, 0))
         if not traced(self) and not np.all(np.isfinite(self.standard_deviation)):
             raise ValueError(
                 "sample: the covariance is infinite, as it is for Monte Carlo of one path"
@@ -237,13 +110,32 @@ class GradientPosterior(eqx.Module):
         distance, spread, rank, freedom = run(region_statistics, self, gradient, robust)
         return bool(distance <= spread * f_quantile(level, rank, freedom))
 
-    def probability_uphill(self, direction: Any, *, robust: bool = True) -> float:
-        """The probability that the return rises along `direction`, chosen without these paths.
+    def probability_uphill(
+        self, direction: Any = None, *, natural: bool = False, robust: bool = True
+    ) -> float:
+        """The probability that the return rises along the mean, or along `direction`.
 
-        For a direction that the same paths chose, `mean` or `natural`, it is optimistic: their
-        noise points that way too. On returns of pure noise it then averages far above a half. Let
-        one half of the paths choose the direction and the other half judge it.
+        Without an argument it is for following `mean`, or with `natural` G^-1 mean, and each path
+        is judged by the others (`agreement`): on returns of pure noise it is uniform between 0 and
+        1, and on average it does not exceed the frequency of going uphill. M paths can say no more
+        than 1 - 2^-M (Model 1, whose constant counts as one more, 1 - 2^-(M + 1)); one path, or a
+        mean of zero, says one half.
+
+        `direction` is for a direction chosen without these paths: a component, or the mean of other
+        paths. For one that these paths chose, such as ``posterior.mean``, that answer would be
+        optimistic: their noise points that way too. `robust` False trusts the model's covariance.
         """
+        natural = checks.flag("natural", natural)
+        if direction is None and robust:
+            return float(run(uphill, self, natural))
+        if direction is None:
+            direction = self.natural if natural else self.mean
+            if not np.any(direction):
+                return 0.5
+        elif natural:
+            raise ValueError(
+                "natural: True, but a direction was given, and it is taken as it is; leave one out"
+            )
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry a parameter")
         if not d.any():
             raise ValueError("direction: all entries are zero")
@@ -252,18 +144,72 @@ class GradientPosterior(eqx.Module):
             return float(0.5 * (1 + np.sign(centre)))
         return float(student_probability(centre / spread, freedom))
 
+    def episodes_needed(self, level: float = 0.95, *, natural: bool = False) -> Episodes:
+        """How many more paths like these until following the mean goes uphill with probability
+        `level`, and the interval of that number.
+
+        With `natural`, following G^-1 mean. It is the probability itself, which
+        `probability_uphill` tells with caution and therefore later. Two paths at least; infinite
+        where these show no gradient.
+        """
+        level = checks.probability("level", level)
+        natural = checks.flag("natural", natural)
+        if self.paths < 2:
+            raise ValueError(
+                "episodes_needed: one path says nothing of its spread; give two or more"
+            )
+        left_out = eqx.tree_at(lambda p: p.added, self, None, is_leaf=lambda x: x is None)
+        K = run(_products, left_out, natural)
+        return episodes_needed(np.asarray(K), self.paths, level)
+
+    def certain(self, level: float = 0.95) -> Certain:
+        """The directions whose slope is known not to be zero, among the eigenvectors of G, which
+        the returns did not choose; without G, among the parameters.
+
+        All of them together are right with probability `level` (Bonferroni). Directions that change
+        no action, in the null space of G, are left out.
+        """
+        level = checks.probability("level", level)
+        n = self.mean.size
+        if n > LARGE:
+            raise ValueError(
+                f"certain: {n} parameters, and eigenvectors of G are for {LARGE} at most"
+            )
+        G = np.eye(n) if self.fisher is None else np.asarray(run(_matrix, self.fisher))
+        eigenvalues, E = np.linalg.eigh(G)
+        seen = eigenvalues > n * np.finfo(float).eps * eigenvalues[-1]
+        W = (E[:, seen] / np.sqrt(eigenvalues[seen])).T
+        centre, spread, freedom = run(_slopes, self, W)
+        reach = student_quantile(1 - (1 - level) / max(len(W), 1), freedom)
+        return known_directions(W, centre, spread, reach)
+
+    def __str__(self) -> str:
+        return repr(self) if traced(self) else show.text(self)
+
+    def _repr_html_(self) -> str | None:
+        return None if traced(self) else show.html(self)
+
+
+def _matrix(fisher: Fisher) -> Float[Array, "n n"]:
+    return fisher.matrix()
+
 
 def rescaled(posterior: GradientPosterior, units: Float[Array, ""]) -> GradientPosterior:
     """The posterior of `units` times the gradient: of returns that were divided by them."""
-    S, D, prior = posterior.covariance, posterior.influence, posterior.prior
+    S, prior = posterior.covariance, posterior.prior
+
+    def times(D):
+        return RescaledInfluence(D, units) if isinstance(D, Influence) else units * D
+
     return eqx.tree_at(
-        lambda p: (p.mean, p.prior, p.covariance, p.influence),
+        lambda p: (p.mean, p.prior, p.covariance, p.influence, p.added),
         posterior,
         (
             units * posterior.mean,
             None if prior is None else Rescaled(prior, units),
             Rescaled(S, units) if isinstance(S, Covariance) else units**2 * S,
-            RescaledInfluence(D, units) if isinstance(D, Influence) else units * D,
+            times(posterior.influence),
+            None if posterior.added is None else times(posterior.added),
         ),
         is_leaf=lambda x: x is None,
     )
@@ -332,6 +278,35 @@ def direction_statistics(
     )
     along = I.along(weights) if isinstance(I, Influence) else I @ weights
     return _student(posterior.mean @ weights, along, whole, model, robust)
+
+
+def uphill(posterior: GradientPosterior, natural: bool = False) -> Float[Array, ""]:
+    """The probability that the return rises along the mean, or G^-1 times it, which these paths
+    chose: `probability_uphill` without a direction, as a function that can be traced.
+
+    The metric in which contributions agree is that of the step: A for the direction A mean. Where
+    influences are an operator, groups of paths stand for paths.
+    """
+    return agreement(_products(posterior, natural))
+
+
+def _products(posterior: GradientPosterior, natural: bool) -> Float[Array, "B B"]:
+    """Inner products of contributions in the metric of the step, in units of the largest."""
+    I = posterior.influence if posterior.added is None else posterior.added
+    C = I.matrix(GROUPS) if isinstance(I, Influence) else I
+    if posterior.added is None:
+        C = contributions(posterior.mean, C)
+    C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
+    if not natural:
+        return C @ C.T
+    if posterior.fisher is None:
+        raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
+    K = C @ posterior.fisher.solve(C).T
+    return (K + K.T) / 2
+
+
+def _slopes(posterior: GradientPosterior, W: Float[Array, "r n"]):
+    return jax.lax.map(lambda w: direction_statistics(posterior, w), W)
 
 
 def influences(posterior: GradientPosterior) -> Float[Array, "M n"]:

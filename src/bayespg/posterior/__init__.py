@@ -1,0 +1,55 @@
+"""What is known about the gradient: `GradientPosterior`.
+
+Two answers to "how sure?". The covariance of the model is right if the model is; on real returns,
+whose noise grows with the score, it is overconfident. The other asks no noise model: `influence`
+holds the exact change of the mean when each path is left out, and the sum of its outer products
+(the jackknife, or leverage-corrected sandwich) is the `robust_covariance`. Three corrections bring
+its intervals close to nominal coverage (docs/calibration.md):
+
+- the prior shrinks the mean, so intervals are centred on the mean divided by the fraction
+`explained`;
+- influences have heavy tails, so quantiles are Student's t with degrees of freedom from their
+kurtosis (Satterthwaite);
+- where the Fisher matrix is an average over the same paths, each path is left out of it too.
+"""
+
+from bayespg.posterior.decisions import Certain, Episodes
+from bayespg.posterior.gradient import (
+    GradientPosterior,
+    Interval,
+    component_statistics,
+    direction_statistics,
+    influences,
+    region_statistics,
+    rescaled,
+    uphill,
+)
+from bayespg.posterior.operators import (
+    LARGE,
+    Covariance,
+    Damped,
+    Diagonal,
+    Downdate,
+    Influence,
+    Multiple,
+)
+
+__all__ = [
+    "LARGE",
+    "Certain",
+    "Covariance",
+    "Damped",
+    "Diagonal",
+    "Downdate",
+    "Episodes",
+    "GradientPosterior",
+    "Influence",
+    "Interval",
+    "Multiple",
+    "component_statistics",
+    "direction_statistics",
+    "influences",
+    "region_statistics",
+    "rescaled",
+    "uphill",
+]

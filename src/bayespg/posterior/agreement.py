@@ -1,0 +1,75 @@
+"""Do the paths agree on where uphill is? The honest probability for a direction they chose.
+
+The mean is a sum of contributions, one a path. If there is no gradient, a contribution might as
+well have had the opposite sign, so the length of the mean is compared with the lengths that it has
+after random changes of sign: the share that is shorter is the answer. The squared length less its
+expectation under random signs is the sum over all pairs of paths of the inner product of their
+contributions, so the direction that a path chose is judged by the other paths only.
+
+For a mean over paths whose contributions are symmetric about zero the answer is uniform between 0
+and 1, for any number of paths and parameters and any spread of the paths. Where there is a gradient
+its average stays below the frequency of going uphill, because both sides of every pair are noisy.
+docs/calibration.md counts it.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from bayespg._support.types import Array
+
+PATTERNS = 1024
+"""Patterns of signs that are tried where there are more than that."""
+GROUPS = 8
+"""Groups of paths whose contributions an operator is asked for, one system each."""
+
+
+def signs(M: int) -> Float[Array, "k M"]:
+    """All patterns up to a common sign, or `PATTERNS` that are random; the first is all ones."""
+    count = 2 ** min(M - 1, 60)
+    if count <= PATTERNS:
+        bits = (jnp.arange(count)[:, None] >> jnp.arange(M - 1)) & 1
+        return 1.0 - 2 * jnp.pad(bits, ((0, 0), (1, 0)))
+    drawn = jax.random.rademacher(jax.random.key(0), (PATTERNS, M), jnp.zeros(()).dtype)
+    return drawn.at[0].set(1.0)
+
+
+def contributions(mean: Float[Array, " n"], influence: Float[Array, "M n"]) -> Float[Array, "M n"]:
+    """What each path adds to the mean, from what leaving it out takes away.
+
+    A mean over paths is divided among fewer when one is left out, D_i = (M c_i - mean) / (M - 1),
+    and the D_i sum to zero; under a strong prior it is not, D_i = c_i, and they sum to the mean.
+    With rho the share of the mean that they do sum to,
+
+        c_i = ((M - 1) D_i + (1 - rho) mean) / (M - rho).
+
+    A path without any influence is padding, unless all are.
+    """
+    present = _present(influence)
+    M = jnp.sum(present)
+    square = mean @ mean
+    rho = jnp.where(square > 0, influence.sum(0) @ mean / jnp.where(square > 0, square, 1.0), 0.0)
+    rho = jnp.clip(rho, 0.0, 1.0)
+    c = (M - 1) * influence + (1 - rho) * mean
+    return jnp.where(present[:, None], c, 0.0) / jnp.where(rho < M, M - rho, 1.0)
+
+
+def _present(influence: Float[Array, "M n"]) -> Bool[Array, " M"]:
+    present = jnp.any(influence != 0, 1)
+    return present | ~jnp.any(present)
+
+
+def agreement(K: Float[Array, "M M"]) -> Float[Array, ""]:
+    """The share of sign patterns s with s'Ks below 1'K1, ties counted half; K holds the inner
+    products of contributions.
+
+    It lies between 2^-M and 1 - 2^-M. A sum that is zero agrees on nothing: one half.
+    """
+    S = signs(K.shape[0]).astype(K.dtype)
+    lengths = jnp.sum((S @ K) * S, 1)
+    whole, size = lengths[0], jnp.sum(jnp.abs(K))
+    rounding = 8 * jnp.finfo(K.dtype).eps * size
+    ties = jnp.abs(lengths - whole) <= rounding
+    below = jnp.mean(jnp.where(ties, 0.5, lengths < whole))
+    found = jnp.where(jnp.abs(whole) <= rounding, 0.5, below)
+    return jnp.where(jnp.isfinite(size), found, jnp.nan)

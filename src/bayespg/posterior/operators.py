@@ -1,0 +1,144 @@
+"""Covariances and influences that are too large to write down."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg._support.types import Array
+from bayespg.fisher import Fisher
+
+LARGE = 2048
+"""Parameters beyond which a covariance stays an operator."""
+
+
+class Covariance(eqx.Module):
+    """A covariance that is too large to write down."""
+
+    @abc.abstractmethod
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]: ...
+
+    @abc.abstractmethod
+    def diagonal(self) -> Float[Array, " n"]: ...
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]: ...
+
+
+class Diagonal(Covariance):
+    """Independent components."""
+
+    variances: Float[Array, " n"]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V * self.variances
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.variances
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        return jnp.sqrt(self.variances) * jax.random.normal(key, (k, self.variances.size))
+
+
+class Downdate(Covariance):
+    """scale G - Z'Z: what the prior held, less what the samples explained."""
+
+    fisher: Fisher
+    scale: float | Float[Array, ""]
+    Z: Float[Array, "M n"]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.scale * self.fisher.multiply(V) - (V @ self.Z.T) @ self.Z
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.scale * self.fisher.diagonal() - jnp.sum(self.Z**2, 0)
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        """x - Z' E d(l) E' Z (scale G)^-1 x for x ~ N(0, scale G), where Z (scale G)^-1 Z' = E
+        diag(l) E' and d(l) = (1 - sqrt(1 - l)) / l: a root of the difference, with no n x n
+        array."""
+        x = jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
+        W = self.fisher.solve(self.Z) / self.scale
+        eigenvalues, E = jnp.linalg.eigh(W @ self.Z.T)
+        l = jnp.clip(eigenvalues, 1e-12, 1.0)
+        shrink = (1 - jnp.sqrt(1 - l)) / l
+        return x - ((((x @ W.T) @ E) * shrink) @ E.T) @ self.Z
+
+
+class Multiple(Covariance):
+    """scale G, the prior of Model 2 and of the actor-critic."""
+
+    fisher: Fisher
+    scale: float | Float[Array, ""]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.scale * self.fisher.multiply(V)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.scale * self.fisher.diagonal()
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        return jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
+
+
+class Damped(Covariance):
+    """scale G D^-1 G, the prior of the gradient G w with w ~ N(0, scale D^-1)."""
+
+    information: Fisher
+    fisher: Fisher
+    """D, which is G with damping."""
+    scale: float | Float[Array, ""]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        G = self.information
+        return self.scale * G.multiply(self.fisher.solve(G.multiply(V)))
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.multiply(jnp.eye(self.fisher.size)))
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        drawn = self.fisher.solve(self.fisher.sample(key, (k,)))
+        return jnp.sqrt(self.scale) * self.information.multiply(drawn)
+
+
+class Influence(eqx.Module):
+    """Influences of paths that are cheaper to ask for along a direction than to write down."""
+
+    @abc.abstractmethod
+    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]: ...
+
+    @abc.abstractmethod
+    def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
+        """Written down; summed over that many groups of successive paths, at the cost of one row
+        each."""
+
+
+class Rescaled(Covariance):
+    """units^2 S."""
+
+    of: Covariance
+    units: Float[Array, ""]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.units * self.of.multiply(self.units * V)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.units**2 * self.of.diagonal()
+
+    def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
+        return self.units * self.of.sample(key, k)
+
+
+class RescaledInfluence(Influence):
+    """units D."""
+
+    of: Influence
+    units: Float[Array, ""]
+
+    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
+        return self.units * self.of.along(direction)
+
+    def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
+        return self.units * self.of.matrix(groups)

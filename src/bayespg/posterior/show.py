@@ -1,0 +1,81 @@
+"""A posterior as text and as HTML."""
+
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayespg.posterior.operators import LARGE
+
+if TYPE_CHECKING:
+    from bayespg.posterior.gradient import GradientPosterior
+
+ROWS = 12
+"""Components that are shown: those that stand out most from their errors."""
+
+
+def _rows(posterior: "GradientPosterior") -> list[tuple[int, float, float, float]]:
+    if posterior.mean.size > LARGE:
+        return []
+    mean, (lower, upper) = np.asarray(posterior.mean), posterior.interval()
+    lower, upper = np.asarray(lower), np.asarray(upper)
+    width = upper - lower
+    sized = np.where(width > 0, np.abs(mean) / np.where(width > 0, width, 1.0), 0.0)
+    order = np.argsort(-sized, kind="stable")[:ROWS]
+    return [(int(j), float(mean[j]), float(lower[j]), float(upper[j])) for j in sorted(order)]
+
+
+def _summary(posterior: "GradientPosterior") -> list[str]:
+    n, M = posterior.mean.size, posterior.paths
+    lines = [f"Gradient of {n} parameter{'s' * (n != 1)} from {M} path{'s' * (M != 1)}"]
+    lines.append(f"uphill along the mean with probability {posterior.probability_uphill():.3g}")
+    if M > 1:
+        more = posterior.episodes_needed()
+        lines.append(
+            f"{_count(more.more)} more paths until 0.95 (between {_count(more.lower)} and "
+            f"{_count(more.upper)})"
+        )
+    return lines
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if np.isfinite(number) else "unknown"
+
+
+def text(posterior: "GradientPosterior") -> str:
+    rows, lines = _rows(posterior), _summary(posterior)
+    if rows:
+        lines += ["", f"{'parameter':>9} {'mean':>12}   95 % interval"]
+        lines += [f"{j:>9} {m:>12.4g}   {low:.4g} to {high:.4g}" for j, m, low, high in rows]
+    if len(rows) < posterior.mean.size:
+        lines.append(f"{posterior.mean.size - len(rows)} parameters not shown")
+    return "\n".join(lines)
+
+
+def html(posterior: "GradientPosterior") -> str:
+    """The summary, a table, and each interval as a line."""
+    rows = _rows(posterior)
+    head = "<br>".join(map(escape, _summary(posterior)))
+    if not rows:
+        return f"<div>{head}</div>"
+    ends = np.array([[low, high] for *_, low, high in rows])
+    shown = np.abs(ends[np.isfinite(ends)]).max(initial=0.0) or 1.0
+    cells = "".join(
+        f"<tr><td>{j}</td><td>{m:.4g}</td><td>{low:.4g} to {high:.4g}</td>"
+        f"<td>{_line(m / shown, low / shown, high / shown)}</td></tr>"
+        for j, m, low, high in rows
+    )
+    names = "".join(f"<th>{name}</th>" for name in ("parameter", "mean", "95 % interval", ""))
+    hidden = posterior.mean.size - len(rows)
+    tail = f"<div>{hidden} parameters not shown</div>" if hidden else ""
+    return f"<div>{head}<table><tr>{names}</tr>{cells}</table>{tail}</div>"
+
+
+def _line(mean: float, low: float, high: float) -> str:
+    """From -1 to 1 on a strip of 120 by 12, with a mark at zero."""
+    low, high, mean = (60 + 58 * float(np.clip(x, -1, 1)) for x in (low, high, mean))
+    return (
+        '<svg width="120" height="12" role="img"><path d="M60 0V12" stroke="#999"/>'
+        f'<path d="M{low:.1f} 6H{high:.1f}" stroke="#2a6f97" stroke-width="2"/>'
+        f'<circle cx="{mean:.1f}" cy="6" r="3" fill="#2a6f97"/></svg>'
+    )

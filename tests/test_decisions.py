@@ -1,0 +1,140 @@
+"""How many episodes, which directions, and a posterior that prints itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from oracle import problem
+from test_posterior import make
+
+from bayespg import evidence, monte_carlo, quadrature
+from bayespg.posterior import LARGE, Influence
+from bayespg.posterior.decisions import _noncentrality, episodes_needed
+
+
+@pytest.mark.parametrize(("ratio", "f"), [(12.0, 3.0), (40.0, 20.0), (300.0, 200.0)])
+@pytest.mark.parametrize("p", [0.025, 0.975])
+def test_the_noncentrality_is_that_of_the_f_distribution(ratio, f, p):
+    found = _noncentrality(ratio, f, 25, p)
+    if found > 0:
+        assert scipy.stats.ncf.cdf(ratio / f, f, 25, found) == pytest.approx(p, abs=0.01)
+    else:
+        assert scipy.stats.f.cdf(ratio / f, f, 25) < p + 0.01
+
+
+@pytest.mark.parametrize(("M", "n", "signal"), [(20, 3, 4.0), (20, 20, 9.0), (8, 3, 9.0)])
+def test_the_interval_holds_the_number_that_is_needed(M, n, signal):
+    """Resampling; the standard error of a coverage of 0.95 over 300 batches is 0.013."""
+    rng = np.random.default_rng(0)
+    level = 0.999
+    needed = max(np.ceil(M * scipy.stats.norm.ppf(level) ** 2 / signal - M), 0)
+    held = []
+    for _ in range(300):
+        x = rng.normal(size=(M, n)) / M
+        x[:, 0] += np.sqrt(signal) / M**1.5
+        found = episodes_needed(x @ x.T, M, level)
+        held.append(found.lower <= needed <= found.upper)
+    assert np.mean(held) > 0.95 - 3 * 0.013
+
+
+def test_more_certainty_needs_more_episodes():
+    U, R, G = problem(20, 3)
+    posterior = monte_carlo.reinforce(U, R + U @ np.ones(3) / 2, G)
+    few, many = (posterior.episodes_needed(level).more for level in (0.9, 0.999999))
+    assert few <= many
+    assert posterior.episodes_needed(0.3) == (0, 0, 0)
+    assert np.isfinite(posterior.episodes_needed(0.9, natural=True).more)
+
+
+def test_without_a_gradient_no_number_of_episodes_is_enough():
+    U, _, G = problem(12, 3)
+    found = quadrature.model2(U, np.full(12, 7.0), G, baseline=np.inf).episodes_needed()
+    assert found.more == found.upper == np.inf
+
+
+def test_known_directions_are_eigenvectors_of_fisher_and_rarely_wrong():
+    """Of pure noise a direction is known in at most 5 % of batches; standard error 0.022."""
+    rng, wrong = np.random.default_rng(0), 0
+    G = problem(3, 4).fisher
+    root = np.linalg.cholesky(G)
+    for _ in range(100):
+        U = rng.normal(size=(20, 4)) @ root.T
+        found = monte_carlo.reinforce(U, rng.normal(size=20), G, baseline="mean").certain()
+        wrong += len(found.slopes) > 0
+    assert wrong / 100 < 0.05 + 3 * 0.022
+    strong = monte_carlo.reinforce(U, U @ [3.0, 1.0, 2.0, 4.0], G, baseline="mean").certain(0.9)
+    assert len(strong.slopes) > 0
+    assert ((strong.lower > 0) | (strong.upper < 0)).all()
+    for w in strong.directions:
+        np.testing.assert_allclose(G @ w, (w @ G @ w) / (w @ w) * w, rtol=1e-6, atol=1e-8)
+        assert w @ G @ w == pytest.approx(1)
+
+
+def test_without_a_fisher_matrix_directions_are_parameters():
+    U, R, _ = problem(20, 2)
+    found = monte_carlo.reinforce(U, 100 * U[:, 0] + R, baseline="mean").certain(0.5)
+    np.testing.assert_allclose(np.abs(found.directions[0]), [1, 0])
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1, 2, np.nan])
+def test_levels_lie_between_0_and_1(level):
+    U, R, G = problem(5, 2)
+    posterior = quadrature.model2(U, R, G)
+    for ask in (posterior.episodes_needed, posterior.certain):
+        with pytest.raises(ValueError, match=r"^level: "):
+            ask(level)
+
+
+def test_one_path_cannot_say_how_many_and_too_many_parameters_have_no_eigenvectors():
+    U, R, G = problem(1, 2)
+    with pytest.raises(ValueError, match="one path"):
+        quadrature.model2(U, R, G).episodes_needed()
+    n = LARGE + 1
+    with jax.enable_x64(True):
+        big = monte_carlo.average(jnp.zeros((2, n)))
+    with pytest.raises(ValueError, match=r"^certain: "):
+        big.certain()
+
+
+def test_a_seed_serves_for_a_key():
+    U, R, G = problem(5, 2)
+    posterior = quadrature.model2(U, R, G)
+    np.testing.assert_array_equal(posterior.sample(3, 2), posterior.sample(3, 2))
+    assert (posterior.sample(3, 2) != posterior.sample(4, 2)).any()
+    with pytest.raises(ValueError, match=r"^key: "):
+        posterior.sample(-1, 2)
+
+
+def test_a_posterior_prints_itself():
+    U, R, G = problem(9, 20)
+    posterior = quadrature.model2(U, R, G)
+    said, shown = str(posterior), posterior._repr_html_()
+    assert "20 parameters from 9 paths" in said
+    assert f"probability {posterior.probability_uphill():.3g}" in said
+    assert "8 parameters not shown" in said
+    assert shown.count("<svg") == 12
+    assert "more paths" not in str(monte_carlo.reinforce(U[:1], R[:1], G))
+
+
+def test_one_call_chooses_and_conditions():
+    U, R, G = problem(9, 3)
+    choice = evidence.choose_model2(U, R, G)
+    expected = quadrature.model2(
+        U, R, G, noise=choice.noise, scale=choice.scale, baseline=choice.baseline
+    )
+    found = evidence.model2(U, R, G)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
+
+
+class Rows(Influence):
+    def along(self, direction):
+        return np.ones(7) * direction[0]
+
+    def matrix(self, groups=None):
+        raise NotImplementedError
+
+
+def test_paths_are_counted_without_writing_influences_down():
+    assert make(influence=Rows()).paths == 7
+    assert make(M=5).paths == 5
