@@ -253,8 +253,9 @@ def test_a_bad_gradient_or_direction_is_named(vector):
     posterior = model2(U, R, G)
     with pytest.raises(ValueError, match=r"^gradient: "):
         posterior.contains(vector)
-    with pytest.raises(ValueError, match=r"^direction: "):
-        posterior.probability_uphill(vector)
+    if vector is not None:  # which asks about the mean
+        with pytest.raises(ValueError, match=r"^direction: "):
+            posterior.probability_uphill(vector)
 
 
 def test_a_direction_must_point_somewhere():

@@ -50,7 +50,7 @@ def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
     if baseline == "none":
         b = jnp.zeros(())
     elif baseline == "mean":
-        b = R.mean()
+        b = jnp.mean(R)
     else:
         largest = jnp.max(jnp.abs(U), 0)
         shares = (U / jnp.where(largest > 0, largest, 1.0)) ** 2
@@ -136,7 +136,7 @@ def _enac(U, R, ridge) -> GradientPosterior:
     largest = jnp.max(jnp.abs(U))
     unit = jnp.where(largest > 0, largest, 1.0)
     U = U / unit
-    centred, y = U - U.mean(0), conditioning.less(R, R.mean())
+    centred, y = U - U.mean(0), conditioning.less(R, jnp.mean(R))
     S = centred.T @ centred / M
     size = jnp.trace(S) / n
     inverse = jnp.linalg.inv(S + jnp.where(size > 0, ridge * size, 1.0) * jnp.eye(n))

@@ -81,7 +81,7 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
     # What a constant return adds is no path's own: its integral is zero.
-    varying = conditioning.less(returns, returns.mean())[:, None] * U
+    varying = conditioning.less(returns, jnp.mean(returns))[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
     if noise.ndim == 2 or scale.ndim == 1:  # one regression a component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
@@ -160,7 +160,7 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
     form = _choose(form, M, n, noise)
     kernel = kernels.Linear(G)
     condition, info = _conditioner(kernel, U, sparsify, form)
-    shifted = conditioning.less(returns, returns.mean())
+    shifted = conditioning.less(returns, jnp.mean(returns))
     y = jnp.where(jnp.isinf(baseline), shifted, returns)[:, None]
     at = condition(y, jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype), baseline)
     mean = (at.gain @ y)[:, 0]
