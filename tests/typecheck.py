@@ -46,6 +46,8 @@ TAKES_ANYTHING = {
         "quadrature.models.model1",
         "quadrature.models.model2",
         "quadrature.integrals.vector_integral",
+        "search.smoothed.gradient_posterior",
+        "search.smoothed.scores",
         "learning.settings.Settings.__init__",
         "algebra.sparsification.Sparsify.__init__",
         "learning.training.train",

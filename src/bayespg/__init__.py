@@ -31,7 +31,7 @@ _MODULES = {
         name: name
         for name in (
             "actor_critic", "calibration", "environments", "evidence", "fisher", "gptd", "kernels",
-            "monte_carlo", "policies", "posterior", "quadrature",
+            "monte_carlo", "policies", "posterior", "quadrature", "search",
         )
     },
     **{
