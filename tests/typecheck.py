@@ -47,6 +47,8 @@ TAKES_ANYTHING = {
         "quadrature.models.model2",
         "quadrature.integrals.vector_integral",
         "search.smoothed.gradient_posterior",
+        "search.search.Search.__init__",
+        "search.search.Search.tell",
         "search.smoothed.scores",
         "learning.settings.Settings.__init__",
         "algebra.sparsification.Sparsify.__init__",

@@ -1,0 +1,242 @@
+"""`Search`: ask for parameters to try, tell what they returned.
+
+    >>> search = Search(16, seed=0)
+    >>> while search.episodes < 100:
+    ...     parameters = search.ask()
+    ...     search.tell(parameters, [play(theta) for theta in parameters])
+    >>> search.best
+
+Nothing here plays episodes, so the returns may come from a robot, tomorrow, and in any order.
+"""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+
+from bayespg._support import checks, files
+from bayespg._support.precision import in_float64
+from bayespg.posterior import GradientPosterior
+from bayespg.search import ascent
+from bayespg.search.smoothed import BLOCK, gradient_posterior
+
+Array = np.ndarray
+MEMORY = 96
+"""Episodes that decisions are made from: the latest. It bounds the cost of a decision."""
+SCALE = 0.2
+"""Standard deviation of the first perturbations."""
+PAIRS = 3
+"""Rounds whose pairs say whether the scale is right."""
+SUCCESSES = 0.35
+"""Fraction of perturbed parameters that should do better than the mean. On a slope and on noise it
+is a half, and the scale may be larger; on a peak that is narrower than the scale it is zero."""
+FORMAT = "bayespg-search-1"
+
+
+class Search:
+    """Search for parameters of high return, by the posterior of the gradient.
+
+    `start` is the number of parameters (the search then starts at zero) or the vector to start
+    from. `scale` is the standard deviation of the first perturbations, in the units of the
+    parameters; it adapts. A round tries a pair of parameters, mean +- scale e, and the mean itself.
+    Parameters should have comparable units: a change of `scale` in each should matter about
+    equally.
+    """
+
+    def __init__(
+        self,
+        start: int | Float[Array, " n"],
+        *,
+        scale: float = SCALE,
+        memory: int = MEMORY,
+        seed: int = 0,
+    ):
+        if np.ndim(start) == 0:
+            mean = np.zeros(checks.whole("start", start, 1))
+        else:
+            mean = checks.array("start", start)
+            if mean.ndim != 1 or not mean.size:
+                raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
+        self.mean = mean.copy()
+        """Where perturbations are centred now."""
+        self.scale = float(checks.positive("scale", scale, ()))
+        self.memory = checks.whole("memory", memory, 6)
+        self.seed = checks.whole("seed", seed, 0)
+        self.rounds = 0
+        """Rounds that are complete."""
+        self.steps, self.probability = 0, 0.5
+        """Steps after the last round, and the probability of going uphill along the first. The
+        episodes that judge it have chosen the direction, so it is optimistic."""
+        self._tried: list[Array] = []
+        self._returns: list[float] = []
+        self._asked: list[Array] = []
+        """The current round."""
+        self._answers: list[float | None] = []
+        self._wins: list[float] = []
+
+    @property
+    def n(self) -> int:
+        """Number of parameters."""
+        return self.mean.size
+
+    @property
+    def episodes(self) -> int:
+        """Episodes told, failed ones included."""
+        return len(self._returns)
+
+    @property
+    def parameters(self) -> Float[Array, "M n"]:
+        """All parameters told, in the order in which they were told."""
+        return np.array(self._tried).reshape(-1, self.n)
+
+    @property
+    def returns(self) -> Float[Array, " M"]:
+        """Their returns; NaN for failed episodes."""
+        return np.array(self._returns)
+
+    @property
+    def best(self) -> Float[Array, " n"]:
+        """The parameters to use: the mean, where the posterior has led."""
+        return self.mean.copy()
+
+    @property
+    def posterior(self) -> GradientPosterior:
+        """Of the gradient of E[R(theta)], theta ~ N(mean, scale^2 I), at the mean, from the
+        episodes in memory. ValueError while they are too few, or all returns are the same."""
+        X, y = self._memory()
+        return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
+
+    def ask(self) -> Float[Array, "k n"]:
+        """The parameters of the current round that were not told yet: a pair mean + scale e, mean -
+        scale e, and the mean. Asked again before they are told, the answer is the same."""
+        if not self._asked:
+            e = np.random.default_rng([self.seed, self.rounds]).normal(size=self.n)
+            self._asked = [self.mean + self.scale * e, self.mean - self.scale * e, self.mean.copy()]
+            self._answers = [None, None, None]
+        waiting = zip(self._asked, self._answers, strict=True)
+        return np.array([theta for theta, answer in waiting if answer is None])
+
+    def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
+        """What episodes returned: one vector and a number, or rows and one number per row.
+
+        NaN says that the episode failed: it is recorded and teaches nothing. Parameters that
+        `ask` did not give are welcome, before the first `ask` too: they are episodes like others.
+        Once the whole round is told, the mean and the scale move. Either all is taken or, with a
+        ValueError, nothing.
+        """
+        X = checks.array("parameters", parameters)
+        y = np.asarray(_numbers(returns))
+        if X.shape[-1:] != (self.n,) or X.ndim > 2:
+            raise ValueError(
+                f"parameters: expected shape ({self.n},) or (k, {self.n}), found {X.shape}"
+            )
+        if y.shape != X.shape[:-1]:
+            raise ValueError(
+                f"returns: expected shape {X.shape[:-1]}, one per row of parameters, found "
+                f"{y.shape}"
+            )
+        for theta, value in zip(X.reshape(-1, self.n), y.reshape(-1), strict=True):
+            self._tried.append(theta.copy())
+            self._returns.append(float(value))
+            for i, asked in enumerate(self._asked):
+                if self._answers[i] is None and np.array_equal(asked, theta):
+                    self._answers[i] = float(value)
+                    break
+        if None not in self._answers:
+            self._decide()
+
+    def _decide(self) -> None:
+        """After a round, or after episodes from elsewhere."""
+        X, y = self._memory()
+        self.steps, self.probability = 0, 0.5
+        if self._asked:
+            self.rounds += 1
+        if y.size and np.ptp(y) > 0:
+            padding = -y.size % BLOCK
+            taken = np.arange(y.size + padding) < y.size
+            X, z = np.pad(X, ((0, padding), (0, 0))), np.pad(ascent.normal_scores(y), (0, padding))
+            found = in_float64(ascent.move)(X, z, taken, self.mean, np.float64(self.scale))
+            if np.isfinite(found.mean).all():
+                self.mean, self.steps = np.array(found.mean), int(found.steps)
+                self.probability = float(special.ndtr(found.slope))
+            self._adapt()
+        elif y.size:
+            self.scale *= 2.0  # returns that are all the same say nothing; look further away
+        self._asked, self._answers = [], []
+
+    def _adapt(self) -> None:
+        """The scale follows the fraction of perturbations that did better than the mean."""
+        if not self._asked:
+            return
+        *pair, centre = (float("nan") if a is None else a for a in self._answers)
+        won = [np.nan if np.isnan(r - centre) else 0.5 + 0.5 * np.sign(r - centre) for r in pair]
+        self._wins = [*self._wins, *(w for w in won if not np.isnan(w))][-2 * PAIRS :]
+        # Two more at the target keep the first rounds from deciding.
+        share = (sum(self._wins) + 2 * SUCCESSES) / (len(self._wins) + 2)
+        self.scale *= float(np.clip(np.exp(share - SUCCESSES), 0.6, 1.3))
+
+    def _memory(self) -> tuple[Array, Array]:
+        """The latest episodes that did not fail."""
+        y = self.returns
+        kept = np.flatnonzero(~np.isnan(y))[-self.memory :]
+        return self.parameters[kept], y[kept]
+
+    def save(self, path: str | Path) -> None:
+        """All of it in one .npz file, written whole or not at all; nothing is pickled."""
+        header = {
+            "format": FORMAT, "memory": self.memory, "seed": self.seed, "rounds": self.rounds,
+            "scale": self.scale, "steps": self.steps, "probability": self.probability,
+            "wins": self._wins, "answers": self._answers,
+        }  # fmt: skip
+        file = io.BytesIO()
+        np.savez(
+            file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
+            tried=self.parameters, returns=self.returns,
+            asked=np.array(self._asked).reshape(-1, self.n),
+        )  # fmt: skip
+        files.write_whole(Path(path), file.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Search":
+        """A search as it was saved; it goes on exactly as it would have."""
+        content = files.read(Path(path))
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                header = json.loads(stored["header"].tobytes())
+                if header["format"] != FORMAT:
+                    raise ValueError(f"its format is {header['format']!r:.40}")
+                found = cls(
+                    stored["mean"], scale=header["scale"], memory=header["memory"],
+                    seed=header["seed"],
+                )  # fmt: skip
+                tried, asked = stored["tried"], stored["asked"]
+                if tried.shape != (stored["returns"].size, found.n):
+                    raise ValueError("its arrays do not fit together")
+                found._tried, found._returns = list(tried), stored["returns"].tolist()
+                found._asked, found._answers = list(asked), list(header["answers"])
+                found.rounds, found.steps = int(header["rounds"]), int(header["steps"])
+                found.probability = float(header["probability"])
+                found._wins = [float(w) for w in header["wins"]]
+        except Exception as problem:  # there is no end to the ways in which a file can be damaged
+            raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
+        return found
+
+
+def _numbers(returns: Any) -> Array:
+    """Returns in float64, NaN allowed and infinity not."""
+    found = np.asarray(returns)
+    if found.dtype == object or found.dtype.kind not in "biuf":
+        given = [np.nan if r is None else r for r in np.ravel(found)]
+        found = np.asarray(given).reshape(found.shape)
+    if found.dtype.kind not in "biuf":
+        raise ValueError(f"returns: expected numbers, NaN or None for failed, found {returns!r}")
+    found = found.astype(np.float64)
+    if np.isinf(found).any():
+        raise ValueError(
+            "returns: infinite; tell NaN for an episode that failed, or the least return there is"
+        )
+    return found
