@@ -1,7 +1,8 @@
 """Where to search next: decisions from the posterior of the gradient.
 
-Decisions are made on the normal scores of the returns, Phi^-1(rank / M): they do not depend on the
-unit of the returns, and one terrible episode does not hide the differences between all others. The
+Returns may span decades: an unstable controller costs 10^9 times what a stable one does. Decisions
+are made on the returns as they are, or on -log(c + distance from the highest), whichever has the
+greater evidence, so that one terrible episode does not hide the differences between all others. The
 direction is the most probable ascent S^-1 mu for the posterior N(mu, S) of the gradient; the mean
 moves along it in short steps, and the posterior is asked again after each, while the probability
 of going uphill is at least `CONFIDENCE`. So the length of a move follows from the posterior.
@@ -14,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Bool, Float
-from scipy import special, stats
+from scipy import special
 
 from bayespg._support.types import Array
-from bayespg.search.hyperparameters import choose, gram
+from bayespg.search.hyperparameters import choose, gram, spectra
 
 CONFIDENCE = 0.65
 """Least probability of going uphill."""
@@ -38,25 +39,39 @@ class Move(NamedTuple):
     length: Float[Array, ""]
     amplitude: Float[Array, ""]
     noise: Float[Array, ""]
-    """Of the Gaussian process on normal scores."""
+    """Of the Gaussian process, in units of the spread of the view."""
+    logarithmic: Bool[Array, ""]
+    """Whether logarithms explained the returns better."""
 
 
-def normal_scores(y: Float[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:
-    """Phi^-1((rank - 1/2) / M), the same for equal returns."""
-    return special.ndtri((stats.rankdata(y) - 0.5) / y.size)
+def views(y: Float[np.ndarray, " M"]) -> tuple[Float[np.ndarray, "2 M"], Float[np.ndarray, "2"]]:
+    """Returns and their logarithms as above, centred and in units of their spread, each with the
+    logarithm of its Jacobian (of the M - 1 differences that a flat constant leaves). Returns must
+    not all be the same."""
+    below = y.max() - y
+    c = np.quantile(below[below > 0], 0.25)
+    found = np.stack([-below, -np.log1p(below / c)])
+    found -= found.mean(1, keepdims=True)
+    spread = found.std(1)
+    jacobian = np.array([0.0, -np.log(c + below).mean()]) - np.log(spread)
+    return found / spread[:, None], (y.size - 1) * jacobian
 
 
 def move(
     X: Float[Array, "M n"],
-    z: Float[Array, " M"],
+    views: Float[Array, "2 M"],
+    jacobian: Float[Array, "2"],
     taken: Bool[Array, " M"],
     mean: Float[Array, " n"],
     scale: Float[Array, ""],
 ) -> Move:
-    """The most probable ascent from `mean`, given parameters X and their normal scores."""
+    """The most probable ascent from `mean`, given parameters X and two views of their returns."""
     n = X.shape[1]
-    X, z = jnp.where(taken[:, None], X, mean), jnp.where(taken, z, 0.0)
-    model = choose(X - mean, z, taken, scale)
+    X, views = jnp.where(taken[:, None], X, mean), jnp.where(taken, views, 0.0)
+    of = spectra(X - mean, taken, scale)
+    models = jax.vmap(lambda z: choose(of, z, taken))(views)
+    view = jnp.argmax(models.log_evidence + jacobian)
+    z, model = views[view], jax.tree.map(lambda leaf: leaf[view], models)
     a, v, l2 = model.amplitude, model.noise, model.length**2
     near, far = l2 + scale**2, l2 + 2 * scale**2
     b0 = a * jnp.exp(-0.5 * n * jnp.log1p(2 * scale**2 / l2)) / far
@@ -92,4 +107,4 @@ def move(
     d, t = ascent(mean)
     start = (jnp.zeros((), jnp.int32), mean, d, t, t)
     k, at, *_, first = jax.lax.while_loop(uphill, step, start)
-    return Move(at, k.astype(X.dtype), first, model.length, a, v)
+    return Move(at, k.astype(X.dtype), first, model.length, a, v, view == 1)

@@ -17,7 +17,7 @@ from bayespg._support.types import Array
 from bayespg.algebra.conditioning import LOG_2PI
 from bayespg.evidence import FLOOR, SIGNAL, TINIEST
 
-LENGTHS = np.geomspace(0.5, 32.0, 13)
+LENGTHS = np.geomspace(0.5, 16.0, 9)
 """Lengths that are compared, in units of scale sqrt(n): the distance from the mean at which
 parameters are drawn."""
 RATIOS = (-4.0, 6.0)
@@ -53,31 +53,50 @@ def squared_distances(X: Float[Array, "M n"]) -> Float[Array, "M M"]:
     return away * (1 - jnp.eye(X.shape[0]))
 
 
-def choose(
+class Spectra(NamedTuple):
+    """Kernel matrices of several lengths, diagonalised once for all returns."""
+
+    lengths: Float[Array, "..."]
+    eigenvalues: Float[Array, "k M"]
+    vectors: Float[Array, "k M M"]
+
+
+def spectra(
     X: Float[Array, "M n"],
-    y: Float[Array, " M"],
     taken: Bool[Array, " M"],
     scale: float | Float[Array, ""],
     length: Float[Array, "..."] | None = None,
+) -> Spectra:
+    """Of one length that is given, or of `LENGTHS`."""
+    if length is not None:
+        eigenvalues, vectors = jnp.linalg.eigh(gram(X, taken, length))
+        return Spectra(jnp.asarray(length)[None], eigenvalues[None], vectors[None])
+    lengths = scale * jnp.sqrt(jnp.asarray(X.shape[1], X.dtype)) * jnp.asarray(LENGTHS, X.dtype)
+    away, pairs = squared_distances(X), pairs_of(taken)
+    # One after another: XLA's batched decomposition is no faster on a CPU.
+    return Spectra(
+        lengths,
+        *jax.lax.map(lambda l: jnp.linalg.eigh(jnp.exp(-0.5 * away / l**2) * pairs), lengths),
+    )
+
+
+def choose(
+    of: Spectra,
+    y: Float[Array, " M"],
+    taken: Bool[Array, " M"],
     amplitude: Float[Array, ""] | None = None,
     noise: Float[Array, ""] | None = None,
 ) -> Model:
-    """The model of greatest evidence; what is given stays as it is. `X` is centred on the mean."""
+    """The model of greatest evidence; what is given stays as it is."""
     at = functools.partial(_best, y, taken.astype(y.dtype), amplitude, noise)
-    if length is not None:
-        return at(gram(X, taken, length), length)
-    lengths = scale * jnp.sqrt(jnp.asarray(X.shape[1], y.dtype)) * jnp.asarray(LENGTHS, y.dtype)
-    away, pairs = squared_distances(X), pairs_of(taken)
-    # One after another: the decompositions dominate, and XLA's batched one is no faster on a CPU.
-    found = jax.lax.map(lambda l: at(jnp.exp(-0.5 * away / l**2) * pairs, l), lengths)
+    found = jax.vmap(at)(*of)
     best = jnp.argmax(found.log_evidence)
     return jax.tree.map(lambda leaf: leaf[best], found)
 
 
-def _best(y, ones, amplitude, noise, K, length) -> Model:
+def _best(y, ones, amplitude, noise, length, eigenvalues, Q) -> Model:
     """Amplitude and noise of greatest evidence, given the length."""
     M = jnp.sum(ones)
-    eigenvalues, Q = jnp.linalg.eigh(K)
     l, qy, q1 = jnp.maximum(eigenvalues, 0.0), Q.T @ y, Q.T @ ones
     least = FLOOR * jnp.sum(y**2) / M + TINIEST
 

@@ -30,7 +30,9 @@ MEMORY = 96
 SCALE = 0.2
 """Standard deviation of the first perturbations."""
 PAIRS = 3
-"""Rounds whose pairs say whether the scale is right."""
+"""Pairs, the latest, that say whether the scale is right."""
+PER_PAIR = 12
+"""A round has a pair of perturbations, and one more for each so many parameters."""
 SUCCESSES = 0.35
 """Fraction of perturbed parameters that should do better than the mean. On a slope and on noise it
 is a half, and the scale may be larger; on a peak that is narrower than the scale it is zero."""
@@ -42,7 +44,7 @@ class Search:
 
     `start` is the number of parameters (the search then starts at zero) or the vector to start
     from. `scale` is the standard deviation of the first perturbations, in the units of the
-    parameters; it adapts. A round tries a pair of parameters, mean +- scale e, and the mean itself.
+    parameters; it adapts. A round tries pairs of parameters, mean +- scale e, and the mean itself.
     Parameters should have comparable units: a change of `scale` in each should matter about
     equally.
     """
@@ -111,12 +113,13 @@ class Search:
         return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
 
     def ask(self) -> Float[Array, "k n"]:
-        """The parameters of the current round that were not told yet: a pair mean + scale e, mean -
+        """The parameters of the current round that were not told yet: pairs mean + scale e, mean -
         scale e, and the mean. Asked again before they are told, the answer is the same."""
         if not self._asked:
-            e = np.random.default_rng([self.seed, self.rounds]).normal(size=self.n)
-            self._asked = [self.mean + self.scale * e, self.mean - self.scale * e, self.mean.copy()]
-            self._answers = [None, None, None]
+            rng = np.random.default_rng([self.seed, self.rounds])
+            e = rng.normal(size=(1 + self.n // PER_PAIR, 1, self.n)) * [[1.0], [-1.0]]
+            self._asked = [*(self.mean + self.scale * e.reshape(-1, self.n)), self.mean.copy()]
+            self._answers = [None] * len(self._asked)
         waiting = zip(self._asked, self._answers, strict=True)
         return np.array([theta for theta, answer in waiting if answer is None])
 
@@ -158,8 +161,11 @@ class Search:
         if y.size and np.ptp(y) > 0:
             padding = -y.size % BLOCK
             taken = np.arange(y.size + padding) < y.size
-            X, z = np.pad(X, ((0, padding), (0, 0))), np.pad(ascent.normal_scores(y), (0, padding))
-            found = in_float64(ascent.move)(X, z, taken, self.mean, np.float64(self.scale))
+            views, jacobian = ascent.views(y)
+            found = in_float64(ascent.move)(
+                np.pad(X, ((0, padding), (0, 0))), np.pad(views, ((0, 0), (0, padding))), jacobian,
+                taken, self.mean, np.float64(self.scale),
+            )  # fmt: skip
             if np.isfinite(found.mean).all():
                 self.mean, self.steps = np.array(found.mean), int(found.steps)
                 self.probability = float(special.ndtr(found.slope))

@@ -32,7 +32,7 @@ from bayespg.posterior import (
     rescaled,
 )
 from bayespg.quadrature import SINGULAR
-from bayespg.search.hyperparameters import Model, choose, gram
+from bayespg.search.hyperparameters import Model, choose, gram, spectra
 
 BLOCK = 32
 """Episodes are padded to a multiple of this, so that few programs are compiled."""
@@ -141,7 +141,8 @@ def _posterior(X, y, taken, m, s, length, amplitude, noise) -> GradientPosterior
     def in_units(variance):
         return None if variance is None else variance / unit**2
 
-    model = choose(away, y / unit, taken, s, length, in_units(amplitude), in_units(noise))
+    of = spectra(away, taken, s, length)
+    model = choose(of, y / unit, taken, in_units(amplitude), in_units(noise))
     found = rescaled(conditioned(away, y / unit, taken, s, model), unit)
     found.info.update(amplitude=model.amplitude * unit**2, noise=model.noise * unit**2)
     found.info["evidence"] -= (M - 1) * jnp.log(unit)
