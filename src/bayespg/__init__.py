@@ -44,7 +44,8 @@ _MODULES = {
 """Modules that are attributes of this package, and where they are."""
 _NAMES = {
     "BAC": "learning.agents", "BPG": "learning.agents", "MCPG": "learning.agents",
-    "Agent": "learning.agents", "load": "learning.agents", "resume": "learning.agents",
+    "PGPE": "learning.pgpe", "Agent": "learning.agents", "load": "learning.agents",
+    "resume": "learning.agents",
     "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
     "Trajectories": "environments.trajectories", "rollout": "paths.rollout",
     "__version__": "_support.version",

@@ -443,8 +443,11 @@ def reopen(
                 f"code; if you trust it, say so with --import {module} on the command line, or "
                 f"bayespg.load({str(path)!r}, imports={module!r}) in Python"
             )
+    kind: Any = Agent
+    if config.get("estimator", run.config.get("estimator")) == "pgpe":
+        from bayespg.learning.pgpe import PGPE as kind
     try:
-        return Agent(**config), run
+        return kind(**config), run
     except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
         hint, called = "", stored.get("environment", "").rpartition(":")[2]
         if called and called not in gymnasium.registry and not choices.built_in(called):

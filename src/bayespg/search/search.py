@@ -185,6 +185,33 @@ class Search:
         share = (sum(self._wins) + 2 * SUCCESSES) / (len(self._wins) + 2)
         self.scale *= float(np.clip(np.exp(share - SUCCESSES), 0.6, 1.3))
 
+    def restart(self) -> None:
+        """Forget what was asked and not told: the next `ask` begins a new round."""
+        self.rounds += bool(self._asked)
+        self._asked, self._answers = [], []
+
+    def arrays(self) -> dict[str, Array]:
+        """Between two rounds, all that decisions depend on, in arrays of shapes that stay."""
+        X, y = self._memory()
+        left, wins = self.memory - y.size, 2 * PAIRS - len(self._wins)
+        return {
+            "tried": np.pad(X, ((0, left), (0, 0))),
+            "returns": np.pad(y, (0, left), constant_values=np.nan),
+            "wins": np.pad(self._wins, (0, wins), constant_values=np.nan),
+            "mean": self.mean.copy(), "scale": np.array(self.scale),
+            "rounds": np.array(self.rounds), "probability": np.array(self.probability),
+        }  # fmt: skip
+
+    def take(self, arrays: dict[str, Array]) -> None:
+        """Go on from `arrays`."""
+        known, wins = ~np.isnan(arrays["returns"]), np.asarray(arrays["wins"])
+        self._tried = list(np.array(arrays["tried"])[known])
+        self._returns = np.array(arrays["returns"])[known].tolist()
+        self._wins = wins[~np.isnan(wins)].tolist()
+        self.mean, self.scale = np.array(arrays["mean"]), float(arrays["scale"])
+        self.rounds, self.probability = int(arrays["rounds"]), float(arrays["probability"])
+        self._asked, self._answers = [], []
+
     def _memory(self) -> tuple[Array, Array]:
         """The latest episodes that did not fail."""
         y = self.returns
