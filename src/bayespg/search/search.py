@@ -31,11 +31,12 @@ SCALE = 0.2
 """Standard deviation of the first perturbations."""
 PAIRS = 3
 """Pairs, the latest, that say whether the scale is right."""
+NARROWER, WIDER = 0.8, 1.25
+"""What the scale is multiplied by where none of their perturbations did better than the mean, as on
+a peak that is narrower than the scale, and where nearly all did. On a slope, and on noise, half of
+them do, and the scale stays."""
 PER_PAIR = 12
 """A round has a pair of perturbations, and one more for each so many parameters."""
-SUCCESSES = 0.35
-"""Fraction of perturbed parameters that should do better than the mean. On a slope and on noise it
-is a half, and the scale may be larger; on a peak that is narrower than the scale it is zero."""
 FORMAT = "bayespg-search-1"
 
 
@@ -181,9 +182,9 @@ class Search:
         *pair, centre = (float("nan") if a is None else a for a in self._answers)
         won = [np.nan if np.isnan(r - centre) else 0.5 + 0.5 * np.sign(r - centre) for r in pair]
         self._wins = [*self._wins, *(w for w in won if not np.isnan(w))][-2 * PAIRS :]
-        # Two more at the target keep the first rounds from deciding.
-        share = (sum(self._wins) + 2 * SUCCESSES) / (len(self._wins) + 2)
-        self.scale *= float(np.clip(np.exp(share - SUCCESSES), 0.6, 1.3))
+        if len(self._wins) == 2 * PAIRS:
+            share = float(np.mean(self._wins))
+            self.scale *= NARROWER if share == 0 else WIDER if share > 0.8 else 1.0
 
     def restart(self) -> None:
         """Forget what was asked and not told: the next `ask` begins a new round."""
