@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
-from scipy import special
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.types import Array
@@ -33,6 +32,7 @@ from bayespg.learning.advance import NotFinite
 from bayespg.learning.agents import Agent, Callback, Row
 from bayespg.paths.worlds import world
 from bayespg.policies import AnyPolicy, Policy, named
+from bayespg.policies.distributions import Distribution
 from bayespg.policies.features import Features
 from bayespg.policies.heads import Composed
 from bayespg.runs.store import Run
@@ -47,8 +47,8 @@ SETTINGS = ("hidden", "horizon", "processes", "bounds", "seed")
 """Those that PGPE has; the others of `Settings` have no meaning here."""
 
 
-class Fixed(eqx.Module):
-    """An action that does not depend on chance."""
+class Fixed(Distribution):
+    """An action that does not depend on chance; it has no density, and so no score."""
 
     action: Shaped[Array, "..."]
 
@@ -57,6 +57,12 @@ class Fixed(eqx.Module):
 
     def mode(self) -> Shaped[Array, "..."]:
         return self.action
+
+    def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+    def fisher_root(self) -> Float[Array, "r p"]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
 
 
 class Deterministic(Policy):
@@ -87,7 +93,7 @@ class Deterministic(Policy):
         parameters, rest = eqx.partition((self.weights, self.features), eqx.is_inexact_array)
         return *ravel_pytree(parameters), rest
 
-    def __call__(self, state: Float[Array, " d"]) -> Any:
+    def __call__(self, state: Shaped[Array, "..."]) -> Fixed:
         x = state.reshape(-1) / jnp.asarray(self.units)
         outputs = self.weights @ (x if self.features is None else self.features(x))
         if self.sizes is None:
@@ -275,7 +281,7 @@ class PGPE(Agent):
             / math.sqrt(returns.size), "length": float(lengths.mean()),
             "terminated": float(np.mean([bool(one.terminated[0]) for one in paths])),
             "return_at_mean": float(returns[-1]), "scale": search.scale,
-            "slope": float(special.ndtri(search.probability)), "slope_error": 1.0,
+            "slope": search.slope, "slope_error": 1.0,
             "divergence": float(away / (2 * scale**2)), "step_norm": math.sqrt(away),
             "sure": search.probability, "seconds_drawing": drawn - begun,
             "seconds_learning": done - drawn,

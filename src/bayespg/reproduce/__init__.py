@@ -18,6 +18,7 @@ from bayespg.reproduce import (
     partial_observation,
     random_walk_gradient,
     random_walk_learning,
+    search,
     ship_steering,
     sparsification,
 )
@@ -43,6 +44,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         sparsification.EXPERIMENT,
         lengths.EXPERIMENT,
         calibration.EXPERIMENT,
+        search.EXPERIMENT,
     )
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special
+from scipy.special import ndtr
 
 from bayespg._support import checks, files
 from bayespg._support.precision import in_float64
@@ -71,9 +71,9 @@ class Search:
         self.seed = checks.whole("seed", seed, 0)
         self.rounds = 0
         """Rounds that are complete."""
-        self.steps, self.probability = 0, 0.5
-        """Steps after the last round, and the probability of going uphill along the first. The
-        episodes that judge it have chosen the direction, so it is optimistic."""
+        self.steps, self.slope = 0, 0.0
+        """Steps after the last round, and the slope along the first in standard deviations of its
+        posterior. The episodes that judge it have chosen the direction, so it is optimistic."""
         self._tried: list[Array] = []
         self._returns: list[float] = []
         self._asked: list[Array] = []
@@ -105,6 +105,11 @@ class Search:
     def best(self) -> Float[Array, " n"]:
         """The parameters to use: the mean, where the posterior has led."""
         return self.mean.copy()
+
+    @property
+    def probability(self) -> float:
+        """Of going uphill along the first step, by the posterior."""
+        return float(ndtr(self.slope))
 
     @property
     def posterior(self) -> GradientPosterior:
@@ -156,7 +161,7 @@ class Search:
     def _decide(self) -> None:
         """After a round, or after episodes from elsewhere."""
         X, y = self._memory()
-        self.steps, self.probability = 0, 0.5
+        self.steps, self.slope = 0, 0.0
         if self._asked:
             self.rounds += 1
         if y.size and np.ptp(y) > 0:
@@ -169,7 +174,7 @@ class Search:
             )  # fmt: skip
             if np.isfinite(found.mean).all():
                 self.mean, self.steps = np.array(found.mean), int(found.steps)
-                self.probability = float(special.ndtr(found.slope))
+                self.slope = float(found.slope)
             self._adapt()
         elif y.size:
             self.scale *= 2.0  # returns that are all the same say nothing; look further away
@@ -200,7 +205,7 @@ class Search:
             "returns": np.pad(y, (0, left), constant_values=np.nan),
             "wins": np.pad(self._wins, (0, wins), constant_values=np.nan),
             "mean": self.mean.copy(), "scale": np.array(self.scale),
-            "rounds": np.array(self.rounds), "probability": np.array(self.probability),
+            "rounds": np.array(self.rounds), "slope": np.array(self.slope),
         }  # fmt: skip
 
     def take(self, arrays: dict[str, Array]) -> None:
@@ -210,7 +215,7 @@ class Search:
         self._returns = np.array(arrays["returns"])[known].tolist()
         self._wins = wins[~np.isnan(wins)].tolist()
         self.mean, self.scale = np.array(arrays["mean"]), float(arrays["scale"])
-        self.rounds, self.probability = int(arrays["rounds"]), float(arrays["probability"])
+        self.rounds, self.slope = int(arrays["rounds"]), float(arrays["slope"])
         self._asked, self._answers = [], []
 
     def _memory(self) -> tuple[Array, Array]:
@@ -223,7 +228,7 @@ class Search:
         """All of it in one .npz file, written whole or not at all; nothing is pickled."""
         header = {
             "format": FORMAT, "memory": self.memory, "seed": self.seed, "rounds": self.rounds,
-            "scale": self.scale, "steps": self.steps, "probability": self.probability,
+            "scale": self.scale, "steps": self.steps, "slope": self.slope,
             "wins": self._wins, "answers": self._answers,
         }  # fmt: skip
         file = io.BytesIO()
@@ -253,7 +258,7 @@ class Search:
                 found._tried, found._returns = list(tried), stored["returns"].tolist()
                 found._asked, found._answers = list(asked), list(header["answers"])
                 found.rounds, found.steps = int(header["rounds"]), int(header["steps"])
-                found.probability = float(header["probability"])
+                found.slope = float(header["slope"])
                 found._wins = [float(w) for w in header["wins"]]
         except Exception as problem:  # there is no end to the ways in which a file can be damaged
             raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
