@@ -6,9 +6,9 @@
 
 `run` appends a line of JSON per finished run to results/search.jsonl, `table` shows them. All
 methods search for the gains of the same linear policy, from zero, with one setting for all tasks.
-Ours is `bayespg.PGPE`, on lqr3 `bayespg.Search`, as they come; its constants were chosen on seeds
-100 to 111. ARS (version 1 with the better half of 4 directions) and CMA-ES (the package `cma`)
-have the settings below, chosen on the same seeds.
+Ours is `bayespg.PGPE`, on lqr3 `bayespg.search.Search`, as they come; its constants were chosen on
+seeds 100 to 113. ARS (version 1 with the better half of 4 directions) and CMA-ES (package `cma`)
+have the settings below, which were not tuned.
 
 After each iteration the method's own recommendation (the mean) is evaluated on episodes that no
 method learns from. A threshold is met at the first of three evaluations in a row that reach it; the
