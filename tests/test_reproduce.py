@@ -36,6 +36,13 @@ def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
     check("sparsification", 4, tmp_path)
 
 
+def test_search_reports_every_estimator(tmp_path, monkeypatch):
+    from bayespg.reproduce import search
+
+    monkeypatch.setattr(search, "QUICK", (1, 2))
+    check("search", 4, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(methods, settings, progress, sizes=lqr_optimisation.SIZES):

@@ -31,7 +31,7 @@ _MODULES = {
         name: name
         for name in (
             "actor_critic", "calibration", "environments", "evidence", "fisher", "gptd", "kernels",
-            "monte_carlo", "policies", "posterior", "quadrature",
+            "monte_carlo", "policies", "posterior", "quadrature", "search",
         )
     },
     **{
@@ -44,7 +44,8 @@ _MODULES = {
 """Modules that are attributes of this package, and where they are."""
 _NAMES = {
     "BAC": "learning.agents", "BPG": "learning.agents", "MCPG": "learning.agents",
-    "Agent": "learning.agents", "load": "learning.saved", "resume": "learning.saved",
+    "PGPE": "learning.pgpe", "Agent": "learning.agents", "load": "learning.saved",
+    "resume": "learning.saved",
     "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
     "Trajectories": "environments.trajectories", "rollout": "paths.rollout",
     "__version__": "_support.version",

@@ -10,7 +10,7 @@ import typer
 
 from bayespg._support.statistics import student_interval
 from bayespg.cli.common import app, progress, say, table
-from bayespg.learning import choices, film, saved
+from bayespg.learning import choices, film, pgpe, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import import_all, resuming
 from bayespg.learning.metrics import Row
@@ -24,7 +24,7 @@ SHOWN = {
     "gpomdp": "Monte Carlo",
     "fitted": "Monte Carlo less fitted values",
 }
-ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "mcpg"}
+ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "mcpg", pgpe.NAME: pgpe.NAME}
 Imports = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,7 +82,11 @@ def train(
         typer.Argument(help="A name listed by 'bayespg environments', such as a Gymnasium id."),
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(help="Short name for an estimator: bac, bpg or mcpg.")
+        str | None,
+        typer.Option(
+            help="bac, bpg or mcpg, short names for estimators; or pgpe, search in the space of "
+            "parameters."
+        ),
     ] = None,
     estimator: Annotated[
         str | None, typer.Option(help=", ".join(choices.ESTIMATORS), show_default="bac")
@@ -101,6 +105,9 @@ def train(
     steps: Annotated[
         int | None,
         typer.Option(min=1, help="Environment steps per run.", show_default="100000"),
+    ] = None,
+    max_episodes: Annotated[
+        int | None, typer.Option(min=1, help="Episodes per run, for pgpe.")
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The first seed.", show_default="0")
@@ -178,26 +185,37 @@ def train(
         if algorithm not in ALGORITHMS:
             raise choices.known("algorithm", algorithm, list(ALGORITHMS))
         estimator = ALGORITHMS[algorithm]
-    estimator, update = estimator or "bac", update or "natural"
-    steps, seed, seeds = steps or 100_000, seed or 0, seeds or 1
+    searching = estimator == pgpe.NAME
+    if max_episodes is not None and not searching:
+        raise ValueError("max_episodes: is for --algorithm pgpe; give --steps")
+    estimator, seed, seeds = estimator or "bac", seed or 0, seeds or 1
+    update = update or (pgpe.UPDATE if searching else "natural")
     settings = {
-        "episodes": 4 if episodes is None else episodes, "discount": discount,
+        "episodes": 4 if episodes is None and not searching else episodes, "discount": discount,
         "smoothing": smoothing, "limit": limit, "rate": rate, "hidden": _widths(hidden),
         "horizon": horizon, "lanes": lanes, "processes": processes, "normalise": normalise,
         "bounds": bounds,
     }  # fmt: skip
 
     def made(k: int) -> Agent:
+        if searching:
+            more = settings | {"max_episodes": max_episodes, "processes": processes or None}
+            return pgpe.PGPE(environment, policy, estimator, update, seed=k, **more)
         return Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
+    if steps is None:
+        steps = 100_000 if max_episodes is None else max_episodes * first.world.horizon
     kind = first.config["policy"]
+    per_update = (
+        len(first.search.ask()) if isinstance(first, pgpe.PGPE) else first.settings.episodes
+    )
     name = environment.rpartition(":")[2].replace("/", "-")
     folder = out or _free(Path("runs") / f"{name}-{estimator}-{kind}")
     say(
         (environment, "bold"),
         f": {estimator}, {kind} policy with {first.parameters:,} parameters, "
-        f"{first.settings.episodes} episodes per update. Run: ",
+        f"{per_update} episodes per update. Run: ",
         (str(folder), "bold"),
     )
     folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})

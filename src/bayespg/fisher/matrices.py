@@ -276,6 +276,32 @@ class Sparse(Fisher):
         return sparse.squared_columns(self.rows) + self.damping
 
 
+class Isotropic(Fisher):
+    """I / scale^2: the exact Fisher matrix of parameters theta ~ N(mean, scale^2 I)."""
+
+    parameters: int = eqx.field(static=True)
+    scale: float | Float[Array, ""]
+
+    @property
+    def size(self) -> int:
+        return self.parameters
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V / self.scale**2
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V * self.scale**2
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        return jax.random.normal(key, (*shape, self.size)) / self.scale
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return jnp.diag(self.diagonal())
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.full(self.size, 1 / jnp.asarray(self.scale) ** 2)
+
+
 class Inverse(Fisher):
     """G known through its inverse, as the recursive estimate gives it."""
 

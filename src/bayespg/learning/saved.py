@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from bayespg.learning import choices
+from bayespg.learning import choices, pgpe
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import Imports, import_all, needed
 from bayespg.runs.store import CONFIG, Run
@@ -61,8 +61,9 @@ def reopen(
                 f"code; if you trust it, say so with --import {module} on the command line, or "
                 f"bayespg.load({str(path)!r}, imports={module!r}) in Python"
             )
+    kind: Any = pgpe.PGPE if config.get("estimator") == pgpe.NAME else Agent
     try:
-        return Agent(**config), run
+        return kind(**config), run
     except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
         hint, called = "", stored.get("environment", "").rpartition(":")[2]
         if called and called not in gymnasium.registry and not choices.built_in(called):

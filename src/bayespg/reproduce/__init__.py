@@ -18,6 +18,7 @@ from bayespg.reproduce import (
     partial_observation,
     random_walk_gradient,
     random_walk_learning,
+    search,
     ship_steering,
     sparsification,
     uphill,
@@ -45,6 +46,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         lengths.EXPERIMENT,
         calibration.EXPERIMENT,
         uphill.EXPERIMENT,
+        search.EXPERIMENT,
     )
 }
 

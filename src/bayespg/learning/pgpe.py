@@ -1,0 +1,325 @@
+"""`PGPE`: search in the space of a deterministic policy's parameters, on Gymnasium and in JAX.
+
+    agent = bayespg.PGPE("Swimmer-v5", policy="linear", seed=0)
+    agent.learn(episodes=100)
+
+An update is a round of `bayespg.search.Search`: each episode is played with its own parameters.
+Observations are divided by units that the first round sets, the root mean square of each number in
+it, and that stay as they are, so that old episodes stay valid data. The first round itself is
+played in raw units. Where the policy is linear its parameters are converted, and it counts like
+any other; where it is not, it only sets the units.
+"""
+
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float, Int, PRNGKeyArray, Shaped
+
+from bayespg._support import checks, compilation, device
+from bayespg._support.types import Array
+from bayespg.environments.spaces import Actions, Bounded, Choices
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning import agents, choices, metrics, settings
+from bayespg.learning.advance import NotFinite
+from bayespg.learning.agents import Agent, Callback
+from bayespg.learning.metrics import Row
+from bayespg.paths.worlds import world
+from bayespg.policies import AnyPolicy, Policy, named
+from bayespg.policies.distributions import Distribution
+from bayespg.policies.features import Features
+from bayespg.policies.heads import Composed
+from bayespg.runs.store import Run
+from bayespg.search import Search
+from bayespg.search.search import SCALE
+
+NAME = "pgpe"
+UPDATE = "search"
+"""What a run's configuration has for estimator and update."""
+POLICIES = ("linear", "fourier", "gaussian", "mlp")
+SETTINGS = ("hidden", "horizon", "processes", "bounds", "seed")
+"""Those that PGPE has; the others of `Settings` have no meaning here."""
+
+
+class Fixed(Distribution):
+    """An action that does not depend on chance; it has no density, and so no score."""
+
+    action: Shaped[Array, "..."]
+
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
+        return self.action
+
+    def mode(self) -> Shaped[Array, "..."]:
+        return self.action
+
+    def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+    def fisher_root(self) -> Float[Array, "r p"]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+    def divergence(self, other: Any) -> Float[Array, ""]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+
+class Deterministic(Policy):
+    """Actions linear in features of the observation, or in the observation itself.
+
+    A choice of two is the sign of one output, a choice of more the largest of as many; numbers are
+    brought into their bounds by the environment.
+    """
+
+    weights: Float[Array, "o k"]
+    features: Features | None
+    units: Float[np.ndarray, " d"] | Float[Array, " d"]
+    """What observations are divided by."""
+    sizes: tuple[int, ...] | None = eqx.field(static=True)
+    scalar: bool = eqx.field(static=True)
+
+    def theta(self) -> Float[np.ndarray, " n"]:
+        """What the search moves: everything but the units."""
+        return np.asarray(self._ravelled()[0], np.float64)
+
+    def at(self, theta: Float[np.ndarray, " n"]) -> "Deterministic":
+        """The same policy with other parameters."""
+        _, unravel, rest = self._ravelled()
+        weights, features = eqx.combine(unravel(jnp.asarray(theta, jnp.float32)), rest)
+        return Deterministic(weights, features, self.units, self.sizes, self.scalar)
+
+    def _ravelled(self) -> Any:
+        parameters, rest = eqx.partition((self.weights, self.features), eqx.is_inexact_array)
+        return *ravel_pytree(parameters), rest
+
+    def __call__(self, state: Shaped[Array, "..."]) -> Fixed:
+        x = state.reshape(-1) / jnp.asarray(self.units)
+        outputs = self.weights @ (x if self.features is None else self.features(x))
+        if self.sizes is None:
+            return Fixed(outputs)
+        chosen, at = [], 0
+        for size in self.sizes:
+            part = outputs[at : at + _outputs(size)]
+            at += part.size
+            chosen.append((part[0] > 0).astype(jnp.int32) if size == 2 else jnp.argmax(part))
+        return Fixed(chosen[0] if self.scalar else jnp.stack(chosen))
+
+
+def _outputs(size: int) -> int:
+    return 1 if size == 2 else size
+
+
+def make(
+    name: str, inputs: int, actions: Actions, key: PRNGKeyArray, hidden: tuple[int, ...]
+) -> Deterministic:
+    """A policy by name, at its start."""
+    of = named.make(name, inputs, actions, key, hidden)
+    assert isinstance(of, Composed)
+    features = None if name == "linear" else of.features
+    chosen = isinstance(actions, Choices)
+    outputs = sum(map(_outputs, actions.sizes)) if chosen else actions.size
+    return Deterministic(
+        jnp.zeros((outputs, inputs if features is None else features.size), jnp.float32),
+        features,
+        np.ones(inputs, np.float32),
+        actions.sizes if chosen else None,
+        chosen and actions.scalar,
+    )
+
+
+class State(eqx.Module):
+    """Everything a run needs to continue."""
+
+    policy: Deterministic
+    """At the mean of the search."""
+    search: dict[str, np.ndarray]
+    key: PRNGKeyArray
+    updates: Int[np.ndarray, ""]
+    episodes: Int[np.ndarray, ""]
+    steps: Int[np.ndarray, ""]
+
+    @property
+    def acting(self) -> AnyPolicy:
+        return self.policy
+
+
+class PGPE(Agent):
+    """A deterministic policy, found by search in the space of its parameters.
+
+    `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` ends training
+    once so many episodes were played. The other settings are `hidden`, `horizon`, `processes`,
+    `bounds` and `seed`, as agents have them.
+    """
+
+    def __init__(
+        self,
+        environment: Any,
+        policy: str | None = None,
+        estimator: str = NAME,
+        update: str = UPDATE,
+        *,
+        max_episodes: int | None = None,
+        options: dict[str, Any] | None = None,
+        **given: Any,
+    ):
+        device.require()
+        compilation.remember()
+        for name, value, own in (("estimator", estimator, NAME), ("update", update, UPDATE)):
+            if value != own:
+                raise settings.no_effect(name, value, f"the {name} of PGPE is {own!r}")
+        if unknown := sorted(k for k, v in given.items() if k not in SETTINGS and v is not None):
+            reason = f"PGPE has {', '.join(SETTINGS)} and max_episodes"
+            raise settings.no_effect(unknown[0], given[unknown[0]], reason)
+        s = settings.made({k: v for k, v in given.items() if v is not None})
+        self.max_episodes = (
+            None if max_episodes is None else checks.whole("max_episodes", max_episodes, 1)
+        )
+        self.options = agents._options(options, environment)
+        known = choices.built_in(environment) if isinstance(environment, str) else None
+        self.world = world(
+            known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
+            bounds=s["bounds"], options=self.options, processes=s.processes,
+        )  # fmt: skip
+        if self.world.actions is None or not self.world.real:
+            raise ValueError(
+                "environment: PGPE needs observations that are real numbers, and known actions"
+            )
+        policy = checks.one_of("policy", "linear" if policy is None else policy, POLICIES)
+        self.names = {
+            "environment": environment, "policy": policy, "estimator": NAME, "update": UPDATE
+        }  # fmt: skip
+        actions, horizon = self.world.actions, self.world.horizon
+        bounded = isinstance(actions, Bounded) and actions.bounded
+        self.settings = s.as_done({
+            "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
+            "horizon": (horizon, f"the environment ends episodes after {horizon} steps"),
+            "bounds": (s["bounds"] if bounded else None, "the actions have no bounds"),
+        })  # fmt: skip
+        self._double, self._seconds, self.interrupted = False, 0.0, False
+        with jax.enable_x64(True):  # all 64 bits of the seed
+            key_policy, key_run = jax.random.split(jax.random.key(s.seed))
+        inputs = math.prod(self.world.observation.shape)
+        start = make(policy, inputs, actions, key_policy, s["hidden"])
+        # Observations are of size one in their units, so actions begin at about half their range.
+        self.search = Search(start.theta(), scale=1 / math.sqrt(inputs), seed=s.seed)
+        self.state = self._state(start, key_run, 0, 0)
+        self.reset()
+
+    @property
+    def parameters(self) -> int:
+        return self.search.n
+
+    @property
+    def config(self) -> dict[str, Any]:
+        names = {k: v if isinstance(v, str) else None for k, v in self.names.items()}
+        own = {name: getattr(self.settings, name) for name in SETTINGS}
+        return names | {"options": self.options, "max_episodes": self.max_episodes} | own
+
+    def learn(
+        self,
+        steps: int | None = None,
+        *,
+        episodes: int | None = None,
+        callbacks: Iterable[Callback] | Callback = (),
+        run: str | Path | Run | None = None,
+        progress: bool = True,
+        tensorboard: bool = False,
+    ) -> "PGPE":
+        """Train for `steps` more environment steps, or for `episodes` more episodes, or until
+        `max_episodes` or a callback ends it. An update is a whole round, so that a budget may be
+        exceeded by the rest of one."""
+        last = self.max_episodes or math.inf
+        if episodes is not None:
+            if steps is not None:
+                raise ValueError("episodes: give steps or episodes, not both")
+            last = min(last, int(self.state.episodes) + checks.whole("episodes", episodes, 1))
+            steps = episodes * self.world.horizon
+        if steps is None:
+            raise ValueError("steps: give steps or episodes, found neither")
+        if self.state.episodes >= last:
+            return self
+        callbacks = [callbacks] if callable(callbacks) else list(agents._iterable(callbacks))
+        super().learn(
+            steps, callbacks=[*callbacks, lambda _, row: row["episodes"] < last], run=run,
+            progress=progress, tensorboard=tensorboard,
+        )  # fmt: skip
+        return self
+
+    def update(self) -> Row:
+        """A round: play it, tell the search, move. NotFinite where a return is not finite."""
+        begun = time.perf_counter()
+        search, first = self.search, int(self.state.updates) == 0
+        before, scale, asked = search.mean.copy(), search.scale, search.ask()
+        if first:  # in raw units, where the scale means nothing yet
+            asked = search.mean + SCALE / scale * (asked - search.mean)
+        seeds = agents._seeds(self.settings.seed, int(self.state.updates), len(asked))
+        paths = [self._play(theta, seed) for theta, seed in zip(asked, seeds, strict=True)]
+        returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
+        lengths = np.array([np.asarray(one.mask).sum() for one in paths])
+        if not np.isfinite(returns).all():
+            raise NotFinite(f"update {int(self.state.updates) + 1}: a return is not finite")
+        drawn = time.perf_counter()
+        policy = self.state.policy
+        if first:
+            policy, asked = self._in_units(policy, paths, asked)
+            search.restart()
+        if asked is not None:
+            search.tell(asked, returns)
+        policy = policy.at(search.mean)
+        self.state = self._state(
+            policy, self.state.key, int(self.state.episodes) + len(returns),
+            int(self.state.steps) + int(lengths.sum()), int(self.state.updates) + 1,
+        )  # fmt: skip
+        done = time.perf_counter()
+        self._seconds += done - begun
+        away = np.sum((search.mean - before) ** 2)
+        return {
+            "update": int(self.state.updates), "steps": int(self.state.steps),
+            "episodes": int(self.state.episodes), "seconds": self._seconds,
+            "return": float(returns.mean()), "return_error": float(returns.std(ddof=1))
+            / math.sqrt(returns.size), "length": float(lengths.mean()),
+            "terminated": float(np.mean([bool(one.terminated[0]) for one in paths])),
+            "return_at_mean": float(returns[-1]), "scale": search.scale,
+            "slope": search.slope, "slope_error": 1.0,
+            "divergence": float(away / (2 * scale**2)), "step_norm": math.sqrt(away),
+            "sure": search.probability, "seconds_drawing": drawn - begun,
+            "seconds_learning": done - drawn,
+        }  # fmt: skip
+
+    def _play(self, theta: np.ndarray, seed: int) -> Trajectories:
+        with self._precision():
+            return self.world.play(
+                self.state.policy.at(theta), jax.random.fold_in(self.state.key, seed), [seed], True
+            )
+
+    def _in_units(self, policy: Deterministic, paths: list[Trajectories], asked: np.ndarray):
+        """The policy with units from the first round, and the parameters of the round in them; None
+        for a policy that is not linear, whose first round teaches no more than units."""
+        steps = [np.asarray(one.states)[np.asarray(one.mask)] for one in paths]
+        seen = np.concatenate([x.reshape(len(x), -1) for x in steps])
+        size = np.sqrt(np.mean(seen.astype(np.float64) ** 2, 0))
+        units = np.where(size > 0, size, 1.0)
+        policy = eqx.tree_at(lambda p: p.units, policy, units.astype(np.float32))
+        if policy.features is not None:
+            return policy, None
+        return policy, (asked.reshape(len(asked), -1, units.size) * units).reshape(asked.shape)
+
+    def _state(self, policy: Deterministic, key: Any, episodes: int, steps: int, updates: int = 0):
+        counts = (np.asarray(count, np.int64) for count in (updates, episodes, steps))
+        return State(policy, self.search.arrays(), key, *counts)
+
+    def restore(self, run: Run) -> bool:
+        found = run.restore(self.state)
+        if found is None:
+            return False
+        self.state, meta = found
+        self.search.take(self.state.search)
+        seconds = meta.get("seconds", 0.0)
+        self._seconds = float(seconds) if isinstance(seconds, int | float) else 0.0
+        self.reset()
+        return True

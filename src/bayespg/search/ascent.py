@@ -1,0 +1,110 @@
+"""Where to search next: decisions from the posterior of the gradient.
+
+Returns may span decades: an unstable controller costs 10^9 times what a stable one does. Decisions
+are made on the returns as they are, or on -log(c + distance from the highest), whichever has the
+greater evidence, so that one terrible episode does not hide the differences between all others. The
+direction is the most probable ascent S^-1 mu for the posterior N(mu, S) of the gradient; the mean
+moves along it in short steps, and the posterior is asked again after each, while the probability
+of going uphill is at least `CONFIDENCE`. So the length of a move follows from the posterior.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
+from jaxtyping import Bool, Float
+from scipy import special
+
+from bayespg._support.types import Array
+from bayespg.search.hyperparameters import choose, gram, spectra
+
+CONFIDENCE = 0.65
+"""Least probability of going uphill."""
+QUANTILE = float(special.ndtri(CONFIDENCE))
+STEP = 0.15
+"""Length of a step, in units of scale sqrt(n)."""
+STEPS = 5
+"""Most steps after a round."""
+
+
+class Move(NamedTuple):
+    """Where the mean goes after a round."""
+
+    mean: Float[Array, " n"]
+    steps: Float[Array, ""]
+    slope: Float[Array, ""]
+    """Along the first direction, in standard deviations of the posterior: sqrt(mu' S^-1 mu)."""
+    length: Float[Array, ""]
+    amplitude: Float[Array, ""]
+    noise: Float[Array, ""]
+    """Of the Gaussian process, in units of the spread of the view."""
+    logarithmic: Bool[Array, ""]
+    """Whether logarithms explained the returns better."""
+
+
+def views(y: Float[np.ndarray, " M"]) -> tuple[Float[np.ndarray, "2 M"], Float[np.ndarray, "2"]]:
+    """Returns and their logarithms as above, centred and in units of their spread, each with the
+    logarithm of its Jacobian (of the M - 1 differences that a flat constant leaves). Returns must
+    not all be the same."""
+    below = y.max() - y
+    c = np.quantile(below[below > 0], 0.25)
+    found = np.stack([-below, -np.log1p(below / c)])
+    found -= found.mean(1, keepdims=True)
+    spread = found.std(1)
+    jacobian = np.array([0.0, -np.log(c + below).mean()]) - np.log(spread)
+    return found / spread[:, None], (y.size - 1) * jacobian
+
+
+def move(
+    X: Float[Array, "M n"],
+    views: Float[Array, "2 M"],
+    jacobian: Float[Array, "2"],
+    taken: Bool[Array, " M"],
+    mean: Float[Array, " n"],
+    scale: Float[Array, ""],
+) -> Move:
+    """The most probable ascent from `mean`, given parameters X and two views of their returns."""
+    n = X.shape[1]
+    X, views = jnp.where(taken[:, None], X, mean), jnp.where(taken, views, 0.0)
+    of = spectra(X - mean, taken, scale)
+    models = jax.vmap(lambda z: choose(of, z, taken))(views)
+    view = jnp.argmax(models.log_evidence + jacobian)
+    z, model = views[view], jax.tree.map(lambda leaf: leaf[view], models)
+    a, v, l2 = model.amplitude, model.noise, model.length**2
+    near, far = l2 + scale**2, l2 + 2 * scale**2
+    b0 = a * jnp.exp(-0.5 * n * jnp.log1p(2 * scale**2 / l2)) / far
+    # R with C = R'R for the kernel matrix plus noise, the flat constant removed.
+    A = a * gram(X - mean, taken, model.length) + jnp.diag(jnp.where(taken, v, 1.0))
+    L = jnp.linalg.cholesky(A)
+    R = solve_triangular(L, jnp.diag(taken.astype(X.dtype)), lower=True)
+    o = R @ taken.astype(X.dtype)
+    R = R - jnp.outer(o, o @ R) / jnp.maximum(o @ o, jnp.finfo(X.dtype).tiny)
+    r = R @ z
+    eye = jnp.eye(X.shape[0], dtype=X.dtype)
+
+    def ascent(at):
+        """S^-1 mu for S = b0 I - Z'Z, through the smaller system b0 I - Z Z', and mu'S^-1 mu."""
+        away = X - at
+        exponent = jnp.sum(away**2, -1) / near + n * jnp.log1p(scale**2 / l2)
+        Z = R @ (a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near)
+        mu, ZZ = Z.T @ r, Z @ Z.T
+        factor = cho_factor(b0 * (1 + 1e-9) * eye - ZZ, lower=True)
+        d = (mu + Z.T @ cho_solve(factor, Z @ mu)) / b0
+        return d, jnp.sqrt(jnp.maximum(mu @ d, 0.0))
+
+    def step(state):
+        k, at, d, _, first = state
+        at = at + STEP * scale * jnp.sqrt(1.0 * n) * d / jnp.linalg.norm(d)
+        d, t = ascent(at)
+        return k + 1, at, d, t, first
+
+    def uphill(state):
+        k, _, d, t, _ = state
+        return (k < STEPS) & (t >= QUANTILE) & jnp.all(jnp.isfinite(d)) & jnp.any(d != 0)
+
+    d, t = ascent(mean)
+    start = (jnp.zeros((), jnp.int32), mean, d, t, t)
+    k, at, *_, first = jax.lax.while_loop(uphill, step, start)
+    return Move(at, k.astype(X.dtype), first, model.length, a, v, view == 1)

@@ -1,0 +1,281 @@
+"""`Search`: ask for parameters to try, tell what they returned.
+
+    >>> search = Search(16, seed=0)
+    >>> while search.episodes < 100:
+    ...     parameters = search.ask()
+    ...     search.tell(parameters, [play(theta) for theta in parameters])
+    >>> search.best
+
+Nothing here plays episodes, so the returns may come from a robot, tomorrow, and in any order.
+"""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtr
+
+from bayespg._support import checks, files
+from bayespg._support.precision import in_float64
+from bayespg.posterior import GradientPosterior
+from bayespg.search import ascent
+from bayespg.search.smoothed import BLOCK, gradient_posterior
+
+Array = np.ndarray
+MEMORY = 96
+"""Episodes that decisions are made from: the latest. It bounds the cost of a decision."""
+SCALE = 0.2
+"""Standard deviation of the first perturbations."""
+PAIRS = 3
+"""Pairs, the latest, that say whether the scale is right."""
+NARROWER, WIDER = 0.8, 1.25
+"""What the scale is multiplied by where none of their perturbations did better than the mean, as on
+a peak that is narrower than the scale, and where nearly all did. On a slope, and on noise, half of
+them do, and the scale stays."""
+PER_PAIR = 12
+"""A round has a pair of perturbations, and one more for each so many parameters."""
+FORMAT = "bayespg-search-1"
+
+
+class Search:
+    """Search for parameters of high return, by the posterior of the gradient.
+
+    `start` is the number of parameters (the search then starts at zero) or the vector to start
+    from. `scale` is the standard deviation of the first perturbations, in the units of the
+    parameters; it adapts. A round tries pairs of parameters, mean +- scale e, and the mean itself.
+    Parameters should have comparable units: a change of `scale` in each should matter about
+    equally.
+    """
+
+    def __init__(
+        self,
+        start: int | Float[Array, " n"],
+        *,
+        scale: float = SCALE,
+        memory: int = MEMORY,
+        seed: int = 0,
+    ):
+        if np.ndim(start) == 0:
+            mean = np.zeros(checks.whole("start", start, 1))
+        else:
+            mean = checks.array("start", start)
+            if mean.ndim != 1 or not mean.size:
+                raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
+        self.mean = mean.copy()
+        """Where perturbations are centred now."""
+        self.scale = float(checks.positive("scale", scale, ()))
+        self.memory = checks.whole("memory", memory, 6)
+        self.seed = checks.whole("seed", seed, 0)
+        self.rounds = 0
+        """Rounds that are complete."""
+        self.steps, self.slope = 0, 0.0
+        """Steps after the last round, and the slope along the first in standard deviations of its
+        posterior. The episodes that judge it have chosen the direction, so it is optimistic."""
+        self._tried: list[Array] = []
+        self._returns: list[float] = []
+        self._asked: list[Array] = []
+        """The current round."""
+        self._answers: list[float | None] = []
+        self._wins: list[float] = []
+
+    @property
+    def n(self) -> int:
+        """Number of parameters."""
+        return self.mean.size
+
+    @property
+    def episodes(self) -> int:
+        """Episodes told, failed ones included."""
+        return len(self._returns)
+
+    @property
+    def parameters(self) -> Float[Array, "M n"]:
+        """All parameters told, in the order in which they were told."""
+        return np.array(self._tried).reshape(-1, self.n)
+
+    @property
+    def returns(self) -> Float[Array, " M"]:
+        """Their returns; NaN for failed episodes."""
+        return np.array(self._returns)
+
+    @property
+    def best(self) -> Float[Array, " n"]:
+        """The parameters to use: the mean, where the posterior has led."""
+        return self.mean.copy()
+
+    @property
+    def probability(self) -> float:
+        """Of going uphill along the first step, by the posterior."""
+        return float(ndtr(self.slope))
+
+    @property
+    def posterior(self) -> GradientPosterior:
+        """Of the gradient of E[R(theta)], theta ~ N(mean, scale^2 I), at the mean, from the
+        episodes in memory. ValueError while they are too few, or all returns are the same."""
+        X, y = self._memory()
+        return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
+
+    def ask(self) -> Float[Array, "k n"]:
+        """The parameters of the current round that were not told yet: pairs mean + scale e, mean -
+        scale e, and the mean. Asked again before they are told, the answer is the same."""
+        if not self._asked:
+            rng = np.random.default_rng([self.seed, self.rounds])
+            e = rng.normal(size=(1 + self.n // PER_PAIR, 1, self.n)) * [[1.0], [-1.0]]
+            self._asked = [*(self.mean + self.scale * e.reshape(-1, self.n)), self.mean.copy()]
+            self._answers = [None] * len(self._asked)
+        waiting = zip(self._asked, self._answers, strict=True)
+        return np.array([theta for theta, answer in waiting if answer is None])
+
+    def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
+        """What episodes returned: one vector and a number, or rows and one number per row.
+
+        NaN says that the episode failed: it is recorded and teaches nothing. Parameters that
+        `ask` did not give are welcome, before the first `ask` too: they are episodes like others.
+        Once the whole round is told, the mean and the scale move. Either all is taken or, with a
+        ValueError, nothing.
+        """
+        X = checks.array("parameters", parameters)
+        y = np.asarray(_numbers(returns))
+        if X.shape[-1:] != (self.n,) or X.ndim > 2:
+            raise ValueError(
+                f"parameters: expected shape ({self.n},) or (k, {self.n}), found {X.shape}"
+            )
+        if y.shape != X.shape[:-1]:
+            raise ValueError(
+                f"returns: expected shape {X.shape[:-1]}, one per row of parameters, found "
+                f"{y.shape}"
+            )
+        for theta, value in zip(X.reshape(-1, self.n), y.reshape(-1), strict=True):
+            self._tried.append(theta.copy())
+            self._returns.append(float(value))
+            for i, asked in enumerate(self._asked):
+                if self._answers[i] is None and np.array_equal(asked, theta):
+                    self._answers[i] = float(value)
+                    break
+        if None not in self._answers:
+            self._decide()
+
+    def _decide(self) -> None:
+        """After a round, or after episodes from elsewhere."""
+        X, y = self._memory()
+        self.steps, self.slope = 0, 0.0
+        if self._asked:
+            self.rounds += 1
+        if y.size and np.ptp(y) > 0:
+            padding = -y.size % BLOCK
+            taken = np.arange(y.size + padding) < y.size
+            views, jacobian = ascent.views(y)
+            found = in_float64(ascent.move)(
+                np.pad(X, ((0, padding), (0, 0))), np.pad(views, ((0, 0), (0, padding))), jacobian,
+                taken, self.mean, np.float64(self.scale),
+            )  # fmt: skip
+            if np.isfinite(found.mean).all():
+                self.mean, self.steps = np.array(found.mean), int(found.steps)
+                self.slope = float(found.slope)
+            self._adapt()
+        elif y.size:
+            self.scale *= 2.0  # returns that are all the same say nothing; look further away
+        self._asked, self._answers = [], []
+
+    def _adapt(self) -> None:
+        """The scale follows the fraction of perturbations that did better than the mean."""
+        if not self._asked:
+            return
+        *pair, centre = (float("nan") if a is None else a for a in self._answers)
+        won = [np.nan if np.isnan(r - centre) else 0.5 + 0.5 * np.sign(r - centre) for r in pair]
+        self._wins = [*self._wins, *(w for w in won if not np.isnan(w))][-2 * PAIRS :]
+        if len(self._wins) == 2 * PAIRS:
+            share = float(np.mean(self._wins))
+            self.scale *= NARROWER if share == 0 else WIDER if share > 0.8 else 1.0
+
+    def restart(self) -> None:
+        """Forget what was asked and not told: the next `ask` begins a new round."""
+        self.rounds += bool(self._asked)
+        self._asked, self._answers = [], []
+
+    def arrays(self) -> dict[str, Array]:
+        """Between two rounds, all that decisions depend on, in arrays of shapes that stay."""
+        X, y = self._memory()
+        left, wins = self.memory - y.size, 2 * PAIRS - len(self._wins)
+        return {
+            "tried": np.pad(X, ((0, left), (0, 0))),
+            "returns": np.pad(y, (0, left), constant_values=np.nan),
+            "wins": np.pad(self._wins, (0, wins), constant_values=np.nan),
+            "mean": self.mean.copy(), "scale": np.array(self.scale),
+            "rounds": np.array(self.rounds), "slope": np.array(self.slope),
+        }  # fmt: skip
+
+    def take(self, arrays: dict[str, Array]) -> None:
+        """Go on from `arrays`."""
+        known, wins = ~np.isnan(arrays["returns"]), np.asarray(arrays["wins"])
+        self._tried = list(np.array(arrays["tried"])[known])
+        self._returns = np.array(arrays["returns"])[known].tolist()
+        self._wins = wins[~np.isnan(wins)].tolist()
+        self.mean, self.scale = np.array(arrays["mean"]), float(arrays["scale"])
+        self.rounds, self.slope = int(arrays["rounds"]), float(arrays["slope"])
+        self._asked, self._answers = [], []
+
+    def _memory(self) -> tuple[Array, Array]:
+        """The latest episodes that did not fail."""
+        y = self.returns
+        kept = np.flatnonzero(~np.isnan(y))[-self.memory :]
+        return self.parameters[kept], y[kept]
+
+    def save(self, path: str | Path) -> None:
+        """All of it in one .npz file, written whole or not at all; nothing is pickled."""
+        header = {
+            "format": FORMAT, "memory": self.memory, "seed": self.seed, "rounds": self.rounds,
+            "scale": self.scale, "steps": self.steps, "slope": self.slope,
+            "wins": self._wins, "answers": self._answers,
+        }  # fmt: skip
+        file = io.BytesIO()
+        np.savez(
+            file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
+            tried=self.parameters, returns=self.returns,
+            asked=np.array(self._asked).reshape(-1, self.n),
+        )  # fmt: skip
+        files.write_whole(Path(path), file.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Search":
+        """A search as it was saved; it goes on exactly as it would have."""
+        content = files.read(Path(path))
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                header = json.loads(stored["header"].tobytes())
+                if header["format"] != FORMAT:
+                    raise ValueError(f"its format is {header['format']!r:.40}")
+                found = cls(
+                    stored["mean"], scale=header["scale"], memory=header["memory"],
+                    seed=header["seed"],
+                )  # fmt: skip
+                tried, asked = stored["tried"], stored["asked"]
+                if tried.shape != (stored["returns"].size, found.n):
+                    raise ValueError("its arrays do not fit together")
+                found._tried, found._returns = list(tried), stored["returns"].tolist()
+                found._asked, found._answers = list(asked), list(header["answers"])
+                found.rounds, found.steps = int(header["rounds"]), int(header["steps"])
+                found.slope = float(header["slope"])
+                found._wins = [float(w) for w in header["wins"]]
+        except Exception as problem:  # there is no end to the ways in which a file can be damaged
+            raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
+        return found
+
+
+def _numbers(returns: Any) -> Array:
+    """Returns in float64, NaN allowed and infinity not."""
+    found = np.asarray(returns)
+    if found.dtype == object or found.dtype.kind not in "biuf":
+        given = [np.nan if r is None else r for r in np.ravel(found)]
+        found = np.asarray(given).reshape(found.shape)
+    if found.dtype.kind not in "biuf":
+        raise ValueError(f"returns: expected numbers, NaN or None for failed, found {returns!r}")
+    found = found.astype(np.float64)
+    if np.isinf(found).any():
+        raise ValueError(
+            "returns: infinite; tell NaN for an episode that failed, or the least return there is"
+        )
+    return found

@@ -1,0 +1,188 @@
+"""The gradient of the smoothed return, by Bayes-Hermite quadrature.
+
+    J(m) = E[R(theta)],   theta ~ N(m, s^2 I)
+
+With a Gaussian process on R of kernel a exp(-|x - x'|^2 / (2 l^2)), the gradient of J at m is a
+linear functional, and its cross-covariance to the samples and its prior covariance (Eqs. 14 to 16,
+with g the gradient of the density) are in closed form. In one dimension, and as products over many,
+
+    B_i = a |l| |l^2 + s^2|^(-1/2) exp(-(x_i - m)^2 / (2 (l^2 + s^2))) (x_i - m) / (l^2 + s^2)
+    B_0 = a |l| |l^2 + 2 s^2|^(-1/2) / (l^2 + 2 s^2)
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bayespg import kernels
+from bayespg._support import checks
+from bayespg._support.precision import in_float64, traced
+from bayespg._support.types import Array
+from bayespg.algebra import conditioning
+from bayespg.fisher import Isotropic
+from bayespg.posterior import (
+    LARGE,
+    Diagonal,
+    Downdate,
+    GradientPosterior,
+    influences,
+    rescaled,
+)
+from bayespg.quadrature import SINGULAR
+from bayespg.search.hyperparameters import Model, choose, gram, spectra
+
+BLOCK = 32
+"""Episodes are padded to a multiple of this, so that few programs are compiled."""
+
+
+def scores(
+    parameters: Float[Array, "M n"], *, mean: Float[Array, " n"], scale: float
+) -> Float[Array, "M n"]:
+    """(theta - m) / s^2: with ``fisher.Isotropic(n, scale)`` what Models 1 and 2 take, for
+    parameters that were drawn from N(mean, scale^2 I)."""
+    X, m, s = _place(parameters, mean, scale)
+    return (X - m) / s**2
+
+
+def gradient_posterior(
+    parameters: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    *,
+    mean: Float[Array, " n"],
+    scale: float,
+    kernel: kernels.Kernel | None = None,
+    noise: float | None = None,
+) -> GradientPosterior:
+    """The posterior of the gradient of E[R(theta)], theta ~ N(mean, scale^2 I), at `mean`.
+
+    `parameters` and `returns` are episodes from anywhere: they need not have been drawn from that
+    distribution. The returns have a Gaussian process prior with an unknown constant (flat prior)
+    and the kernel ``kernels.Gaussian(length)``, or ``kernels.Scaled(kernels.Gaussian(length),
+    amplitude)``, with one length or one per parameter; `noise` is the variance of returns of the
+    same parameters. What is None is chosen by evidence, and `info` says what was chosen. The cost
+    is of the order M^3 + M^2 n. Beyond 2048 parameters the covariance is an operator.
+    """
+    given = (parameters, returns, mean, scale, kernel, noise)
+    if traced(given):
+        taken = jnp.ones(jnp.shape(returns), bool)
+        length, amplitude = _parts(kernel)
+        return _posterior(parameters, returns, taken, mean, scale, length, amplitude, noise)
+    X, m, s = _place(parameters, mean, scale)
+    M, n = X.shape
+    y = checks.vector("returns", returns, M, "one return a row of parameters")
+    length, amplitude = _kernel(kernel, n)
+    v = None if noise is None else checks.positive("noise", noise, ())
+    if kernel is None or noise is None:
+        if M < 2:
+            raise ValueError(
+                "returns: one episode chooses no kernel; give two, or kernel and noise"
+            )
+        if np.ptp(y) == 0:
+            raise ValueError(
+                f"returns: all {M} are {y[0]:g}, and the evidence has nothing to choose by; give "
+                "kernel and noise, or try parameters further away"
+            )
+    padding = -M % BLOCK
+    X, y = np.pad(X, ((0, padding), (0, 0))), np.pad(y, (0, padding))
+    found = in_float64(_posterior)(X, y, np.arange(y.size) < M, m, s, length, amplitude, v)
+    if not found.info["condition"] < SINGULAR:
+        raise ValueError(
+            "noise: the kernel matrix plus noise is singular (parameters repeat, or the length is "
+            "large); give a larger noise variance"
+        )
+    found = eqx.tree_at(lambda p: p.influence, found, influences(found)[:M])
+    return checks.sound("parameters, returns", found)
+
+
+def _place(parameters: Any, mean: Any, scale: Any) -> tuple[Any, Any, Any]:
+    X = checks.array("parameters", parameters)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"parameters: expected shape (M, n), one row an episode, found {X.shape}")
+    m = checks.vector("mean", mean, X.shape[1], "one entry a parameter")
+    return X, m, checks.positive("scale", scale, ())
+
+
+def _kernel(kernel: Any, n: int) -> tuple[Any, Any]:
+    """Length and amplitude; None where they are to be chosen."""
+    length, amplitude = _parts(kernel)
+    if kernel is None:
+        return None, None
+    length = checks.positive("kernel", length, ((n,),))
+    if length.ndim and n > LARGE:
+        raise ValueError(f"kernel: beyond {LARGE} parameters give one length, found {n}")
+    return length, checks.positive("kernel", amplitude, ())
+
+
+def _parts(kernel: Any) -> tuple[Any, Any]:
+    match kernel:
+        case None:
+            return None, None
+        case kernels.Gaussian():
+            return kernel.length_scale, 1.0
+        case kernels.Scaled(kernel=kernels.Gaussian() as inner):
+            return inner.length_scale, kernel.scale
+    raise ValueError(
+        "kernel: the integrals are known for kernels.Gaussian(length), alone or in "
+        f"kernels.Scaled, found {kernel!r}"
+    )
+
+
+def _posterior(X, y, taken, m, s, length, amplitude, noise) -> GradientPosterior:
+    """`gradient_posterior` of the rows that are taken, in units of the returns' spread."""
+    M = jnp.sum(taken)
+    y = jnp.where(taken, y - jnp.sum(jnp.where(taken, y, 0.0)) / M, 0.0)
+    largest = jnp.max(jnp.abs(y))
+    unit = jnp.where(largest > 0, largest, 1.0)
+    away = jnp.where(taken[:, None], X - m, 0.0)
+
+    def in_units(variance):
+        return None if variance is None else variance / unit**2
+
+    of = spectra(away, taken, s, length)
+    model = choose(of, y / unit, taken, in_units(amplitude), in_units(noise))
+    found = rescaled(conditioned(away, y / unit, taken, s, model), unit)
+    found.info.update(amplitude=model.amplitude * unit**2, noise=model.noise * unit**2)
+    found.info["evidence"] -= (M - 1) * jnp.log(unit)
+    return found
+
+
+def conditioned(
+    away: Float[Array, "M n"],
+    y: Float[Array, " M"],
+    taken: Bool[Array, " M"],
+    s: float | Float[Array, ""],
+    model: Model,
+) -> GradientPosterior:
+    """The posterior at the mean, given the model; rows of `away` are parameters less the mean."""
+    capacity, n = away.shape
+    a, squared = model.amplitude, jnp.broadcast_to(jnp.asarray(model.length) ** 2, (n,))
+    near, far = squared + s**2, squared + 2 * s**2
+    K = a * gram(away, taken, model.length)
+    exponent = jnp.sum(away**2 / near, -1) + jnp.sum(jnp.log1p(s**2 / squared))
+    B = a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near
+    b0 = a * jnp.exp(-0.5 * jnp.sum(jnp.log1p(2 * s**2 / squared))) / far
+    # The constant is an unknown that enters the rows taken; padding has noise of variance one.
+    column = taken.astype(away.dtype)
+    ids = jnp.zeros(capacity, jnp.int32)
+    constant = conditioning.Tails(column, conditioning.Groups(1, ids), taken)
+    noise = jnp.where(taken, model.noise, 1.0)
+    G, large = Isotropic(n, s), n > LARGE
+    at = conditioning.dual(K, B.T, None if large else jnp.diag(b0), y[:, None], noise, constant)
+    covariance = at.covariance if at.root is None else Downdate(G, s**2 * b0[0], at.root)
+    assert covariance is not None
+    return GradientPosterior(
+        mean=(at.gain @ y[:, None])[:, 0],
+        covariance=covariance,
+        fisher=G,
+        influence=at.leave_one_out(),
+        explained=jnp.sum(at.gain.T * B / b0) / n,
+        freedom=at.freedom - jnp.sum(~taken),
+        info={
+            "evidence": at.log_evidence[0], "condition": at.condition, "length": model.length,
+            "amplitude": a, "noise": model.noise,
+        },
+        prior=Diagonal(b0),
+    )  # fmt: skip

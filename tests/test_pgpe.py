@@ -1,0 +1,101 @@
+"""`PGPE`: the agent that searches in the space of parameters."""
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import bayespg
+from bayespg.environments.spaces import actions
+from bayespg.learning import pgpe
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Three rounds on CartPole, in a run directory."""
+    folder = tmp_path_factory.mktemp("runs") / "pgpe"
+    rows = []
+    agent = bayespg.PGPE("CartPole-v1", seed=1)
+    agent.learn(episodes=9, run=folder, callbacks=lambda _, row: rows.append(row), progress=False)
+    return agent, rows, folder
+
+
+def test_a_budget_in_episodes_is_kept(trained):
+    agent, rows, _ = trained
+    assert agent.state.episodes == agent.search.episodes == 9
+    assert agent.parameters == 4
+    assert [row["episodes"] for row in rows] == [3, 6, 9]
+    assert all(np.isfinite(value) for row in rows for value in row.values())
+
+
+def test_the_first_round_stays_valid_in_its_units(trained):
+    """Gains times units are the parameters; the first round was played with the gains."""
+    agent, *_ = trained
+    units = agent.state.policy.units
+    first, second = agent.search.parameters[:2] / units
+    np.testing.assert_allclose(first, -second, atol=1e-6)
+    np.testing.assert_allclose(
+        np.ravel(agent.state.policy.weights), agent.search.mean, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_it_resumes_exactly_and_loads(trained):
+    agent, _, folder = trained
+    again, run = bayespg.resume(folder)
+    assert isinstance(again, bayespg.PGPE)
+    np.testing.assert_array_equal(again.search.mean, agent.search.mean)
+    observation = np.array([0.1, 0.0, 0.1, 0.0])
+    assert bayespg.load(folder).predict(observation) == agent.predict(observation)
+    one, other = agent.evaluate(2), again.evaluate(2)
+    np.testing.assert_array_equal(one.returns, other.returns)
+    again.learn(episodes=3, run=run, progress=False)
+    fresh = bayespg.PGPE("CartPole-v1", seed=1).learn(episodes=12, progress=False)
+    np.testing.assert_array_equal(fresh.search.mean, again.search.mean)
+
+
+def test_max_episodes_ends_training():
+    agent = bayespg.PGPE("CartPole-v1", seed=2, max_episodes=3)
+    agent.learn(10_000, progress=False).learn(10_000, progress=False)
+    assert agent.state.episodes == 3
+
+
+@pytest.mark.parametrize(
+    ("space", "outputs"),
+    [
+        (spaces.Discrete(2), 1), (spaces.Discrete(3), 3), (spaces.MultiDiscrete([2, 3]), 4),
+        (spaces.Box(-1, 1, (2,)), 2),
+    ],
+)  # fmt: skip
+def test_few_outputs_for_every_kind_of_action(space, outputs):
+    policy = pgpe.make("linear", 3, actions(space), jax.random.key(0), (4,))
+    assert policy.weights.shape == (outputs, 3)
+    theta = np.arange(3.0 * outputs) - 2
+    moved = policy.at(theta)
+    np.testing.assert_allclose(moved.theta(), theta)
+    action = np.asarray(moved(np.ones(3, np.float32)).mode())
+    expected = moved.weights @ np.ones(3)
+    if isinstance(space, spaces.Box):
+        np.testing.assert_allclose(action, expected)
+    elif outputs == 4:
+        np.testing.assert_array_equal(action, [expected[0] > 0, np.argmax(expected[1:])])
+    else:
+        assert action == (expected[0] > 0 if outputs == 1 else np.argmax(expected))
+
+
+WRONG = [
+    ("policy", {"policy": "tiles"}), ("discount", {"discount": 0.9}),
+    ("estimator", {"estimator": "bac"}), ("update", {"update": "adam"}),
+    ("hidden", {"hidden": (3,)}), ("max_episodes", {"max_episodes": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "given"), WRONG)
+def test_settings_without_effect_are_refused(name, given):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        bayespg.PGPE("CartPole-v1", **given)
+
+
+@pytest.mark.parametrize("budget", [{}, {"steps": 5, "episodes": 5}])
+def test_a_budget_is_one_of_two(budget):
+    with pytest.raises(ValueError, match=r"^(steps|episodes): give steps or episodes"):
+        bayespg.PGPE("CartPole-v1").learn(**budget)

@@ -1,0 +1,179 @@
+"""`Search`: ask, tell, decisions, files."""
+
+import numpy as np
+import pytest
+
+from bayespg._support.precision import in_float64
+from bayespg.search import Search, ascent, gradient_posterior
+
+CENTRE = np.array([0.5, -0.3, 0.2])
+
+
+def bowl(theta, noise=0.0):
+    return -np.sum((theta - CENTRE) ** 2) + noise
+
+
+def play(search, rounds, f=bowl):
+    for _ in range(rounds):
+        tried = search.ask()
+        search.tell(tried, [f(theta) for theta in tried])
+    return search
+
+
+def test_a_round_is_a_pair_and_the_mean():
+    first, second, mean = Search(CENTRE, scale=0.1, seed=3).ask()
+    np.testing.assert_allclose(first + second, 2 * CENTRE)
+    np.testing.assert_array_equal(mean, CENTRE)
+    np.testing.assert_array_equal(Search(CENTRE, scale=0.1, seed=3).ask()[0], first)
+
+
+def test_it_climbs():
+    found = play(Search(3, seed=1), 14)
+    assert bowl(found.best) > -0.05
+    assert found.episodes == 42
+    assert found.posterior.mean.shape == (3,)
+
+
+def test_the_unit_of_returns_does_not_matter():
+    one = play(Search(3, seed=1), 3)
+    other = play(Search(3, seed=1), 3, lambda theta: 1e6 * bowl(theta) - 7)
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-5)
+    np.testing.assert_allclose(one.scale, other.scale, rtol=1e-6)
+
+
+def test_costs_over_decades_are_no_obstacle():
+    found = play(Search(3, seed=1), 14, lambda theta: -np.exp(-20 * bowl(theta)))
+    assert bowl(found.best) > -0.1
+    assert len(Search(16).ask()) == 5
+
+
+def test_returns_come_in_any_order_and_number():
+    whole, bits = play(Search(3, seed=2), 3), Search(3, seed=2)
+    for _ in range(3):
+        for theta in bits.ask():
+            bits.tell(theta, bowl(theta))
+            assert len(bits.ask()) in (1, 2, 3)
+    np.testing.assert_allclose(whole.mean, bits.mean)
+    late = Search(3, seed=2)
+    asked = late.ask()
+    late.tell(asked[::-1], [bowl(theta) for theta in asked[::-1]])
+    assert late.rounds == 1
+
+
+def test_episodes_from_elsewhere_are_used():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    found = Search(3)
+    found.tell(X, [bowl(x) for x in X])
+    assert bowl(found.mean) > bowl(np.zeros(3))
+    assert found.rounds == 0
+
+
+def test_failed_episodes_are_recorded_and_left_out():
+    found = Search(3, seed=1)
+    asked = found.ask()
+    found.tell(asked, [np.nan, 1.0, 0.5])
+    found.tell(found.ask(), [None, None, None])
+    assert found.rounds == 2
+    assert found.episodes == 6
+    assert np.isnan(found.returns).sum() == 4
+    assert np.isfinite(found.mean).all()
+
+
+def test_returns_that_do_not_vary_widen_the_scale():
+    found = play(Search(3), 2, lambda theta: 7.0)
+    np.testing.assert_array_equal(found.mean, 0)
+    assert found.scale == pytest.approx(4 * 0.2)
+    with pytest.raises(ValueError, match=r"^returns: all 6 are 7"):
+        _ = found.posterior
+
+
+def test_a_narrow_peak_narrows_the_scale():
+    found = play(Search(CENTRE, seed=1), 6, lambda theta: -np.log(1e-9 - bowl(theta)))
+    assert found.scale < 0.1
+
+
+def test_resumed_from_a_file_it_goes_on_exactly(tmp_path):
+    search = play(Search(3, seed=5), 2)
+    asked = search.ask()
+    search.tell(asked[1], bowl(asked[1]))
+    search.save(tmp_path / "search.npz")
+    again = Search.load(tmp_path / "search.npz")
+    for one in (search, again):
+        left = one.ask()
+        assert len(left) == 2
+        one.tell(left, [np.nan, bowl(left[1])])
+        play(one, 2)
+    np.testing.assert_array_equal(search.mean, again.mean)
+    np.testing.assert_array_equal(search.returns, again.returns)
+    assert search.scale == again.scale
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "search.npz"
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="not a saved Search"):
+        Search.load(path)
+    np.savez(path, mean=np.array([{}], object))
+    with pytest.raises(ValueError, match="not a saved Search"):
+        Search.load(path)
+
+
+WRONG = [
+    ("parameters", np.zeros(2), 1.0),
+    ("parameters", np.zeros((1, 1, 3)), 1.0),
+    ("parameters", np.full(3, np.nan), 1.0),
+    ("returns", np.zeros(3), [1.0]),
+    ("returns", np.zeros((2, 3)), [1.0]),
+    ("returns", np.zeros(3), np.inf),
+    ("returns", np.zeros(3), "high"),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "returns"), WRONG)
+def test_bad_input_is_named_and_nothing_is_lost(name, parameters, returns):
+    search = Search(3)
+    asked = search.ask()
+    search.tell(asked[0], 1.0)
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        search.tell(parameters, returns)
+    assert search.episodes == 1
+    np.testing.assert_array_equal(search.ask(), asked[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("start", {"start": 0}), ("start", {"start": np.zeros((2, 2))}),
+        ("start", {"start": [np.nan]}), ("scale", {"start": 3, "scale": 0.0}),
+        ("memory", {"start": 3, "memory": 2}), ("seed", {"start": 3, "seed": -1}),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_named(name, given):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        Search(**given)
+
+
+def test_a_view_has_the_density_of_its_returns():
+    """The logarithm of the Jacobian, by finite differences."""
+    y = np.array([3.0, 1.0, 3.5, -500.0])
+    (_, logs), (_, jacobian) = ascent.views(y)
+    below = y.max() - y
+    c = np.quantile(below[below > 0], 0.25)
+    raw = -np.log(c + below)
+    slopes = (np.log(c + below + 1e-5) - np.log(c + below - 1e-5)) / 2e-5
+    np.testing.assert_allclose(logs, (raw - raw.mean()) / raw.std())
+    np.testing.assert_allclose(jacobian, 3 * (np.log(slopes).mean() - np.log(raw.std())), rtol=1e-6)
+
+
+def test_the_first_direction_is_the_most_probable_ascent():
+    """Against the array-level posterior of the view; rows outside the mask are nothing."""
+    X = np.random.default_rng(1).normal(size=(32, 3))
+    taken = np.arange(32) < 20
+    views, jacobian = ascent.views(np.array([bowl(x) for x in X[:20]]))
+    padded = np.pad(views, ((0, 0), (0, 12)), constant_values=7.0)
+    found = in_float64(ascent.move)(X, padded, jacobian, taken, np.zeros(3), np.float64(0.5))
+    z = views[int(found.logarithmic)]
+    posterior = gradient_posterior(X[:20], z, mean=np.zeros(3), scale=0.5)
+    d = np.linalg.solve(posterior.covariance, posterior.mean)
+    np.testing.assert_allclose(found.length, posterior.info["length"])
+    np.testing.assert_allclose(found.slope, np.sqrt(posterior.mean @ d), rtol=1e-4)
