@@ -1,12 +1,12 @@
 """Environment steps to a threshold, beside Stable-Baselines3.
 
-    python benchmarks/learning.py learn [--tasks ...] [--settings defaults tuned] [--seeds 10]
+    python benchmarks/learning.py learn [--tasks ...] [--seeds 10]
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
     python benchmarks/learning.py compare
 
-`learn` trains every task with one set of defaults for all, and with settings tuned for each (chosen
-on other seeds, from 100 on), and appends a line of JSON per finished run to results/ours.jsonl;
+`learn` trains every task with the library's defaults, the same for all, and appends a line of JSON
+per finished run to results/ours.jsonl;
 `table` reads these and results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and
 thresholds are the rivals': 20 episodes in environments of their own, with the most probable actions
 and as the policy explores, after the first update that passes each multiple of the task's interval.
@@ -40,21 +40,6 @@ from bayespg.learning.agents import Agent
 from bayespg.runs import plots
 
 POLICIES = sb3.POLICIES
-DEFAULTS: dict[str, Any] = {}
-"""One set for all tasks: the library's own defaults."""
-TUNED: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {"policy": "linear", "limit": 0.02, "smoothing": 1.0},
-    "Acrobot-v1": {"policy": "linear", "episodes": 2, "limit": 0.05},
-    "Pendulum-v1": {
-        "policy": "mlp", "hidden": (64, 64), "episodes": 8, "limit": 0.05, "smoothing": 0.9,
-        "discount": 0.95,
-    },
-    "MountainCar-v0": {"policy": "linear", "limit": 0.05},
-    "Swimmer-v5": {
-        "policy": "linear", "estimator": "bac-returns", "limit": 0.05, "discount": 0.999
-    },
-}  # fmt: skip
-"""Chosen among a dozen settings a task on seeds from 100 on, two to six of them."""
 ESTIMATORS = ("bac", "bac-returns", "rebase", "gae", "fitted", "gpomdp", "mc-baseline", "enac",
               "model1", "model2")  # fmt: skip
 LIMITS = (0.01, 0.03)
@@ -68,7 +53,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("do", choices=("learn", "table", "estimators", "compare"))
     parser.add_argument("--tasks", nargs="+", help="all; for estimators CartPole-v1")
-    parser.add_argument("--settings", nargs="+", default=["defaults", "tuned"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--episodes", nargs="+", type=int, default=[2, 4, 8, 16])
@@ -91,7 +75,7 @@ def main() -> None:
 
 def work(options: argparse.Namespace) -> None:
     """All runs that are not in the file yet."""
-    run, cases = (learn, _settings) if options.do == "learn" else (train, _estimators)
+    run, cases = (learn, _defaults) if options.do == "learn" else (train, _estimators)
     done = {_key(line) for line in sb3.read(options.out)}
     missing = [
         (task, name, settings, seed)
@@ -131,9 +115,8 @@ def _settle(cores: Any) -> None:
     compilation.remember()
 
 
-def _settings(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
-    sets = {"defaults": DEFAULTS, "tuned": TUNED.get(task, DEFAULTS)}
-    return [(name, sets[name]) for name in options.settings]
+def _defaults(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
+    return [("defaults", {})]
 
 
 def _estimators(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
@@ -147,7 +130,7 @@ def _estimators(options: argparse.Namespace, task: str) -> list[tuple[str, dict[
 
 def train(task: str, settings: dict[str, Any], seed: int, budget: int | None) -> dict[str, Any]:
     """One run of a linear policy: the mean return of every batch."""
-    agent, budget = Agent(task, seed=seed, **settings), budget or COMPARED
+    agent, budget = Agent(task, "linear", seed=seed, **settings), budget or COMPARED
     steps, returns, begun = [], [], time.perf_counter()
     while not steps or steps[-1] < budget:
         row = agent.update()
