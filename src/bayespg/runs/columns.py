@@ -30,14 +30,9 @@ class Column(enum.StrEnum):
     SLOPE = "slope", ".3g", "the gradient along the step that was taken"
     SLOPE_ERROR = "slope_error", ".3g", "its standard error, computed by leaving episodes out"
     FREEDOM = "freedom", ".0f", "degrees of freedom of that standard error"
-    DIVERGENCE = (
-        "divergence",
-        ".3g",
-        "Kullback-Leibler, old to new policy, mean over recent states",
-    )
+    DIVERGENCE = "divergence", ".3g", "Kullback-Leibler, old to new policy, mean over states"
     CONFIRMED = "confirmed", ".2f", "share of the slope that other episodes confirm, a running mean"
     STEP_NORM = "step_norm", ".3g", "length of the step"
-    CONFIRMED = "confirmed", ".2f", "share of the slope that other episodes confirm, running mean"
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
     SOUND = "sound", ".0f", "1: every number of the update was finite"
     SURE = "sure", ".2f", "probability of going uphill, by episodes that did not choose the way"
