@@ -2,7 +2,7 @@
 
 import inspect
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ from bayespg.learning.agents import Agent
 from bayespg.learning.imports import import_all, resuming
 from bayespg.learning.metrics import Row
 from bayespg.learning.settings import DEFAULTS, Settings
+from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
@@ -102,7 +103,7 @@ def train(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="fourier, linear, gaussian, tiles or mlp.",
+            help=", ".join(get_args(Name)),
             show_default="fourier, or linear for estimators without a metric",
         ),
     ] = None,

@@ -21,7 +21,7 @@ from bayespg.policies.base import Policy
 from bayespg.policies.features import MLP, Features, Fourier, Gaussians, Linear
 from bayespg.policies.heads import Choice, Composed, Normals
 
-Name = Literal["linear", "fourier", "gaussian", "tiles", "mlp"]
+Name = Literal["fourier", "linear", "gaussian", "tiles", "mlp"]
 WAVES = {"choices": (50, 0.3), "means": (100, 1.0)}
 """How many random waves, and their size: which of a few actions is best is often decided by a
 nearly linear function, while the mean of an action must be right itself."""
