@@ -40,10 +40,10 @@ def read_json(path: Path, kind: type[Any]) -> Any:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{path}: damaged ({problem}); mend it or start again") from None
+        raise ValueError(f"{path}: damaged ({problem}); repair it or start again") from None
     if not isinstance(found, kind):
         expected = "a JSON object" if kind is dict else "a JSON list"
-        raise ValueError(f"{path}: expected {expected}, found {found!r:.40}; mend it")
+        raise ValueError(f"{path}: expected {expected}, found {found!r:.40}; repair it")
     return found
 
 

@@ -74,7 +74,7 @@ def _planned(folder: Path) -> list[int]:
     path = folder / PLAN
     found = read_json(path, list) if path.exists() else []
     if wrong := [k for k in found if type(k) is not int or k < 0]:
-        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; mend it")
+        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; repair it")
     return sorted(set(found))
 
 
