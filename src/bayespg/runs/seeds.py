@@ -21,7 +21,7 @@ PLAN = "seeds.json"
 
 
 def directory(folder: Path, seed: int) -> Path:
-    """Where the run of a seed is."""
+    """The run directory of a seed."""
     return folder / f"seed-{seed}"
 
 
