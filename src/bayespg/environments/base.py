@@ -102,7 +102,7 @@ def check_solved(environment: Environment, policy: Any) -> None:
         raise TypeError(f"{type(environment).__name__} has no closed form; estimate instead")
     if not environment.solves(policy):
         raise TypeError(
-            f"{type(environment).__name__} knows the answers for policies with "
+            f"{type(environment).__name__} has exact answers for policies with "
             f"{' and '.join(environment.known)}, which {type(policy).__name__} does not have; "
             "estimate instead"
         )

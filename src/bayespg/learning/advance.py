@@ -82,7 +82,7 @@ def no_statistics(shape: tuple[int, ...]) -> Normaliser:
     return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
 
 
-def told(
+def as_input(
     x: Shaped[Array, "..."], normaliser: Normaliser | None, dtype: Any
 ) -> Shaped[Array, "..."]:
     """Observations as the policy receives them: normalised, in the precision of its parameters."""
@@ -101,7 +101,7 @@ class Normalised(AnyPolicy):
 
     def step(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
         dtype = flatten(self.policy)[0].dtype
-        return self.policy.step(memory, told(observation, self.normaliser, dtype))
+        return self.policy.step(memory, as_input(observation, self.normaliser, dtype))
 
     def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
         return self.policy.settle(memory, choice)
@@ -192,9 +192,9 @@ def batch_of(
     """The batch of these paths, with observations as the policy received them, in its precision."""
     dtype = flatten(state.policy)[0].dtype
     paths = Trajectories(
-        told(raw.states, state.normaliser, dtype), told(jnp.asarray(raw.actions), None, dtype),
-        raw.rewards.astype(dtype), raw.mask, raw.terminated,
-        told(raw.final, state.normaliser, dtype),
+        as_input(raw.states, state.normaliser, dtype),
+        as_input(jnp.asarray(raw.actions), None, dtype), raw.rewards.astype(dtype), raw.mask,
+        raw.terminated, as_input(raw.final, state.normaliser, dtype),
     )  # fmt: skip
     return Batch(
         state.policy, paths, discount, horizon, environment, state.critic, recent(state, raw)
@@ -207,7 +207,7 @@ def recent(state: State, raw: Trajectories) -> Recent | None:
         return None
     found = state.recent.seen(raw.states, raw.mask)
     dtype = flatten(state.policy)[0].dtype
-    return Recent(told(found.states, state.normaliser, dtype), found.weights)
+    return Recent(as_input(found.states, state.normaliser, dtype), found.weights)
 
 
 def advance(

@@ -75,7 +75,7 @@ BUILT_IN: dict[str, Callable[[], BuiltIn]] = {
 
 def known(kind: str, name: str, names: Sequence[str]) -> ValueError:
     """The error for an unknown name, with the closest known one."""
-    return ValueError(f"{kind}: nothing is called '{name}'; {checks.suggestion(name, names)}")
+    return ValueError(f"{kind}: unknown name '{name}'; {checks.suggestion(name, names)}")
 
 
 def built_in(name: str) -> BuiltIn | None:

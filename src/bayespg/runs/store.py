@@ -275,7 +275,7 @@ class Run:
         return cls(path, files.read_json(file, dict), tensorboard)
 
     def __enter__(self) -> "Run":
-        # Each entry opens the file anew, and the lock belongs to what was opened: a second Run of
+        # Each entry opens the file again, and the lock belongs to what was opened: a second Run of
         # this process is kept out as one of another process is.
         lock = os.fdopen(files.open_own(self._home / LOCK, os.O_RDWR), "r+b", buffering=0)
         try:
@@ -291,7 +291,7 @@ class Run:
             raise ValueError(
                 f"{self.path}: in use by {whose}; wait for it or choose another directory"
             ) from None
-        with contextlib.suppress(OSError):  # on a full disk nobody learns who holds the lock
+        with contextlib.suppress(OSError):  # on a full disk the holder of the lock is not recorded
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n".encode())
         self._lock = lock
@@ -365,7 +365,7 @@ class Run:
         """
         answer = self._newest(template)
         if _staged(files.read_json(self._home / CONFIG, dict)) != _staged(self.config):
-            raise ValueError(f"{self.path}: was saved anew while it was being read; load it again")
+            raise ValueError(f"{self.path}: was saved again while it was being read; load it again")
         return answer
 
     def _newest(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
