@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bayespg.cli import app, main
+from bayespg.environments import classic
 from bayespg.learning import saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import resuming
@@ -109,7 +110,8 @@ def test_environments_lists_the_paper_s_and_gymnasium_s():
     shown = bayespg("environments").output
     assert "mountain-car" in shown
     assert "CartPole-v1" in shown
-    assert bayespg("environments", "jax/").output.count("Gymnasium's, in JAX") == 5
+    listed = bayespg("environments", "jax/").output
+    assert listed.count("Gymnasium's, in JAX") == len(classic.NAMES)
 
 
 # Names and files of all kinds.
