@@ -35,7 +35,7 @@ class Column(enum.StrEnum):
     STEP_NORM = "step_norm", ".3g", "length of the step"
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
     SOUND = "sound", ".0f", "1: every number of the update was finite"
-    SURE = "sure", ".2f", "probability of going uphill, by episodes that did not choose the way"
+    SURE = "sure", ".2f", "probability of going uphill, judged by episodes that did not choose it"
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
     SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
 
