@@ -137,7 +137,7 @@ def _against_steps(many: tuple[int, ...], dense: int) -> list[Table]:
             "compiled without, which the other forms are not.",
         ]),
         Table(
-            "What they answer",
+            "Members of the dictionary, and errors of the mean",
             ["N", "members", "refused", "residual", "state features", "error, dictionary",
              "error, weight", "against"],
             sizes,

@@ -1,4 +1,4 @@
-"""Odd input to every array function: it answers in finite numbers, or says what is wrong.
+"""Odd input to every array function: it returns finite numbers or a clear error.
 
     python benchmarks/fuzz.py [--cases 10000] [--seed 0]
 

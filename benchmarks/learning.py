@@ -1,4 +1,4 @@
-"""Environment steps to a threshold, beside Stable-Baselines3.
+"""Environment steps to a threshold, compared with Stable-Baselines3.
 
     python benchmarks/learning.py learn [--tasks ...] [--seeds 10]
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
@@ -97,8 +97,8 @@ def work(options: argparse.Namespace) -> None:
 
 
 def alone(jobs: int) -> ProcessPoolExecutor:
-    """Processes with a core and a thread each: sharing cores, JAX's pools slow one another down
-    twentyfold."""
+    """Processes with a core and a thread each: JAX's thread pools that share cores slow one another
+    down twentyfold."""
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
     mine = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
@@ -120,8 +120,12 @@ def _defaults(options: argparse.Namespace, task: str) -> list[tuple[str, dict[st
 
 
 def _estimators(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
+    shared = {"policy": "linear"}
     return [
-        (f"{estimator}, M = {M}, {limit}", {"estimator": estimator, "episodes": M, "limit": limit})
+        (
+            f"{estimator}, M = {M}, {limit}",
+            shared | {"estimator": estimator, "episodes": M, "limit": limit},
+        )
         for M in options.episodes
         for estimator in ESTIMATORS
         for limit in LIMITS
@@ -261,7 +265,7 @@ def _draw(task: str, sizes: list[int], found: dict, path: Path) -> None:
                         axis, x, curves.mean(0), label=name, look=look, markers=False,
                         band=plots.bootstrap(curves),
                     )  # fmt: skip
-            axis.set(title=f"{M} episodes an update", xlabel="thousand steps")
+            axis.set(title=f"{M} episodes per update", xlabel="thousand steps")
         for axis in axes[:, 0]:
             axis.set_ylabel("return of the batch")
         plots.legend_below(figure, axes[0, 0], 5)

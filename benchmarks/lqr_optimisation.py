@@ -154,7 +154,7 @@ def _agreement(ours: np.ndarray, rival: np.ndarray) -> Table:
     a, b = summary(rival), summary(ours)
     z = [(a[i] - b[i]) / np.hypot(a[i + 1], b[i + 1]) for i in (0, 2)]
     return Table(
-        "The same answer: expected cost after the last update",
+        "Expected cost after the last update",
         ["", "mean", "standard error", "median", "standard error", "worst run"],
         [
             [name, *(f"{v:.5f}" for v in (*of, x.max()))]

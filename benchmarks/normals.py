@@ -42,7 +42,7 @@ def _speed(size: int) -> Table:
                     )
     rival = found["PCG64", "numpy standard_normal", "float64"]
     return Table(
-        f"Normals per second, {size:,} at a time",
+        f"Normal numbers per second, {size:,} at a time",
         ["generator", "function", "precision", "million / s", "million / CPU s", "times NumPy"],
         [
             [*name, size / t.wall / 1e6, size / t.cpu / 1e6, rival.wall / t.wall]

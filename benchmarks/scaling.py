@@ -87,7 +87,7 @@ def _against_M(many: tuple[int, ...], dual: tuple[int, ...]) -> list[Table]:
         ratio = found[name, "dual", M].compiled.wall / found[name, "auto", M].compiled.wall
         notes.append(f"{name} at M = {M:,}: the dual takes {ratio:,.0f} times as long.")
     notes.append(MEANING)
-    title = f"Against the number of paths, n = {PARAMETERS}"
+    title = f"Cost against the number of paths, n = {PARAMETERS}"
     columns = ["", "form", "M", *COLUMNS, "8 M^2 MB", "temp / 8 M^2"]
     return [Table(title, columns, rows, []), _exponents("M", found, notes)]
 
@@ -103,7 +103,7 @@ def _against_n(sizes: tuple[int, ...]) -> list[Table]:
             kind = "array" if n <= posterior.LARGE else "operator"
             square = 8e-6 * n**2
             rows.append([name, n, *cost.row(), square, cost.temporary / square, kind])
-    title = f"Against the number of parameters, M = {PATHS}, G of rank {RANK} plus a diagonal"
+    title = f"Cost against the number of parameters, M = {PATHS}, G of rank {RANK} plus diagonal"
     columns = ["", "n", *COLUMNS, "8 n^2 MB", "temp / 8 n^2", "covariance"]
     notes = [f"Peak memory so far: {peak_memory():,.0f} MB.", MEANING]
     return [Table(title, columns, rows, []), _exponents("n", found, notes)]

@@ -54,7 +54,7 @@ def _first(repetitions: int) -> Table:
         imported, made, updated, cpu = min(found, key=lambda times: times[2])
         rows.append([name, imported, made - imported, updated - made, updated, cpu])
     return Table(
-        "Until the first update, CartPole-v1, linear policy",
+        "Time to the first update, CartPole-v1, default policy",
         ["", "import s", "agent s", "first update s", "together s", "CPU s"],
         rows,
         [f"Seconds of each part, in a separate process, the fastest of {repetitions}; CPU: of all "

@@ -47,7 +47,7 @@ def _throughput(steps: int | None) -> Table:
             shares = [100 * x / seconds for x in (environment, drawing - environment, learning)]
             rows.append([task, policy, agent.parameters, done, done / seconds, *shares])
     return Table(
-        "Steps per second of whole training",
+        "Training speed",
         ["task", "policy", "parameters", "steps", "steps/s", "environment %", "policy %",
          "learning %"],
         rows,
@@ -110,7 +110,7 @@ def _estimators(batches: tuple[int, ...]) -> Table:
             first = first or cells[0]
             rows.append([name, N, *cells, cells[0] / first])
     return Table(
-        "An estimator on one batch, MLP 64 x 64",
+        "Cost of an estimator on one batch, MLP 64 x 64",
         ["", "N", "gradient s", "compile s", "with error bars s", "compile s", "times plain"],
         rows,
         [f"Episodes of {LENGTH} steps, {INPUTS} numbers an observation, 4 actions. Gradient: the "

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import get_args
 
 import equinox as eqx
 import gymnasium
@@ -25,7 +26,7 @@ from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning import choices, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.settings import Settings
-from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax
+from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
 from bayespg.runs.store import Run
 
 ACTIONS = {
@@ -109,14 +110,14 @@ def test_every_estimator_by_name_takes_sound_steps(name):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
-@pytest.mark.parametrize("name", ["plain", "conjugate-gradients", "adam", "sgd", "variance-scaled"])
+@pytest.mark.parametrize("name", [name for name in choices.UPDATES if name != "natural"])
 def test_every_update_by_name_changes_the_policy(name):
     rate = None if name in choices.LIMITED else 0.01
     agent = Agent("Walk-v0", update=name, estimator="model1" if "var" in name else "bac", rate=rate)
     assert agent.update()["step_norm"] > 0
 
 
-@pytest.mark.parametrize("policy", ["linear", "fourier", "gaussian", "tiles", "mlp"])
+@pytest.mark.parametrize("policy", get_args(named.Name))
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_every_policy_acts_in_every_space(policy, kind):
     agent = Agent(lambda: Walk(kind), policy, hidden=(4,) if policy == "mlp" else None, seed=3)
@@ -444,8 +445,8 @@ def test_callbacks_evaluate_keep_and_stop(tmp_path):
         ({"estimator": "bacc"}, "did you mean 'bac'"),
         ({"estimator": ["bac"]}, "estimator: expected a name or an estimator"),
         ({"update": "naturel"}, "did you mean 'natural'"),
-        ({"update": "chain"}, "update: nothing is called 'chain'"),
-        ({"update": "lbfgs"}, "update: nothing is called 'lbfgs'"),
+        ({"update": "chain"}, "update: unknown name 'chain'"),
+        ({"update": "lbfgs"}, "update: unknown name 'lbfgs'"),
         ({"update": ["adam"]}, "update: expected a name or an optax transformation"),
         ({"environment": "CartPol-v1"}, "did you mean 'CartPole-v"),
         ({"environment": 3}, "environment: expected an id"),

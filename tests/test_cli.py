@@ -44,8 +44,8 @@ def test_a_command_s_typo_gets_a_suggestion():
     ("options", "says"),
     [
         (["--quick", "--paper"], "contradict"),
-        (["--again"], "--again: goes with all"),
-        (["--jobs", "2"], "--jobs: goes with all"),
+        (["--again"], "--again: works with"),
+        (["--jobs", "2"], "--jobs: works with"),
     ],
 )
 def test_an_error_is_one_sentence(options, says, monkeypatch, capsys):
@@ -71,8 +71,8 @@ def test_reproduce_all_skips_what_is_done_and_writes_a_page(tmp_path):
     command = ("reproduce", "all", "--only", "bandit, bandit", "--runs", "50", "--out")
     first, second = bayespg(*command, str(tmp_path)), bayespg(*command, str(tmp_path))
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
-    assert "Done before" not in first.output
-    assert "Done before (--again runs them anew): bandit" in second.output
+    assert "Already done" not in first.output
+    assert "Already done (--again repeats them): bandit" in second.output
     assert "six orders of magnitude" in (tmp_path / "report.html").read_text("utf-8")
 
 

@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bayespg.cli import app, main
+from bayespg.environments import classic
 from bayespg.learning import saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import resuming
@@ -109,7 +110,8 @@ def test_environments_lists_the_paper_s_and_gymnasium_s():
     shown = bayespg("environments").output
     assert "mountain-car" in shown
     assert "CartPole-v1" in shown
-    assert bayespg("environments", "jax/").output.count("Gymnasium's, in JAX") == 5
+    listed = bayespg("environments", "jax/").output
+    assert listed.count("Gymnasium's, in JAX") == len(classic.NAMES)
 
 
 # Names and files of all kinds.
@@ -338,7 +340,7 @@ def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
         (["train", "CartPole-v1", "--policy", "linera"], "did you mean 'linear'"),
         (["train", "CartPole-v1", "--algorithm", "bca"], "did you mean 'bac'"),
         (["train", "CartPole-v1", "--algorithm", "bac", "--estimator", "mc"], "one of the two"),
-        (["train", "--resume", "there", "--steps", "10"], "steps: a run goes on as it began"),
+        (["train", "--resume", "there", "--steps", "10"], "steps: a resumed run keeps its"),
         (["train", "CartPole-v1", "--hidden", "big"], "expected widths"),
         (["train", "CartPole-v1", "--discount", "2"], "discount: expected a number from 0 to 1"),
         (["train", "CartPole-v1", "--hidden", "64,64"], "hidden: (64, 64) would have no effect"),
@@ -347,7 +349,7 @@ def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
         (["train", "mountain-car", "--policy", "mlp"], "policy: 'mlp' would have no effect"),
         (["train", "mountain-car", "--horizon", "7"], "horizon: 7 would have no effect"),
         (["train", "CartPole-v1", "--algorithm", "bpg", "--estimator", "bac"], "one of the two"),
-        (["train", "--resume", "there", "--seed", "0"], "seed: a run goes on as it began"),
+        (["train", "--resume", "there", "--seed", "0"], "seed: a resumed run keeps its settings"),
         (["train", "--resume", "nowhere"], "no run is here"),
         (["evaluate", "nowhere"], "no run is here"),
     ],

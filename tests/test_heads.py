@@ -1,6 +1,7 @@
 """Contracts of vectors of actions, of features and heads, of tiles, and of policies by name."""
 
 import itertools
+from typing import get_args
 
 import equinox as eqx
 import hypothesis.strategies as st
@@ -277,7 +278,7 @@ ACTIONS = {
     "multi-binary": gym.MultiBinary(3),
     "box": gym.Box(-2, 2, (2,)),
 }
-NAMES = ("linear", "fourier", "gaussian", "tiles", "mlp")
+NAMES = get_args(named.Name)
 
 
 @pytest.fixture(scope="module")

@@ -191,7 +191,7 @@ def test_an_environment_that_never_ends_is_cut_off_at_the_horizon():
 
 def test_without_any_limit_the_fallback_holds_and_is_announced_once():
     made = Host(Counting(10**9))
-    with pytest.warns(UserWarning, match="^Counting has no time limit: .* 1000 steps, .*horizon="):
+    with pytest.warns(UserWarning, match="^Counting has no time limit: .* 1000 steps; .*horizon="):
         paths = play(made, by_state, [0])
     assert Host(Counting()).horizon == FALLBACK == paths.lengths[0]
     assert not paths.terminated.any()

@@ -179,7 +179,7 @@ def test_estimators_of_paths_take_policies_with_memory(sample, x64):
 
 @pytest.mark.parametrize("estimator", [BAC, FittedValues])
 def test_a_critic_refuses_a_policy_with_memory(estimator, sample):
-    with pytest.raises(ValueError, match="has a memory, so what it sees is no Markov state"):
+    with pytest.raises(ValueError, match="has a memory, so its observations are not Markov"):
         estimator(kernels.Gaussian(1.0))(sample)
 
 

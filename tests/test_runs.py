@@ -513,7 +513,7 @@ def test_a_reader_does_not_mix_two_saves(tmp_path):
         run.checkpoint(state(1))
         reader = Run.open(tmp_path)
         run.replace({"a": 2}, state(2))
-    with pytest.raises(ValueError, match="was saved anew while it was being read; load it again"):
+    with pytest.raises(ValueError, match="was saved again while it was being read; load it again"):
         reader.restore(TREE)
 
 

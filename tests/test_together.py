@@ -96,7 +96,7 @@ def test_the_processes_end_with_the_command(how, start):
     said, _ = process.communicate()
     if how == signal.SIGINT:  # to all of them, as in a terminal
         assert process.returncode == 130
-        assert "Interrupted. Files already written are whole." in said
+        assert "Interrupted. Files already written are complete." in said
         assert "Traceback" not in said
 
 

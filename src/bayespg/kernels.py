@@ -324,7 +324,7 @@ class StateAction(Batched):
 
 
 class Gaussian(Kernel):
-    """exp(-|x - x'|^2 / (2 length_scale^2)); one length scale, or one a dimension."""
+    """exp(-|x - x'|^2 / (2 length_scale^2)); one length scale, or one per dimension."""
 
     length_scale: float | Float[Array, ""] | Float[Array, " d"]
 

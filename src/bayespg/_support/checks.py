@@ -1,4 +1,4 @@
-"""What a caller may pass, and the sentence a mistake gets.
+"""Checks of arguments.
 
 Every function here raises ValueError with the name of the argument and what was found in it.
 """
@@ -35,13 +35,13 @@ def dtype(value: Any) -> np.dtype:
 
 
 def rounding(size: int, dtype: Any) -> float:
-    """What an eigenvalue of a correlation matrix in that precision may owe to rounding errors."""
+    """The size of an eigenvalue of a correlation matrix that rounding errors can explain."""
     eps = float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.inexact) else np.float64).eps)
     return max(10 * size * eps, eps ** (2 / 3))  # thousands of paths may have been summed
 
 
 def _numbers(name: str, value: Any) -> Float[Array, "..."]:
-    """`value` in float64, where it is numbers at all."""
+    """`value` in float64; ValueError if its entries are not numbers."""
     found = _anything(name, value)
     if found.dtype == object or np.iscomplexobj(found) or found.dtype.kind in "USMm":
         raise ValueError(f"{name}: not an array of numbers (entries of type {found.dtype})")
@@ -86,8 +86,8 @@ def number(name: str, value: Any) -> float:
 
 
 def sound(names: str, result: Any) -> Any:
-    """`result`, or a ValueError where its numbers, all of them finite otherwise, are not: the
-    arguments were too large or too small for float64."""
+    """`result`, or a ValueError if it is not finite: the arguments, finite themselves, were too
+    large or too small for float64."""
     leaves = [leaf for leaf in jax.tree.leaves(result) if eqx.is_inexact_array_like(leaf)]
     if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
         raise ValueError(
@@ -98,10 +98,10 @@ def sound(names: str, result: Any) -> Any:
 
 
 def scores(value: Any) -> Float[Array, "M n"]:
-    """Scores: one row a path, at least one path and one parameter."""
+    """Scores: one row per path, at least one path and one parameter."""
     found = array("scores", value)
     if found.ndim != 2:
-        raise ValueError(f"scores: expected shape (M, n), one row a path, found {found.shape}")
+        raise ValueError(f"scores: expected shape (M, n), one row per path, found {found.shape}")
     if found.shape[0] == 0:
         raise ValueError("scores: the batch is empty (0 paths)")
     if found.shape[1] == 0:
@@ -202,11 +202,11 @@ def probability(name: str, value: Any) -> float:
 
 
 def flags(name: str, value: Any, size: int | None = None) -> np.ndarray:
-    """Booleans, one a step; without `size`, of any number of steps."""
+    """Booleans, one per step; without `size`, for any number of steps."""
     found = _anything(name, value)
     if found.dtype != bool or found.shape != (found.size if size is None else size,):
         raise ValueError(
-            f"{name}: expected booleans of shape ({'N' if size is None else size},), one a step, "
+            f"{name}: expected booleans of shape ({'N' if size is None else size},), one per step, "
             f"found {found.dtype} of shape {found.shape}"
         )
     return found
@@ -226,14 +226,14 @@ def fraction(name: str, value: Any) -> float:
 
 
 def suggestion(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
-    """For an unknown name: the closest of those there are, or all of them."""
+    """A hint for an unknown name: the closest known one, or all of them."""
     names = list(names)
     close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """A whole number; True is none, 4.0 is one."""
+    """A whole number; 4.0 is accepted, True is not."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     is_whole |= isinstance(value, float | np.floating) and float(value).is_integer()
     if not is_whole or value < least or (most is not None and value > most):
@@ -250,7 +250,7 @@ def real(
     most: float | None = None,
     above: float | None = None,
 ) -> float:
-    """A finite number within bounds; True is none."""
+    """A finite number within bounds; True is not accepted."""
     is_real = isinstance(value, int | float | np.integer | np.floating)
     inside = is_real and not isinstance(value, bool) and np.isfinite(float(value))
     inside = inside and (least is None or value >= least) and (most is None or value <= most)

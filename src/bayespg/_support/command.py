@@ -1,8 +1,8 @@
 """Ctrl-C while the command is still being imported.
 
-JAX takes seconds to import, and Python answers Ctrl-C there with a traceback of whatever module it
-was reading. Nothing has been written by then: the command leaves at once, with one word and the
-exit code of an interrupt. A program that imports the library keeps its own handler.
+JAX takes seconds to import, and Ctrl-C during an import prints a traceback. Nothing has been
+written by then, so the command exits at once, with one word and the exit code of an interrupt. A
+program that imports the library keeps its own handler.
 """
 
 import os
@@ -18,13 +18,13 @@ INTERRUPTED = 130
 
 def running() -> bool:
     """Whether this process is `bayespg` or `python -m bayespg`."""
-    if sys.argv[:1] == ["-m"]:  # so Python has it while it imports the package of a module
+    if sys.argv[:1] == ["-m"]:  # its value while Python imports the package of a module
         return ("-m", "bayespg") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
     return bool(sys.argv) and Path(sys.argv[0]).stem == "bayespg"
 
 
 def begin() -> None:
-    """From here on Ctrl-C leaves at once, if this process is the command."""
+    """From here on Ctrl-C exits at once, if this process is the command."""
     if (
         running()
         and threading.current_thread() is threading.main_thread()

@@ -1,5 +1,4 @@
-"""Compiled programs: made quickly, and remembered from one process to the next by the command and
-once an agent is made."""
+"""Compiled programs: compiled quickly, and cached on disk by the command line and by agents."""
 
 import contextlib
 import functools
@@ -13,7 +12,8 @@ import jax
 
 
 def remember() -> None:
-    """Let JAX keep compiled programs under ~/.cache/bayespg, unless the user has set a place."""
+    """Let JAX keep compiled programs under ~/.cache/bayespg, unless the user has set a
+    directory."""
     if jax.config.values.get("jax_compilation_cache_dir"):
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -21,7 +21,7 @@ def remember() -> None:
         folder = home / "bayespg" / "jax"
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return  # a home that cannot be written costs compile time, nothing else
+        return  # without a writable home only compile time is lost
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
@@ -30,9 +30,9 @@ def remember() -> None:
 def quickly() -> dict[str, Any]:
     """XLA's options for programs of many small kernels, as those of an agent, on a CPU.
 
-    They take half as long to compile and as long to run: LLVM's first level of optimisation
-    vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions have no such
-    choice, and refuse its name.
+    They halve the compile time and do not change the run time: LLVM's first level of optimisation
+    vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions do not have
+    that option and refuse its name.
     """
     if jax.default_backend() != "cpu":
         return {}
@@ -46,7 +46,7 @@ def quickly() -> dict[str, Any]:
 def meanwhile(compile_program: Callable[[], Any] | None) -> Iterator[None]:
     """Compile a program in a thread while the body runs; JAX keeps it for the call that follows.
 
-    An error is left to that call, which meets it again.
+    An error is ignored here, because that call raises it again.
     """
     if compile_program is None:
         yield

@@ -7,7 +7,7 @@ import jax
 
 @functools.cache
 def require() -> None:
-    """Start JAX; ValueError where it was told to use a platform that is not there."""
+    """Start JAX; ValueError if JAX_PLATFORMS names a platform that is not available."""
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as problem:

@@ -1,7 +1,7 @@
 """Files in directories that may come from anywhere.
 
-They are written whole or not at all and never through a link; they are read only where they are
-plain files of a size that can be expected.
+They are written atomically and never through a link; they are read only if they are plain files of
+a plausible size.
 """
 
 import errno
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 LARGEST_JSON = 2**20
-"""Bytes of a JSON file or header; what is written here has a few hundred."""
+"""Largest size in bytes of a JSON file or header; those written here have a few hundred."""
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG)
 
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -22,7 +22,7 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read(path: Path, most: int | None = None) -> bytes:
-    """The content of a plain file; ValueError where it is none, or has more than `most` bytes."""
+    """The content of a plain file; ValueError if it is not one or has more than `most` bytes."""
     descriptor = os.open(path, os.O_RDONLY | _NO_WAIT)  # a pipe does not block
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
@@ -40,15 +40,16 @@ def read_json(path: Path, kind: type[Any]) -> Any:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{path}: damaged ({problem}); mend it or start again") from None
+        raise ValueError(f"{path}: damaged ({problem}); repair it or start again") from None
     if not isinstance(found, kind):
         expected = "a JSON object" if kind is dict else "a JSON list"
-        raise ValueError(f"{path}: expected {expected}, found {found!r:.40}; mend it")
+        raise ValueError(f"{path}: expected {expected}, found {found!r:.40}; repair it")
     return found
 
 
 def open_own(path: Path, flags: int) -> int:
-    """The descriptor of a plain file that is to be changed in place, made where there is none.
+    """The descriptor of a plain file that is to be changed in place; the file is created if
+    missing.
 
     A symbolic link, a second name of another file, a pipe or a device is refused.
     """
@@ -73,7 +74,7 @@ def _no_own(path: Path, found: str) -> ValueError:
 
 
 def write_whole(path: Path, content: bytes, previous: Path | None = None) -> None:
-    """Whole or not at all; what was there before moves to `previous`.
+    """Write a file atomically; the old content moves to `previous`.
 
     The content goes to a new file beside the old one, is forced to disk, and only then takes the
     name. A link of that name is replaced, never followed.
@@ -95,7 +96,7 @@ def write_whole(path: Path, content: bytes, previous: Path | None = None) -> Non
 
 
 def forget(directory: Path, names: re.Pattern[str]) -> None:
-    """Remove what killed processes left there; nobody else may be writing these names."""
+    """Remove what killed processes left there; no other process may be writing these files."""
     for entry in directory.iterdir():
         if names.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
@@ -108,7 +109,7 @@ def write_all(file: int, content: bytes) -> None:
 
 
 def unwritten(path: Path, problem: OSError) -> OSError:
-    """The same error with a sentence that says what is left and what to do."""
+    """The same error with a message that says what remains and what to do."""
     advice = "what was there before is kept; "
     if problem.errno in FULL:
         advice += "make room, then resume"
@@ -120,8 +121,8 @@ def unwritten(path: Path, problem: OSError) -> OSError:
 
 
 def printable(text: object) -> str:
-    """Text that a terminal, a picture and a page can show: control characters and bytes that are
-    no text, which the name of a file may hold, are spelled out."""
+    """Text that a terminal, a figure and a page can show: control characters and invalid bytes,
+    which the name of a file may contain, are escaped."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
         for c in str(text)

@@ -1,7 +1,7 @@
 """Float64 where conditioning asks for it, without a global switch.
 
 Kernel matrices with small noise have condition numbers near 1e9, so a function called on plain
-arrays works in float64 whatever JAX's setting and answers with NumPy arrays. Inside a
+arrays works in float64 whatever JAX's setting and returns NumPy arrays. Inside a
 transformation (jit, vmap, grad) it is an ordinary JAX function and the caller chooses the
 precision, for instance with ``jax.enable_x64``.
 """
@@ -50,25 +50,25 @@ def to_float64(tree: Any) -> Any:
 
 
 def run(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Call a JAX function: as it is inside a transformation, in float64 on plain arrays."""
+    """Call a JAX function: unchanged inside a transformation, in float64 on plain arrays."""
     if traced(args, kwargs):
         return function(*args, **kwargs)
     return in_float64(function)(*to_float64(args), **to_float64(kwargs))
 
 
 def float64_when_eager(function: Callable) -> Callable:
-    """Make a method one that `run` calls."""
+    """A method that is called through `run`."""
     return functools.wraps(function)(lambda *args, **kwargs: run(function, *args, **kwargs))
 
 
 @functools.cache
 def in_float64(function: Callable) -> Callable:
-    """Compile `function` once per shape, run it in float64, answer in NumPy arrays."""
+    """Compile `function` once per shape, run it in float64, and return NumPy arrays."""
     compiled = eqx.filter_jit(function)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         device.require()
-        # Constants inside somebody's jit are worked on at once too.
+        # Constants inside a caller's jit are computed at once too.
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             return to_numpy(compiled(*args, **kwargs))
 

@@ -67,7 +67,7 @@ def normal(
 
 
 def _hash(k0: UInt32[Array, "..."], k1: UInt32[Array, "..."], counter: UInt32[Array, "..."]):
-    """One word; a bijection in each argument while the others are fixed."""
+    """One hashed word; a bijection in each argument with the others fixed."""
     x = counter + k0
     x = (x ^ (x >> 17)) * jnp.uint32(0xED5AD4BB) + k1
     x = (x ^ (x >> 11)) * jnp.uint32(0xAC4C1B51)
@@ -92,7 +92,7 @@ def _split(key: UInt32[Array, "2"], shape: tuple[int, ...]) -> UInt32[Array, "..
 
 
 def _fold_in(key: UInt32[Array, "2"], data: int | Array) -> UInt32[Array, "2"]:
-    """Counters apart from the first 2^29 splits."""
+    """Counters that do not overlap with the first 2^29 splits."""
     return _child(key, jnp.uint32(0x40000000) - jnp.asarray(data).astype(jnp.uint32))
 
 

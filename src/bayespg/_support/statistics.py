@@ -1,7 +1,7 @@
-"""Quantiles, and intervals over independent samples. The sample is whatever is replicated: an
-episode of one policy, or a seed of a whole training.
+"""Quantiles, and intervals over independent samples: episodes of one policy, or seeds of a whole
+training.
 
-From `scipy.special`: importing `scipy.stats` takes a second.
+They use `scipy.special`, because importing `scipy.stats` takes a second.
 """
 
 import math
@@ -16,7 +16,7 @@ from bayespg._support.precision import traced
 
 
 def student_quantile(level: float, freedom: Any) -> Any:
-    """How many standard errors an interval of probability `level` reaches to either side."""
+    """Half the width of an interval of probability `level`, in standard errors."""
     return special.stdtrit(freedom, 0.5 + level / 2)
 
 
@@ -30,7 +30,7 @@ def student_probability(t: Any, freedom: Any) -> Any:
 
 
 def f_quantile(level: float, first: Any, second: Any) -> Any:
-    """The number that F with these degrees of freedom stays below with probability `level`."""
+    """The quantile `level` of the F distribution with these degrees of freedom."""
     return special.fdtri(first, second, level)
 
 

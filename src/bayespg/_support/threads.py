@@ -1,16 +1,17 @@
 """A thread pool large enough not to deadlock.
 
-A batched LAPACK call of jaxlib (Cholesky, triangular solve) hands its parts to XLA's CPU pool and
-waits for them on a thread of that same pool. As many such calls at once as the pool has threads,
-and all of them wait for ever: two on a machine of two cores. The pool takes its size from the
-environment variable ``NPROC`` when the backend starts; `protect` asks for 8, more than the calls
-that a program here has in flight. (One thread is safe too, and leaves the other cores idle; many
-more make a busy process crowd out the others.) A value the user has set is left alone.
+A batched LAPACK call of jaxlib (Cholesky, triangular solve) distributes its parts over XLA's CPU
+pool and waits for them on a thread of that same pool. If there are as many such calls at once as
+threads in the pool, all of them wait for ever: two are enough on a machine with two cores. The pool
+takes its size from the environment variable ``NPROC`` when the backend starts; `protect` asks for
+8, more than the calls that a program here has in flight. (One thread is safe too, and leaves the
+other cores idle; many more slow other processes down.) A value that the user has set is not
+changed.
 
 OpenBLAS, which does that linear algebra, starts as many threads as there are cores, and for
-matrices of a few hundred rows they cost more than they bring: two to ten times the time of one
-thread, most on a busy machine. ``OPENBLAS_NUM_THREADS`` is set to 1 for libraries loaded from now
-on: SciPy's, which JAX uses. NumPy's own has been loaded by then and keeps its threads.
+matrices of a few hundred rows they are slower than one thread: by a factor of two to ten, most on a
+busy machine. ``OPENBLAS_NUM_THREADS`` is set to 1 for libraries that are loaded later: SciPy's,
+which JAX uses. NumPy's own has been loaded by then and keeps its threads.
 """
 
 import logging
@@ -22,7 +23,7 @@ import numpy as np  # noqa: F401  (before its threads are counted)
 
 SAFE_POOL = 8
 RISKY = 4
-"""Threads up to which ordinary programs have frozen."""
+"""Pool sizes up to this have been seen to deadlock."""
 
 
 def cores() -> int:

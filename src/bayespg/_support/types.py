@@ -1,4 +1,4 @@
-"""Arrays as this package takes and gives them: of JAX or of NumPy."""
+"""Arrays of JAX or of NumPy, as this package takes and returns them."""
 
 import jax
 import numpy as np

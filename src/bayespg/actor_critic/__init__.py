@@ -235,13 +235,13 @@ def _checked(states, scores, rewards, fisher, last, terminated, discount):
     r, last, terminated, gamma = gptd.checked_steps(rewards, last, terminated, discount)
     X = checks.array("states", states)
     if X.ndim == 0 or X.shape[0] != r.size:
-        raise ValueError(f"states: expected {r.size} rows, one a reward, found shape {X.shape}")
+        raise ValueError(f"states: expected {r.size} rows, one per reward, found shape {X.shape}")
     if isinstance(scores, Rows):
         values = checks.array("scores", scores.values)
         indices = np.asarray(scores.indices)
         if values.shape[0] != r.size or indices.shape != values.shape:
             raise ValueError(
-                f"scores: expected {r.size} sparse rows, one a reward, found shape {values.shape}"
+                f"scores: expected {r.size} sparse rows, one per reward, found shape {values.shape}"
             )
         if indices.min(initial=0) < 0 or indices.max(initial=0) >= scores.size:
             raise ValueError(f"scores: an index lies outside 0 to {scores.size - 1}")
@@ -253,7 +253,7 @@ def _checked(states, scores, rewards, fisher, last, terminated, discount):
         return X, rows, r, to_float64(fishers.checked(fisher, U)), last, terminated, gamma
     U = checks.scores(scores)
     if U.shape[0] != r.size:
-        raise ValueError(f"scores: expected {r.size} rows, one a reward, found {U.shape[0]}")
+        raise ValueError(f"scores: expected {r.size} rows, one per reward, found {U.shape[0]}")
     return X, U, r, to_float64(fishers.checked(fisher, U)), last, terminated, gamma
 
 

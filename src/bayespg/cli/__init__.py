@@ -8,7 +8,7 @@ from bayespg import __version__
 
 
 def version() -> str:
-    """This package's and JAX's."""
+    """The versions of this package and of JAX."""
     import importlib.metadata
 
     return f"bayespg {__version__}, JAX {importlib.metadata.version('jax')}"

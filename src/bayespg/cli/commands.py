@@ -1,4 +1,4 @@
-"""The commands together, and what surrounds them."""
+"""All commands, their errors and interrupts."""
 
 import os
 import sys
@@ -51,7 +51,7 @@ def main() -> None:
         _interrupted()
         sys.exit(command.INTERRUPTED)
     except SystemExit as stop:
-        if stop.code == command.INTERRUPTED:  # Typer gives it to Ctrl-C too
+        if stop.code == command.INTERRUPTED:  # Typer uses it for Ctrl-C too
             _interrupted()
         raise
     except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
@@ -61,4 +61,4 @@ def main() -> None:
 
 
 def _interrupted() -> None:
-    console.print("Interrupted. Files already written are whole.")
+    console.print("Interrupted. Files already written are complete.")

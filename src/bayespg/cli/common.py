@@ -24,7 +24,7 @@ ORDER = ("demo", "train", "evaluate", "plot", "watch", "report", "environments",
 
 
 class Commands(typer.core.TyperGroup):
-    """Commands in the order of first use, not of the alphabet."""
+    """Commands in the order of first use instead of alphabetical order."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore
         return sorted(super().list_commands(ctx), key=ORDER.index)

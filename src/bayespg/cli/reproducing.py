@@ -74,10 +74,10 @@ def reproduce(
         raise ValueError("--quick and --paper contradict each other; give one")
     if only and name != "all":
         raise ValueError(
-            "--only: goes with all, as in: bayespg reproduce all --only bandit,lengths"
+            "--only: works with 'all' only, as in: bayespg reproduce all --only bandit,lengths"
         )
     if name != "all" and (again or jobs is not None):
-        raise ValueError(f"--{'again' if again else 'jobs'}: goes with all; leave it out")
+        raise ValueError(f"--{'again' if again else 'jobs'}: works with 'all' only; leave it out")
     chosen = [one.strip() for some in only or [] for one in some.split(",")] or list(EXPERIMENTS)
     names = list(dict.fromkeys(_known(one) for one in (chosen if name == "all" else [name])))
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
@@ -85,7 +85,7 @@ def reproduce(
     if name == "all" and not again:
         done = [one for one in names if reports.done(EXPERIMENTS[one], wanted[one], out)]
         if done:
-            console.print(f"Done before (--again runs them anew): {', '.join(done)}")
+            console.print(f"Already done (--again repeats them): {', '.join(done)}")
         wanted = {one: settings for one, settings in wanted.items() if one not in done}
     jobs = jobs or min(6, max(1, threads.cores() // 2))
     shared = {one: wanted[one] for one in wanted if jobs > 1 and not EXPERIMENTS[one].timed}
@@ -134,11 +134,11 @@ def report(
     first = folders[0]
     if any((first / f"{name}.json").exists() for name in EXPERIMENTS):
         if len(folders) > 1 or out:
-            raise ValueError("a folder of 'bayespg reproduce' is reported alone, and in itself")
+            raise ValueError("give one folder of 'bayespg reproduce', and no --out")
         if not page.read(first, list(EXPERIMENTS)):
             raise ValueError(
-                f"{first}: what 'bayespg reproduce' left there is damaged or an older version's; "
-                "run it again"
+                f"{first}: the results are damaged or from an older version; run 'bayespg "
+                "reproduce' again"
             )
         path = page.write(first, list(EXPERIMENTS))
     else:

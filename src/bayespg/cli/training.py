@@ -2,7 +2,7 @@
 
 import inspect
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,8 @@ from bayespg.learning import choices, film, pgpe, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import import_all, resuming
 from bayespg.learning.metrics import Row
+from bayespg.learning.settings import DEFAULTS, Settings
+from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
@@ -100,7 +102,10 @@ def train(
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="fourier, linear, gaussian, tiles or mlp.", show_default="fourier"),
+        typer.Option(
+            help=", ".join(get_args(Name)),
+            show_default="fourier, or linear for estimators without a metric",
+        ),
     ] = None,
     steps: Annotated[
         int | None,
@@ -117,22 +122,29 @@ def train(
         typer.Option(min=1, help="Number of seeds, trained one after another.", show_default="1"),
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(help="Episodes per update.", show_default="4")
+        int | None,
+        typer.Option(help="Episodes per update.", show_default=str(Settings.episodes)),
     ] = None,
     discount: Annotated[
-        float | None, typer.Option(help="Discount gamma.", show_default="0.99")
+        float | None,
+        typer.Option(help="Discount gamma.", show_default=str(DEFAULTS["discount"])),
     ] = None,
     smoothing: Annotated[
-        float | None, typer.Option(help="lambda of the advantages (GAE).", show_default="0.95")
+        float | None,
+        typer.Option(
+            help="Trace lambda of bac, rebase and gae.", show_default=str(DEFAULTS["smoothing"])
+        ),
     ] = None,
     limit: Annotated[
         float | None,
         typer.Option(
-            help="Limit of the Kullback-Leibler divergence per update.", show_default="0.03"
+            help="Limit of the Kullback-Leibler divergence per update.",
+            show_default=str(DEFAULTS["limit"]),
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Learning rate, for optimisers.", show_default="0.001")
+        float | None,
+        typer.Option(help="Learning rate, for optimisers.", show_default=str(DEFAULTS["rate"])),
     ] = None,
     hidden: Annotated[
         str | None, typer.Option(help="Widths of the layers of policy mlp.", show_default="32,32")
@@ -173,7 +185,9 @@ def train(
     said = _not_default(locals())
     if resume is not None:
         if more := said - {"resume", "tensorboard", "imports"}:
-            raise ValueError(f"{min(more)}: a run goes on as it began; leave it out with --resume")
+            raise ValueError(
+                f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
+            )
         _resume(resume, tensorboard, imports or [])
         return
     if environment is None:
@@ -191,7 +205,8 @@ def train(
     estimator, seed, seeds = estimator or "bac", seed or 0, seeds or 1
     update = update or (pgpe.UPDATE if searching else "natural")
     settings = {
-        "episodes": 4 if episodes is None and not searching else episodes, "discount": discount,
+        "episodes": Settings.episodes if episodes is None and not searching else episodes,
+        "discount": discount,
         "smoothing": smoothing, "limit": limit, "rate": rate, "hidden": _widths(hidden),
         "horizon": horizon, "lanes": lanes, "processes": processes, "normalise": normalise,
         "bounds": bounds,

@@ -1,6 +1,6 @@
-"""What an environment is, and what one with known answers adds.
+"""The protocols of environments, and of those with exact answers.
 
-Rewards are always maximised: a task that speaks of costs negates them here and nowhere else.
+Rewards are always maximised: a cost is negated in its environment and nowhere else.
 """
 
 import abc
@@ -16,8 +16,8 @@ from bayespg._support.types import Array
 
 
 class Environment(eqx.Module):
-    """A Markov decision process in pure JAX, written for a batch of M paths: one key a step serves
-    all of them."""
+    """A Markov decision process in pure JAX, written for a batch of M paths, with one key per
+    step for all of them."""
 
     horizon: eqx.AbstractVar[int]
     """Steps after which a path is truncated."""
@@ -34,15 +34,15 @@ class Environment(eqx.Module):
         states: Shaped[Array, "M *state"],
         actions: Shaped[Array, "M *action"],
     ) -> tuple[Shaped[Array, "M *state"], Float[Array, " M"], Bool[Array, " M"]]:
-        """Draw next states and rewards; the last answer is true where the next state is
+        """Draw next states and rewards; the last result is true where the next state is
         absorbing."""
 
 
 class PartiallyObserved(Environment):
     """A partially observable Markov decision process (Section 5): a policy sees o and never x.
 
-    Its states are any tree of arrays, paths in front. What the policy has seen is part of them: o
-    is drawn from P_o(o|x) by `reset` and `step`, as they arrive at x.
+    Its states are any tree of arrays with a leading axis of paths. What the policy has seen is part
+    of them: o is drawn from P_o(o|x) by `reset` and `step`, together with x.
     """
 
     @abc.abstractmethod
@@ -59,7 +59,7 @@ class PartiallyObserved(Environment):
 
 
 def observe(environment: Environment, states: Any) -> Shaped[Array, "M *observation"]:
-    """The observations where there are such, the states themselves where not."""
+    """The observations of a partially observed environment, otherwise the states."""
     return environment.observe(states) if isinstance(environment, PartiallyObserved) else states
 
 
@@ -71,14 +71,13 @@ def observation(environment: Environment) -> jax.ShapeDtypeStruct:
 
 
 class Solved(Environment):
-    """An environment whose expected return and Fisher matrix are known for policies that have
-    certain numbers."""
+    """An environment whose expected return and Fisher matrix are known for certain policies."""
 
     known: ClassVar[tuple[str, ...]] = ()
-    """What these are called."""
+    """Attributes that such a policy has."""
 
     def solves(self, policy: Any) -> bool:
-        """Whether the answers for this policy are known."""
+        """Whether the exact answers for this policy are known."""
         return all(hasattr(policy, name) for name in self.known)
 
     @abc.abstractmethod
@@ -91,19 +90,19 @@ class Solved(Environment):
 
 
 def expected_return(environment: Environment, policy: Any) -> Float[Array, ""]:
-    """eta(theta) where it is known, NaN where it is not."""
+    """eta(theta) if it is known, otherwise NaN."""
     if isinstance(environment, Solved) and environment.solves(policy):
         return environment.expected_return(policy)
     return jnp.asarray(jnp.nan)
 
 
 def check_solved(environment: Environment, policy: Any) -> None:
-    """A sentence where the answers for this policy are not known."""
+    """TypeError if the exact answers for this policy are not known."""
     if not isinstance(environment, Solved):
         raise TypeError(f"{type(environment).__name__} has no closed form; estimate instead")
     if not environment.solves(policy):
         raise TypeError(
-            f"{type(environment).__name__} knows the answers for policies with "
+            f"{type(environment).__name__} has exact answers for policies with "
             f"{' and '.join(environment.known)}, which {type(policy).__name__} does not have; "
             "estimate instead"
         )

@@ -240,10 +240,10 @@ Continuous = Pendulum | MountainCarContinuous
 
 
 class InBounds(PartiallyObserved):
-    """A task whose actions are draws a of a Gaussian policy, of any size: it is told limit clip(a,
-    -1, 1), or limit tanh(a) where squashed.
+    """A task whose actions are unbounded draws a of a Gaussian policy: the task gets limit clip(a,
+    -1, 1), or limit tanh(a) with "squash".
 
-    These are the rules of `bounds` for Gymnasium, so that the same policy does the same in both.
+    The same rules hold for `bounds` on Gymnasium, so that a policy does the same in both.
     """
 
     environment: Continuous
@@ -272,7 +272,7 @@ class InBounds(PartiallyObserved):
         return observe(self.environment, states)
 
     def within(self, actions: Float[Array, "M *one"]) -> Float[Array, "M *one"]:
-        """What the task is told."""
+        """The actions that the task gets."""
         inside = jnp.tanh(actions) if self.bounds == "squash" else jnp.clip(actions, -1.0, 1.0)
         return self.environment.limit * inside
 

@@ -1,8 +1,8 @@
-"""Gymnasium environments: several side by side, stepped from Python.
+"""Gymnasium environments: several in parallel, stepped from Python.
 
-Every episode begins with a seed of its own, so that a batch of episodes follows from its seeds and
-nothing of an environment needs to be saved. Environments are reset one by one when an episode
-begins, never by themselves: no step is lost or counted twice, and the last observation of an
+Every episode has its own seed, so that a batch of episodes is determined by its seeds and no state
+of an environment needs to be saved. Environments are reset one by one when an episode
+begins, without autoreset: no step is lost or counted twice, and the last observation of an
 episode is always its own.
 """
 
@@ -23,7 +23,7 @@ from bayespg.environments import spaces
 from bayespg.environments.workers import Worker, ask_all, end_all
 
 FALLBACK = 1000
-"""Steps after which an episode is cut off where the environment has no limit of its own."""
+"""Steps after which an episode is cut off if the environment has no limit of its own."""
 
 RESET = ("observation", "info")
 STEP = ("observation", "reward", "terminated", "truncated", "info")
@@ -37,14 +37,15 @@ Step = tuple[np.ndarray, float, bool, bool]
 
 
 class EnvironmentFailure(RuntimeError):
-    """An environment raised or answered nonsense; says where, so that it can be seen again."""
+    """An environment raised or returned something invalid; names seed and step for reproduction."""
 
 
 class Lanes(abc.ABC):
-    """Environments side by side, each of which plays one episode at a time."""
+    """Parallel environments, each of which plays one episode at a time."""
 
     together: bool
-    """Whether episodes begin in all lanes at once, or in each lane when it is free."""
+    """Whether episodes begin in all lanes at once, instead of in each lane as soon as it is
+    free."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Lanes(abc.ABC):
     def step_of(
         self, observation: Any, reward: Any, terminated: Any, truncated: Any, time: int
     ) -> Step:
-        """What an environment answered; ValueError where it is nonsense."""
+        """What an environment returned; ValueError if it is invalid."""
         reward = _number("reward", reward)
         if not abs(reward) <= LARGEST:
             raise ValueError(f"the reward is {reward}")
@@ -95,7 +96,7 @@ class Lanes(abc.ABC):
         return self.seen(observation), reward, flag("terminated", terminated), cut
 
     def seen(self, observation: Any) -> np.ndarray:
-        """An observation as a vector; ValueError where it is not finite."""
+        """An observation as a vector; ValueError if it is not finite."""
         found = self.observations.encode(observation)
         if not math.isfinite(found.sum()) and not np.isfinite(found).all():
             raise ValueError(f"the observation holds {found[~np.isfinite(found)][0]}")
@@ -111,8 +112,7 @@ class Host(Lanes):
 
     `environment` is an id, a function that makes one, or an environment (then there is one lane).
     `horizon` cuts episodes off; without it the environment's own limit holds. With `processes` each
-    lane has a process of its own, which pays where a step takes longer than a tenth of a
-    millisecond.
+    lane has its own process, which is faster if a step takes longer than a tenth of a millisecond.
     """
 
     together = False
@@ -210,7 +210,7 @@ class Host(Lanes):
 def _lane(
     environment: Any, observed: gymnasium.Space, acted: gymnasium.Space, **options: Any
 ) -> Callable[[tuple[Any, ...]], Any]:
-    """What a worker answers with. The spaces are those that the policy was made for."""
+    """The function that answers requests in a worker; the spaces are those of the policy."""
     host = Host(environment, **options)
     host.observations, host.acted = spaces.Observations(observed), acted
 
@@ -223,7 +223,7 @@ def _lane(
 
 
 def parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    """What `reset` or `step` returned, which ends with a dictionary."""
+    """Check what `reset` or `step` returned: a tuple that ends with a dictionary."""
     whole = isinstance(answer, tuple | list)
     if not whole or len(answer) != len(names):
         found = f"{len(answer)} values" if whole else type(answer).__name__

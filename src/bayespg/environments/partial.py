@@ -16,7 +16,7 @@ from bayespg.environments.base import Environment, PartiallyObserved, observe
 
 
 class _Wrapper(PartiallyObserved):
-    """An environment around another; its states are pairs of that one's and of what is seen."""
+    """An environment around another; its states are pairs of a state and what the policy sees."""
 
     environment: eqx.AbstractVar[Environment]
 
@@ -62,7 +62,7 @@ class Noisy(_Wrapper):
 
 
 class History(_Wrapper):
-    """The policy sees the last k observations, the newest last, zeros before there were any.
+    """The policy sees the last k observations, the newest last, with zeros before the first.
 
     Where `actions` is not zero, it is the number of components of an action: a row is then an
     observation, flattened, followed by the action that led to it. For Gymnasium the same is

@@ -3,7 +3,7 @@
 States 0 .. size-1 in a line (the paper's 1 .. 10), the left wall retains, the last state absorbs.
 The walk moves only by the policy's choice, so that P of the transient states follows from the
 probabilities of going right, and eta, its gradient and both Fisher matrices from linear solves. The
-paper's reward of 1 a step is a cost: negated here.
+paper's reward of 1 per step is a cost: negated here.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ class RandomWalk(Solved):
 
     Exact answers are for policies with `right`, the probabilities of going right in the transient
     states, and for walks that run until they are absorbed: `horizon` cuts off drawing only. States
-    are integers and know no precision: rewards are float32.
+    are integers; rewards are float32.
     """
 
     known = ("right",)
@@ -86,7 +86,7 @@ class RandomWalk(Solved):
         return _information(policy, self.occupancy(policy, 1.0))
 
     def step_fisher(self, policy: Any) -> Float[Array, "n n"]:
-        """G of steps, Eq. 40, weighed by the occupancy as it is (not normalised)."""
+        """G of steps, Eq. 40, weighted by the occupancy, which is not normalised."""
         return _information(policy, self.occupancy(policy))
 
     def tail(self, policy: Any, steps: int) -> Float[Array, ""]:
@@ -113,8 +113,8 @@ def _resolvent(P: Float[Array, "k k"], discount: float) -> Float[Array, "k k"]:
 
 
 def _information(policy: Any, weights: Float[Array, " k"]) -> Float[Array, "n n"]:
-    """sum_x weights_x dp_x dp_x' / (p_x (1 - p_x)), p = policy.right; a certain action informs of
-    nothing."""
+    """sum_x weights_x dp_x dp_x' / (p_x (1 - p_x)), p = policy.right; a deterministic
+    action carries no information."""
     theta, rebuild = ravel_pytree(policy)
     J = jax.jacobian(lambda t: rebuild(t).right)(theta)
     variance = policy.right * (1 - policy.right)

@@ -32,7 +32,7 @@ class ShipSteering(Environment):
     """
 
     goal_radius: float = eqx.field(static=True, default=10.0)
-    """Metres; a step is 0.6, so that a look at its end suffices."""
+    """Metres; a step is 0.6, so that checking its end suffices."""
     horizon: int = eqx.field(static=True, default=500)
     discount: float = eqx.field(static=True, default=1.0)
 

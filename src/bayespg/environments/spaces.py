@@ -2,7 +2,7 @@
 
 Observations of any space become one float32 vector. Actions of a policy are whole numbers, vectors
 of them, or draws of a Gaussian, which are brought into the bounds of a box here: the policy and its
-score never hear of bounds.
+score do not depend on bounds.
 """
 
 import math
@@ -29,7 +29,7 @@ class Observations:
         if self.size == 0:
             raise ValueError(f"environment: observations {space} hold no number")
         self.shape = space.shape if isinstance(space, spaces.Box) else None
-        """Of a plain box, whose observations need no translation."""
+        """The shape of a plain box, whose observations need no conversion."""
 
     def encode(self, observation: Any) -> np.ndarray:
         """One observation as a float32 vector; ValueError where it does not fit the space."""
@@ -39,7 +39,7 @@ class Observations:
 
 
 def _vector(space: gymnasium.Space, x: Any, where: str) -> np.ndarray:
-    """Gymnasium's `flatten` in float32, with a sentence where `x` does not fit the space. Bounds
+    """Gymnasium's `flatten` in float32, with a ValueError if `x` does not fit the space. Bounds
     of boxes are not checked: many environments exceed theirs a little."""
     match space:
         case spaces.Dict():
@@ -137,11 +137,11 @@ class Bounded:
 
 
 Actions = Choices | Bounded
-"""What a policy draws, and how the environment is told."""
+"""What a policy draws, and how it becomes an action of the environment."""
 
 
 def actions(space: gymnasium.Space, bounds: Bounds = "clip") -> Actions:
-    """How to act in a space; ValueError where there is no way."""
+    """How a policy acts in a space; ValueError if the space is not supported."""
     match space:
         case spaces.Discrete():
             return Choices([int(space.n)], [int(space.start)], space, True)

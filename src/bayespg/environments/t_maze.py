@@ -1,4 +1,4 @@
-"""A T-maze: what was seen at the start decides at the end which way is right.
+"""A T-maze: a cue at the start tells which way to turn at the end.
 
 After B. Bakker, Reinforcement Learning with Long Short-Term Memory (2002). It is not in the paper:
 the smallest task that asks for the memory of Section 5.

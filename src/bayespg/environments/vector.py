@@ -1,7 +1,7 @@
-"""Gymnasium's vector environments, as their owner made them.
+"""Gymnasium's vector environments.
 
-Episodes are played in waves: all lanes are reset with a seed each, each plays one episode, and what
-it does between its end and the end of the wave, autoreset or not, nobody looks at.
+Episodes are played in waves: all lanes are reset with a seed each, and each plays one episode. What
+a lane does between the end of its episode and the end of the wave, autoreset or not, is ignored.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ from bayespg.environments.host import RESET, STEP, Lanes, Step, flag, parts
 class Vector(Lanes):
     """A `VectorEnv`, in any of Gymnasium's three modes of autoreset.
 
-    One that takes no list of seeds gets for each wave that of its first episode: a batch then still
-    follows from its seeds, though no episode from its own alone. Where no limit of steps is known
-    `horizon` must be given, or that of `Host` without one holds.
+    An environment that takes no list of seeds gets the seed of the first episode of each wave: a
+    batch is then still determined by its seeds, but not each episode by its own. If no limit of
+    steps is known, give `horizon`; otherwise the default limit of `Host` holds.
     """
 
     together = True
@@ -44,7 +44,7 @@ class Vector(Lanes):
         self._mode = AutoresetMode(environment.metadata.get("autoreset_mode", "NextStep"))
         own = isinstance(environment.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._apart = True if own else None
-        """Whether lanes take seeds of their own; None where that must be tried."""
+        """Whether each lane takes its own seed; None until this has been tried."""
         self._ended = np.zeros(self.lanes, bool)
         """Lanes that must be reset by hand before the next step."""
 
@@ -125,7 +125,7 @@ class Vector(Lanes):
 
 
 def _spec(environment: Any) -> Any:
-    """Of the environments within, where they can be asked."""
+    """The time limit of the environments inside, if they can be queried."""
     try:
         return environment.unwrapped.get_attr("spec")[0]
     except (AttributeError, NotImplementedError):
@@ -133,7 +133,7 @@ def _spec(environment: Any) -> Any:
 
 
 def _one_of(lanes: list[tuple[int, int]]) -> str:
-    """Which lane raised, a vector environment does not say."""
+    """The lanes that may have raised: a vector environment does not say which."""
     if len(lanes) == 1:
         return f"lane {lanes[0][0]}, episode of seed {lanes[0][1]}"
     which, seeds = (", ".join(map(str, column)) for column in zip(*lanes, strict=True))

@@ -1,9 +1,8 @@
-"""Processes that answer requests, one at a time each.
+"""Processes that answer requests, each one at a time.
 
-Every request has a number and its answer repeats it, so that no answer can be taken for that of
-another request. A process that ended, or that was interrupted before it answered, is started anew
-at its next request. Processes are spawned, never forked: a fork of a process in which JAX has
-started threads can hang.
+Every request has a number, which its answer repeats, so that answers cannot be mixed up. A process
+that ended, or was interrupted before it answered, is started again at its next request. Processes
+are spawned, never forked: a fork of a process in which JAX has started threads can hang.
 """
 
 import contextlib
@@ -30,7 +29,8 @@ class WorkerEnded(RuntimeError):
 
 
 class Worker:
-    """A process that answers with `make()`, which may be anything that cloudpickle takes."""
+    """A process that answers with the function `make()`; cloudpickle must be able to send
+    `make`."""
 
     def __init__(self, make: Serve, name: str = "worker"):
         self.name = name
@@ -79,7 +79,7 @@ class Worker:
         return found
 
     def _last_words(self) -> str:
-        """What became of a process that does not answer any more. It is ended for good."""
+        """The error for a process that does not answer any more; ends the process."""
         self._process.join(PATIENCE)
         code = self._process.exitcode
         self.end()
@@ -115,10 +115,10 @@ class Worker:
 
 
 def ask_all(requests: Sequence[tuple[Worker, Any]]) -> list[Any]:
-    """The answers of several workers that work at the same time; in place of an answer stands the
-    exception that it raised.
+    """The answers of several workers in parallel; an exception takes the place of an answer that
+    failed.
 
-    All answers are awaited, so that no worker is left with one that nobody has read. An interrupt
+    All answers are awaited, so that none is left unread. An interrupt
     ends the workers that have not answered yet.
     """
     try:
@@ -149,8 +149,8 @@ def end_all(workers: Sequence[Worker]) -> None:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """A process started here never hears of Ctrl-C, which a terminal sends to all of them: it is
-    for the process that started it to decide what ends."""
+    """A process started here does not receive Ctrl-C, which a terminal sends to all processes: the
+    parent decides what ends."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -163,7 +163,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Any, packed: bytes) -> None:
-    """What the process does, until the other end of the pipe is closed."""
+    """The loop of the process, until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answer = None
     with contextlib.suppress(EOFError, OSError):

@@ -246,7 +246,7 @@ def recursive(
 
 def _checked_recursion(scores, step_sizes, initial):
     U = checks.scores(scores)
-    zeta = checks.vector("step_sizes", step_sizes, U.shape[0], "one a row of scores")
+    zeta = checks.vector("step_sizes", step_sizes, U.shape[0], "one per row of scores")
     if zeta.min() < 0 or zeta.max() > 1:
         raise ValueError(
             f"step_sizes: expected numbers from 0 to 1, found {zeta.min():.6g} to {zeta.max():.6g}"

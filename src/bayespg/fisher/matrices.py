@@ -225,7 +225,7 @@ def _woodbury(V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
 
 
 class Sparse(Fisher):
-    """G = R'R + damping I with sparse rows R: 40,500 parameters of which nine act a step.
+    """G = R'R + damping I with sparse rows R: 40,500 parameters of which nine act at a step.
 
     Products gather and scatter; `solve` is conjugate gradients with the diagonal as
     preconditioner.

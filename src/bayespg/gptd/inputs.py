@@ -44,7 +44,7 @@ def checked_points(name: str, points: Any, size: int) -> Any:
     found = as_arrays(name, points)
     shapes = [leaf.shape for leaf in jax.tree.leaves(found)]
     if not shapes or any(shape[:1] != (size,) for shape in shapes):
-        raise ValueError(f"{name}: expected {size} rows, one a reward, found shapes {shapes}")
+        raise ValueError(f"{name}: expected {size} rows, one per reward, found shapes {shapes}")
     return found
 
 

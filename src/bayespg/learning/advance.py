@@ -1,8 +1,8 @@
-"""One update of a policy from a batch of paths, wherever they were drawn: lines 2 and 3 of
-Algorithm 2, lines 3 to 8 of Algorithm 4, with all that real tasks need around them.
+"""One update of a policy from a batch of paths: lines 2 and 3 of Algorithm 2, lines 3 to 8 of
+Algorithm 4.
 
-Observations are normalised with statistics of the batches before; advantages come from values
-fitted to the batches before; a change that is not finite is not made.
+Observations are normalised with statistics of earlier batches, and values are fitted for estimators
+that need a critic. An update with numbers that are not finite is not made.
 """
 
 import math
@@ -28,13 +28,13 @@ from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, direction_statistics, uphill
 
 CLIP = 10.0
-"""Standard deviations beyond which a normalised observation is cut."""
+"""Standard deviations beyond which a normalised observation is clipped."""
 ROUNDING = 100
-"""Rounding errors of the terms of a gradient within which it is taken for zero."""
+"""A gradient within this many rounding errors of its terms counts as zero."""
 MEMORY = 0.95
-"""Of the running means, from one update to the next."""
+"""Decay of running means per update."""
 LEAST = -4.0
-"""Least share that one update may find confirmed: with two episodes it can be far below zero."""
+"""Lower bound of the share of one update, which with two episodes can be far below zero."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -43,11 +43,11 @@ STAGES = (
     "the standard error of the gradient is",
     "the step is",
 )
-"""Of an update, in the order in which they can fail."""
+"""Parts of an update, in the order in which they are checked."""
 
 
 class NotFinite(ValueError):
-    """An update came to numbers that are not finite, and was not made."""
+    """An update was not made, because some of its numbers were not finite."""
 
 
 class Normaliser(eqx.Module):
@@ -62,7 +62,7 @@ class Normaliser(eqx.Module):
         return jnp.clip((x - self.mean) / scale, -CLIP, CLIP).astype(self.mean.dtype)
 
     def seen(self, x: Shaped[Array, "N *d"], taken: Shaped[Array, " N"]) -> "Normaliser":
-        """After a batch, merged as by Chan et al."""
+        """The statistics after another batch (Chan et al.)."""
         dtype = self.mean.dtype
         count = taken.sum().astype(dtype)
         weights = (taken / jnp.maximum(count, 1)).astype(dtype)
@@ -77,22 +77,21 @@ class Normaliser(eqx.Module):
 
 
 def no_statistics(shape: tuple[int, ...]) -> Normaliser:
-    """Before the first batch: observations stay as they are."""
+    """Statistics before the first batch, which leave observations unchanged."""
     zeros = jnp.zeros(shape, jnp.float32)
     return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
 
 
-def told(
+def as_input(
     x: Shaped[Array, "..."], normaliser: Normaliser | None, dtype: Any
 ) -> Shaped[Array, "..."]:
-    """Observations as a policy takes them, acting and learning alike: normalised, and in the
-    precision of its parameters."""
+    """Observations as the policy receives them: normalised, in the precision of its parameters."""
     x = x if normaliser is None else normaliser(x)
     return x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
 
 class Normalised(AnyPolicy):
-    """A policy that is told raw observations."""
+    """A policy that takes raw observations and normalises them."""
 
     policy: AnyPolicy
     normaliser: Normaliser | None
@@ -102,7 +101,7 @@ class Normalised(AnyPolicy):
 
     def step(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
         dtype = flatten(self.policy)[0].dtype
-        return self.policy.step(memory, told(observation, self.normaliser, dtype))
+        return self.policy.step(memory, as_input(observation, self.normaliser, dtype))
 
     def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
         return self.policy.settle(memory, choice)
@@ -117,10 +116,10 @@ class State(eqx.Module):
     critic: Values | None
     normaliser: Normaliser | None
     recent: Recent | None
-    """Observations of the last batches, as the environment showed them."""
+    """Raw observations of recent batches."""
     confirmed: Float[Array, ""]
-    """Share of the slope that other episodes confirm, a running mean over updates; 1 where the
-    estimator does not say."""
+    """Share of the slope that other episodes confirm, a running mean over updates; 1 if the
+    estimator does not measure it."""
     key: PRNGKeyArray
     updates: Int[Array, ""]
     episodes: Int[Array, ""]
@@ -130,7 +129,7 @@ class State(eqx.Module):
 
     @property
     def acting(self) -> Normalised:
-        """The policy as it meets the environment, in the precision in which it learns."""
+        """The policy for raw observations, in the precision in which it learns."""
         return Normalised(self.policy, self.normaliser)
 
 
@@ -143,9 +142,9 @@ def begin(
     normalise: bool = False,
     recent: bool = False,
 ) -> State:
-    """The state of a run before its first update; `observation` says what one is like. States of
-    recent batches are kept where the estimator or, with `recent`, the update asks for them; with a
-    memory a state alone does not tell what the policy would do."""
+    """The state of a run before its first update; `observation` is the shape and type of one.
+    States of recent batches are kept if the estimator needs them or with `recent`, but not for a
+    policy with memory, whose choices do not follow from the state alone."""
     policy = jax.tree.map(jnp.asarray, policy)
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
@@ -159,7 +158,7 @@ def begin(
 
 
 class Record(NamedTuple):
-    """What an update saw and did."""
+    """Numbers that describe one update."""
 
     gradient_norm: Float[Array, ""]
     slope: Float[Array, ""]
@@ -170,12 +169,12 @@ class Record(NamedTuple):
     """The probability that following the gradient goes uphill, judged by the episodes that did not
     choose it; the natural one where there is a Fisher matrix."""
     divergence: Float[Array, ""]
-    """Kullback-Leibler, mean over steps, from the old policy to the new."""
+    """Kullback-Leibler divergence from the old policy to the new, mean over states."""
     step_norm: Float[Array, ""]
     confirmed: Float[Array, ""]
     """Share of the slope that other episodes confirm, a running mean."""
     explained: Float[Array, ""]
-    """Share of the returns' variance that the values of the batches before explain; NaN without a
+    """Share of the returns' variance that values fitted to earlier batches explain; NaN without a
     critic."""
     sound: Float[Array, ""]
     """1, or 0 where anything was not finite: the update was then not made."""
@@ -190,12 +189,12 @@ def batch_of(
     horizon: int,
     environment: Environment | None = None,
 ) -> Batch:
-    """Paths with raw observations as the policy saw them, in its precision."""
+    """The batch of these paths, with observations as the policy received them, in its precision."""
     dtype = flatten(state.policy)[0].dtype
     paths = Trajectories(
-        told(raw.states, state.normaliser, dtype), told(jnp.asarray(raw.actions), None, dtype),
-        raw.rewards.astype(dtype), raw.mask, raw.terminated,
-        told(raw.final, state.normaliser, dtype),
+        as_input(raw.states, state.normaliser, dtype),
+        as_input(jnp.asarray(raw.actions), None, dtype), raw.rewards.astype(dtype), raw.mask,
+        raw.terminated, as_input(raw.final, state.normaliser, dtype),
     )  # fmt: skip
     return Batch(
         state.policy, paths, discount, horizon, environment, state.critic, recent(state, raw)
@@ -208,7 +207,7 @@ def recent(state: State, raw: Trajectories) -> Recent | None:
         return None
     found = state.recent.seen(raw.states, raw.mask)
     dtype = flatten(state.policy)[0].dtype
-    return Recent(told(found.states, state.normaliser, dtype), found.weights)
+    return Recent(as_input(found.states, state.normaliser, dtype), found.weights)
 
 
 def advance(
@@ -221,10 +220,10 @@ def advance(
 ) -> tuple[State, Record, GradientPosterior]:
     """One update from a batch, for every estimator, update and policy.
 
-    `raw` are the same paths as the environment showed them, for the statistics that the next batch
-    is normalised with. Where anything is not finite the update is not made. The step that is
-    shorter than `stop` is taken, and is the last: the run counts as ended, and its parameters stay
-    what they are. The last answer is the posterior that was followed.
+    `raw` holds the same paths with raw observations, for the statistics that normalise the next
+    batch. If anything is not finite the update is not made. A step shorter than `stop` is taken and
+    ends the run: later calls do not change its parameters. Returns the posterior that was used,
+    too.
     """
     posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
@@ -278,10 +277,9 @@ def advance(
 
 
 def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -> GradientPosterior:
-    """A gradient that is rounding is zero.
+    """The posterior with zeros in place of components of the mean that are rounding errors.
 
-    Its terms are R u_j, whatever is left of their sum; without path scores, E|R u_j| is at most
-    sqrt(E R^2 G_jj).
+    Component j is a sum of terms R u_j; without path scores, E|R u_j| is at most sqrt(E R^2 G_jj).
     """
     g, R, G = posterior.mean, batch.returns, posterior.fisher
     if estimator.needs.path_scores:
@@ -295,9 +293,9 @@ def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -
 
 
 def _divergence(batch: Batch):
-    """From theta to the divergence of its policy from that of the batch: over the states of recent
-    batches, or by Schulman's estimate from the actions taken, the mean of r - 1 - log r, which is
-    never negative."""
+    """A function of theta: the divergence from the policy of the batch to that with theta, over the
+    states of recent batches, or without these by Schulman's estimate from the actions taken, the
+    mean of r - 1 - log r, which is never negative."""
     theta, rebuild = flatten(batch.policy)
     paths, mask = batch.paths, batch.paths.mask
     if batch.recent is not None:
@@ -328,8 +326,8 @@ def _divergence(batch: Batch):
 def _criticise(
     batch: Batch, needs: Needs
 ) -> tuple[Values | None, Float[Array, "..."], Float[Array, ""]]:
-    """Values fitted to this batch, what those before left of its returns, and how much of them they
-    explained."""
+    """Values fitted to this batch, its returns less the earlier values, and the share of their
+    variance that the earlier values explain."""
     critic, paths = batch.critic, batch.steps
     if critic is None or needs.smoothing is None:
         return None, batch.returns, jnp.asarray(jnp.nan, batch.dtype)
@@ -345,7 +343,7 @@ def _criticise(
 
 
 def _finite(tree: Any) -> Bool[Array, ""]:
-    """Whether all numbers of a tree are."""
+    """Whether all numbers of a tree are finite."""
     leaves = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
     return jnp.all(jnp.stack(leaves)) if leaves else jnp.asarray(True)
 

@@ -1,13 +1,13 @@
-"""Training on real tasks: `BAC`, `BPG` and `MCPG` with the habits of other libraries.
+"""Training on tasks: `BAC`, `BPG` and `MCPG`, with the interface of other libraries.
 
-    agent = bayespg.BAC("CartPole-v1", policy="mlp", seed=0)
+    agent = bayespg.BAC("CartPole-v1", seed=0)
     agent.learn(100_000)
     agent.evaluate(episodes=100)
     agent.predict(observation)
     agent.save("cartpole")
 
-An agent is a shell around pure functions: it draws paths, hands them to `advance`, and keeps the
-state that comes back.
+An agent is a shell around pure functions: it draws paths, calls `advance` with them, and keeps the
+state that `advance` returns.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ from bayespg.runs import progress as interruption
 from bayespg.runs.store import CONFIG, METRICS, Run
 
 Callback = Callable[["Agent", Row], Any]
-"""Called after each update; an answer of False ends training."""
+"""Called after each update; returning False ends training."""
 
 
 class Agent:
@@ -49,9 +49,9 @@ class Agent:
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.learning.choices`) or objects. A policy may have a memory; without one given it is
-    "fourier" for estimators that follow the gradient in a damped metric, otherwise "linear", or the
-    paper's in an environment of the paper. `options` go to `gymnasium.make`; everything else is in
+    `bayespg.learning.choices`) or objects. A policy may have a memory. The default policy is
+    "fourier" for estimators with a damped metric and "linear" for others; an environment of the
+    paper has the paper's policy. `options` go to `gymnasium.make`; everything else is in
     `Settings`. A setting that would have no effect is refused.
     """
 
@@ -94,7 +94,7 @@ class Agent:
     def _begin(
         self, environment: Any, policy: Any, key: Any
     ) -> tuple[World, str | AnyPolicy, AnyPolicy]:
-        """Where to learn, what the policy is called, and the policy to start from."""
+        """The world, the name of the policy or the policy given, and the initial policy."""
         s = self.settings
         known = choices.built_in(environment) if isinstance(environment, str) else None
         found = world(
@@ -123,7 +123,7 @@ class Agent:
         return found, policy, named.make(policy, inputs, found.actions, key, s["hidden"])
 
     def _facts(self) -> dict[str, tuple[Any, str]]:
-        """Settings as they are in force, and why they can be no others."""
+        """The settings in force, each with the reason why it can have no other value."""
         s, found, task = self.settings, self.world, self.world.name
         host = found.host if isinstance(found, OnHost) else None
         policy, estimator, update = (
@@ -174,7 +174,7 @@ class Agent:
     # Acting.
 
     def draw(self) -> Trajectories:
-        """The paths of the next update. They follow from the seed and the number of updates."""
+        """The paths of the next update, determined by the seed and the number of updates so far."""
         updates = int(self.state.updates)
         key = child(child(self.state.key, 1), updates)
         seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
@@ -201,14 +201,14 @@ class Agent:
         return self.world.decode(actions)
 
     def reset(self) -> None:
-        """Before the first `predict` of an episode: a policy with memory forgets the last one."""
+        """Clear the memory of the policy; call it before the first `predict` of an episode."""
         self._memory = None
 
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None
     ) -> Evaluation:
-        """Whole episodes with the policy as it is, on seeds that training never uses; observation
-        statistics stay as they are."""
+        """Play whole episodes with the current policy, on seeds that training never uses. The
+        statistics of observations do not change."""
         episodes = checks.whole("episodes", episodes, 1)
         deterministic = checks.flag("deterministic", deterministic)
         seed = self.settings.seed if seed is None else settings.seed("seed", seed)
@@ -220,8 +220,8 @@ class Agent:
     # Learning.
 
     def update(self) -> Row:
-        """Draw a batch, learn from it, say what happened. NotFinite where that came to numbers that
-        are not finite: the agent then stays as it was."""
+        """Draw a batch, make one update, and return its row of metrics. Raises NotFinite if any
+        number is not finite; the agent is then unchanged."""
         begun = time.perf_counter()
         with compilation.meanwhile(self._ahead()):
             paths = self.draw()
@@ -249,8 +249,8 @@ class Agent:
         )  # fmt: skip
 
     def _ahead(self) -> Callable[[], Any] | None:
-        """Before the first update: what compiles its program, if the shape of the paths is known
-        before they are drawn."""
+        """Before the first update, a function that compiles its program, if the shape of the paths
+        is known before they are drawn; otherwise None."""
         first, self._begun = not self._begun, True
         with self._precision():
             paths = (
@@ -261,7 +261,7 @@ class Agent:
             return _learner().lower(*self._arguments(paths)).lowered.compile
 
     def _complaint(self, what: str, paths: Trajectories) -> str:
-        """That an update was not made, and why, as far as one can see."""
+        """The message that an update was not made, with its likely reason."""
         taken, before = np.asarray(paths.mask), int(self.state.updates)
         rewards, seen = (np.abs(np.asarray(x)[taken]).max() for x in (paths.rewards, paths.states))
         advice = "scale rewards or observations in the environment"
@@ -281,10 +281,10 @@ class Agent:
         progress: bool = True,
         tensorboard: bool = False,
     ) -> "Agent":
-        """Train for `steps` more environment steps, or until a callback answers False.
+        """Train for `steps` more environment steps, or until a callback returns False.
 
-        With `run`, a directory, every update is written down and the run can be resumed, whatever
-        happens. Ctrl-C ends after the current update.
+        With `run`, a directory, every update is saved and the run can be resumed after any
+        interruption. Ctrl-C ends training after the current update.
         """
         steps = checks.whole("steps", steps, 1)
         progress, tensorboard = (
@@ -324,19 +324,19 @@ class Agent:
                 )
         return self
 
-    # Keeping.
+    # Saving.
 
     @property
     def config(self) -> dict[str, Any]:
-        """What it takes to make this agent again, objects as None."""
+        """The configuration from which this agent can be made again; objects are None."""
         names = {k: v if isinstance(v, str) else None for k, v in self.names.items()}
         return names | {"options": self.options} | dataclasses.asdict(self.settings)
 
     def save(self, path: str | Path) -> None:
-        """A directory that `bayespg.load` reads.
+        """Save the agent in a directory, for `bayespg.load`.
 
-        An agent saved there before is replaced, its settings with it. A training run is not, nor
-        is anything that another program has left there.
+        An agent that was saved there before is replaced, with its settings. A training run is
+        refused, and so is a directory of another program.
         """
         if (Path(path) / CONFIG).exists():
             run = Run.open(path)
@@ -355,7 +355,7 @@ class Agent:
             run.replace(self.config, self.state, {"seconds": self._seconds})
 
     def restore(self, run: Run) -> bool:
-        """Take over the newest checkpoint of a run; False where there is none yet."""
+        """Load the newest checkpoint of a run; False if there is none yet."""
         with self._precision():
             found = run.restore(self.state)
             if found is None:
@@ -371,8 +371,7 @@ class Agent:
 
 
 def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
-    """Bayesian actor-critic: advantages explained by states and scores together, followed along
-    the natural gradient."""
+    """Bayesian actor-critic: values and advantages in one regression, natural steps."""
     return Agent(environment, policy, given.pop("estimator", "bac"), **given)
 
 
@@ -387,7 +386,7 @@ def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) 
 
 
 def _options(options: Any, environment: Any) -> dict[str, Any]:
-    """What `gymnasium.make` gets."""
+    """Arguments of `gymnasium.make`."""
     if not isinstance(options, Mapping | None):
         raise ValueError(f"options: expected a dictionary for gymnasium.make, found {options!r}")
     if options and (not isinstance(environment, str) or choices.built_in(environment)):
@@ -403,12 +402,12 @@ def _iterable(callbacks: Any) -> Iterable[Any]:
 
 
 _first = eqx.filter_jit(begin)
-"""One small program; op by op they would be a dozen."""
+"""Compiled as one program instead of a dozen small ones."""
 
 
 @functools.cache
 def _learner() -> Any:
-    """`_learned`, compiled once for all agents of a kind."""
+    """`_learned`, compiled once for all agents of the same kind."""
     options: dict[str, Any] = {"compiler_options": compilation.quickly()}
     return eqx.filter_jit(_learned, **options)
 
@@ -419,6 +418,6 @@ def _learned(estimator, update, state, raw, discount, horizon, environment):
 
 
 def _seeds(seed: int, updates: int, count: int) -> list[int]:
-    """Of episodes: other ones for each update, and for evaluation (-1)."""
+    """Seeds of episodes, different for each update and for evaluation (`updates` -1)."""
     found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
     return [int(s) for s in found]

@@ -1,4 +1,4 @@
-"""A batch: everything that an estimator of the gradient may look at."""
+"""A batch: everything that an estimator of the gradient may use."""
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ MOST_DENSE = 256
 
 
 class Batch(eqx.Module):
-    """Paths drawn with a policy, and what is known beside them."""
+    """Paths drawn with a policy, and what else an estimator may use."""
 
     policy: AnyPolicy
     """In the precision of the algebra."""
@@ -39,14 +39,13 @@ class Batch(eqx.Module):
     discount: float = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     environment: Environment | None = None
-    """Where the paths were drawn, if it is an environment in JAX: some have answers in closed
-    form."""
+    """The environment of the paths, if it is one in JAX: some have closed forms."""
     critic: Values | None = None
-    """Values fitted to the batches before."""
+    """Values fitted to earlier batches."""
     recent: Recent | None = None
-    """States of this batch and of those before, as the policy sees them."""
+    """States of this batch and of earlier ones, as the policy sees them."""
     summed: tuple[Float[Array, " M"], Float[Array, "M n"] | None] | None = None
-    """Returns and scores of the paths, where they were summed while the paths were drawn."""
+    """Returns and scores of the paths, if they were summed while the paths were drawn."""
 
     @property
     def acting(self) -> AnyPolicy:
@@ -80,7 +79,7 @@ class Batch(eqx.Module):
 
     @property
     def by_products(self) -> bool:
-        """Whether scores of steps are known through products with a Jacobian."""
+        """Whether scores of steps are used only through products with a Jacobian."""
         return by_products(self.policy)
 
     def step_scores(self) -> Matrix:
@@ -95,14 +94,13 @@ class Batch(eqx.Module):
 
 
 def flat(x: Array) -> Array:
-    """Time and paths in front, to steps path after path."""
+    """From axes of time and paths to one axis of steps, path after path."""
     T, M = x.shape[:2]
     return jnp.swapaxes(x, 0, 1).reshape(M * T, *x.shape[2:])
 
 
 def by_products(policy: AnyPolicy) -> bool:
-    """Whether the scores of single steps are better known through products than written out: those
-    of a network."""
+    """Whether the scores of single steps are used only through products: for large networks."""
     large = count(policy) > MOST_DENSE
     return large and isinstance(policy, Policy) and not isinstance(policy, SparsePolicy)
 
@@ -117,9 +115,9 @@ def draw(
 ) -> Batch:
     """A batch of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
 
-    Scores and returns are in the precision of the policy. `scores` False leaves the scores of the
-    paths until they are asked for; those of a policy with memory always wait, since they need the
-    paths from start to end.
+    Scores and returns are in the precision of the policy. With `scores` False, scores of paths are
+    computed when they are used; those of a policy with memory always are, because they need whole
+    paths.
     """
     theta = flatten(policy)[0]
     dtype = theta.dtype if dtype is None else dtype

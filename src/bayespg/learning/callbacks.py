@@ -1,6 +1,6 @@
-"""What can be done after each update: evaluate, keep a checkpoint, stop.
+"""Callbacks: evaluate, save or stop after an update.
 
-A callback is any function of the agent and the update's row; an answer of False ends training.
+A callback is any function of the agent and the update's row; returning False ends training.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from bayespg.runs.columns import Column
 
 
 class Evaluate:
-    """Evaluate every so many updates, on the same seeds each time, and keep what was found.
+    """Evaluate every `every` updates, on the same seeds each time, and keep the results.
 
     `stop_at`, a return, ends training once an evaluation reaches it.
     """
@@ -43,7 +43,7 @@ class Evaluate:
 
 
 class Checkpoint:
-    """Save the agent every so many updates, each time in its own directory, <folder>/<update>."""
+    """Save the agent every `every` updates, each time in its own directory, <folder>/<update>."""
 
     def __init__(self, folder: str | Path, every: int = 50):
         self.folder, self.every = Path(folder), every

@@ -1,4 +1,4 @@
-"""What strings stand for: policies, estimators, updates and environments in JAX by name."""
+"""Estimators, updates and environments in JAX by name."""
 
 import functools
 import inspect
@@ -21,8 +21,7 @@ WEIGHED = {
     "fisher": estimators.stationary_integrated_out,
     "metric": estimators.Metric(),
 }
-"""Of Monte Carlo estimates as practice knows them: the mean over steps, a metric of recent
-states."""
+"""Monte Carlo as usual in practice: a mean over steps, and a metric of recent states."""
 
 ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
     "bac": lambda smoothing: estimators.adaptive(smoothing),
@@ -39,23 +38,24 @@ ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
     "model1": lambda _: estimators.Model1(noise=None),
     "model2": lambda _: estimators.Model2(noise=None, baseline=float("inf")),
 }
-"""bac: values and advantages in one regression; bac-returns: the same with lambda 1; bac-paper: the
-same as Algorithm 4 has it, scales and noise by evidence; rebase: advantages less a fit by states;
-gae: advantages alone; fitted: returns less a fit by states; gpomdp: returns alone; mcpg: the same
-as the paper has it, steps weighed by the discount; mc, mc-baseline: whole paths (REINFORCE); enac:
-episodic natural actor-critic; model1, model2: Bayesian quadrature of whole paths."""
+"""bac: values and advantages in one regression; bac-returns: the same with lambda 1; bac-paper:
+Algorithm 4, with scales and noise chosen by evidence; rebase: advantages (GAE) less a regression on
+states; gae: advantages less their mean; fitted: returns less a regression on states; gpomdp:
+returns; mcpg: the same with steps weighted by the discount, as in the paper; mc, mc-baseline: whole
+paths (REINFORCE); enac: episodic natural actor-critic; model1, model2: Bayesian quadrature of whole
+paths."""
 
 LIMITED = ("natural", "plain", "conjugate-gradients")
 """Updates that go as far as a limit allows; all others have a rate."""
 UPDATES = ("natural", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
 """natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows;
-conjugate-gradients: line searches along conjugate natural gradients, led by their error bars; adam,
+conjugate-gradients: line searches along conjugate natural gradients, guided by error bars; adam,
 sgd, and any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for
 model1."""
 
 
 class BuiltIn(NamedTuple):
-    """An environment in JAX; one of the paper comes with the paper's policy."""
+    """An environment in JAX, with the paper's policy if it is one of the paper's."""
 
     environment: Environment
     policy: Callable[[], Policy] | None
@@ -74,8 +74,8 @@ BUILT_IN: dict[str, Callable[[], BuiltIn]] = {
 
 
 def known(kind: str, name: str, names: Sequence[str]) -> ValueError:
-    """The complaint that there is no such name, with the closest one."""
-    return ValueError(f"{kind}: nothing is called '{name}'; {checks.suggestion(name, names)}")
+    """The error for an unknown name, with the closest known one."""
+    return ValueError(f"{kind}: unknown name '{name}'; {checks.suggestion(name, names)}")
 
 
 def built_in(name: str) -> BuiltIn | None:
@@ -99,7 +99,8 @@ def estimator(choice: Any, smoothing: float) -> Estimator:
 
 
 def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
-    """The same object for the same choice, so that agents of a kind share compiled programs."""
+    """An update by name, or the one given. A name always gives the same object, so that agents
+    share compiled programs."""
     if isinstance(choice, optax.GradientTransformation):
         return optax.with_extra_args_support(choice)
     if not isinstance(choice, str):
@@ -124,8 +125,8 @@ def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformat
 
 
 def _is_optimiser(name: str) -> bool:
-    """Whether optax has an optimiser of that name that asks for a rate and nothing else, neither
-    when it is made nor, as line searches do, when it is used."""
+    """Whether optax has an optimiser of that name that needs a learning rate and no other argument,
+    neither when it is made nor, as line searches do, when it is used."""
     found = getattr(optax, name, None)
     if not inspect.isfunction(found) or name.startswith(("_", "scale_by_")):
         return False

@@ -33,7 +33,7 @@ from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, rescaled
 
 StateMap = Callable[[Any], Any]
-"""From states, time and paths in front, to what the state kernel takes."""
+"""From states, with axes of time and paths in front, to inputs of the state kernel."""
 
 
 def _as_they_are(states: Any) -> Any:
@@ -43,11 +43,11 @@ def _as_they_are(states: Any) -> Any:
 # Ways to obtain G, Section 4.3 and Algorithm 3.
 
 FisherChoice = Callable[[Batch], Fisher]
-"""A way to obtain G from a batch; the functions below, or one's own."""
+"""A way to obtain G from a batch; the functions below, or your own."""
 
 
 def exact(batch: Batch) -> Fisher:
-    """G of paths in closed form, where the environment knows it."""
+    """G of paths in closed form, if the environment has one."""
     return fishers.exact(batch.environment, batch.policy)  # type: ignore[arg-type]
 
 
@@ -91,12 +91,14 @@ def stationary(batch: Batch) -> Fisher:
 
 
 def g_est(batch: Batch) -> Fisher:
-    """Algorithm 3 in expectation over its coins, the last pair of an episode weighed 1."""
+    """Algorithm 3 in expectation over its random stops; the last pair of an episode has weight
+    1."""
     return _of_step_scores(batch, fishers.g_est_weights(batch.steps, batch.discount))
 
 
 def g_est_as_printed(batch: Batch) -> Fisher:
-    """Algorithm 3 in expectation over its coins, the last pair weighed 1 / (1 - gamma)."""
+    """Algorithm 3 in expectation over its random stops; the last pair has weight 1 / (1 -
+    gamma)."""
     weights = fishers.g_est_weights(batch.steps, batch.discount, as_printed=True)
     return _of_step_scores(batch, weights)
 
@@ -106,7 +108,7 @@ def _of_step_scores(batch: Batch, weights: Float[Array, "T M"]) -> Fisher:
 
 
 def exact_steps(batch: Batch) -> Fisher:
-    """G of steps in closed form, where the environment knows it."""
+    """G of steps in closed form, if the environment has one."""
     return fishers.Dense(batch.environment.step_fisher(batch.policy))  # type: ignore[union-attr]
 
 
@@ -114,45 +116,45 @@ def exact_steps(batch: Batch) -> Fisher:
 
 
 class Needs(NamedTuple):
-    """What an estimator needs of a batch."""
+    """What an estimator needs from a batch."""
 
     path_scores: bool = False
     """u(xi), which is best summed while paths are drawn."""
     states: bool = False
-    """That what the policy sees is a Markov state: a policy with memory does not give it."""
+    """Markov states, which the observations of a policy with memory are not."""
     smoothing: float | None = None
-    """lambda, None without one."""
+    """lambda, or None for an estimator without one."""
     critic: bool = False
-    """Values fitted to the batches before."""
+    """Values fitted to earlier batches."""
     recent: bool = False
-    """States of the batches before, for the metric."""
+    """States of earlier batches, for the metric."""
     products: bool = False
-    """Of a network's scores nothing but products, so that single precision is enough."""
+    """Only products with the scores of a network, for which single precision is enough."""
 
 
 class Estimator(eqx.Module):
     """Batch -> GradientPosterior."""
 
     needs: ClassVar[Needs] = Needs()
-    """A subclass that needs more says so."""
+    """Subclasses that need more override this."""
 
     @abc.abstractmethod
     def __call__(self, batch: Batch) -> GradientPosterior: ...
 
 
 def refuse_memory(estimator: Estimator, policy: Any) -> None:
-    """ValueError for an estimator that takes what a policy with memory sees for a state."""
+    """ValueError if the estimator needs Markov states and the policy has a memory."""
     if estimator.needs.states and remembers(policy):
         raise ValueError(
             f"estimator: {type(estimator).__name__} fits values of states, and "
-            f"{type(policy).__name__} has a memory, so what it sees is no Markov state; use "
-            "estimators of whole paths, as Model1, Model2, Reinforce and ENAC are, or GPOMDP"
+            f"{type(policy).__name__} has a memory, so its observations are not Markov "
+            "states; use an estimator of whole paths (Model1, Model2, Reinforce, ENAC) or GPOMDP"
         )
 
 
 def return_noise(batch: Batch, reward_noise: float) -> Float[Array, " M"]:
-    """The variance of each path's return that noise on its rewards makes: sigma_r^2 sum_t
-    gamma^(2t) over the steps taken."""
+    """The variance of each path's return due to noise on its rewards: sigma_r^2 sum_t gamma^(2t)
+    over the steps taken."""
     weights = fishers.step_weights(batch.steps, batch.discount)
     return reward_noise**2 * jnp.sum(weights**2, 0)
 
@@ -226,13 +228,13 @@ class Reinforce(Estimator):
 
 
 Weights = Literal["discounted", "uniform"]
-"""What a step counts: gamma^t in a mean over paths, which gives the gradient of the discounted
-return; or all alike in a mean over steps, as usual in practice."""
+"""Weights of steps: gamma^t in a mean over paths, which gives the gradient of the discounted
+return; or equal weights in a mean over steps, as usual in practice."""
 
 
 class Metric(eqx.Module):
-    """D = G + delta I with delta = kappa tr(G) / n, and G over the states of the last batches where
-    the batch has them: what a gradient is followed in, and the prior's."""
+    """D = G + delta I with delta = kappa tr(G) / n: the metric of natural steps and of the prior. G
+    is that of the states of recent batches, if the batch holds them."""
 
     kappa: float = 0.3
 
@@ -249,9 +251,9 @@ class MonteCarlo(Estimator):
     """Monte Carlo over steps, sum_t u(z_t) credit_t with each reward credited to the actions before
     it: the policy gradient theorem (Eq. 7).
 
-    The credit of a step is its return-to-go or, with `smoothing`, its advantage by the critic of
-    the batches before (GAE), less a `baseline`: none, the mean of the credits, or their regression
-    on the states of the same batch ("states"). `state_kernel` None stands for Fourier features, in
+    The credit of a step is its return-to-go or, with `smoothing`, its advantage under the critic of
+    earlier batches (GAE), less a `baseline`: none, the mean of the credits, or their regression on
+    the states of the same batch ("states"). `state_kernel` None stands for Fourier features, in
     units in which the credits have variance 1; `noise` is that of the regression.
     """
 
@@ -327,7 +329,7 @@ class ENAC(Estimator):
 
 
 FLAT = 1e8
-"""Prior variance that leaves least squares alone."""
+"""A prior variance so large that the prior has no effect."""
 
 
 def CompatibleLeastSquares(
@@ -350,8 +352,8 @@ class BAC(Estimator):
 
     As in the paper, with the defaults: `state_kernel` acts on `state_map` of the states,
     returns-to-go are observed with variance `noise`, `scale` is that of the Fisher kernel.
-    `limit_ends` says that a path cut off at the horizon has ended there, as where the time limit is
-    part of the task; otherwise what would have followed is unknown. `trace` is lambda of
+    With `limit_ends` a path that was cut off at the horizon counts as ended, for tasks of which the
+    time limit is a part; otherwise what would have followed is unknown. `trace` is lambda of
     `actor_critic`; 0 is the better model where transitions are deterministic. `noise` None chooses
     the noise and the scales of both kernels by evidence.
 
@@ -417,12 +419,12 @@ class BAC(Estimator):
 def confirmed(
     found: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
 ) -> dict[str, Array]:
-    """How much of the slope along D^-1 b one episode finds where another found it.
+    """The share of the slope along D^-1 b that different episodes agree on.
 
-    h_i = sum_t u_t (y_t - V(x_t)) over episode i is what it adds to b; the sum over pairs i != j of
-    h_i'D^-1 h_j has the expectation that noise of mean zero leaves alone. Returns M / (M - 1) times
-    that sum, over b'D^-1 b. Of a network nothing: it would cost a product with the Jacobian per
-    episode.
+    h_i = sum_t u_t (y_t - V(x_t)) is the contribution of episode i to b. Noise of mean zero does
+    not change the expectation of the sum of h_i'D^-1 h_j over pairs i != j. Returns M / (M - 1)
+    times that sum, divided by b'D^-1 b; nothing for networks, where it would cost a product with
+    the Jacobian per episode.
     """
     M = found.groups.count
     if isinstance(found.scores, Linear) or not isinstance(prior.fisher, fishers.Dense) or M < 2:
@@ -437,7 +439,7 @@ def confirmed(
 
 
 FEWEST = 0.1
-"""Directions that a policy without information, one that no longer explores, is taken to have."""
+"""Least number of directions, for a policy that no longer explores and has no information."""
 
 
 def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float = 0.3) -> BAC:
@@ -453,7 +455,7 @@ def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float = 0.3) ->
 
 
 def _credit(batch: Batch, smoothing: float | None) -> Float[Array, "T M"]:
-    """Returns-to-go, or advantages by the critic."""
+    """Returns-to-go, or advantages under the critic."""
     if smoothing is None:
         return returns_to_go(batch.steps, batch.discount)
     if batch.critic is None:
@@ -471,7 +473,7 @@ def steps(
     smoothing: float | None = None,
     score: bool = True,
 ) -> actor_critic.Steps:
-    """The steps of a batch, path after path, as the critic's regression sees them."""
+    """The steps of a batch, path after path, as inputs of the regression."""
     paths, dtype = batch.steps, batch.dtype
     T, M = paths.mask.shape
     states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
@@ -494,8 +496,8 @@ def _state_kernel(kernel: Kernel | None, steps: actor_critic.Steps) -> Kernel:
 
 
 def _like_returns(kernel: Any, batch: Batch, units: Float[Array, ""]) -> Kernel:
-    """Values with the variance of the returns-to-go, whatever is observed of them, about a mean
-    that may be far from zero."""
+    """A prior of values with the variance of the returns-to-go, and a mean that may be far from
+    zero."""
     paths = batch.steps
     returns = returns_to_go(paths, batch.discount)
     spread = values.centred(returns, paths.mask)[1]
@@ -507,7 +509,7 @@ def _like_returns(kernel: Any, batch: Batch, units: Float[Array, ""]) -> Kernel:
 def standardised(
     y: Float[Array, "*N"], taken: Bool[Array, "*N"]
 ) -> tuple[Float[Array, "*N"], Float[Array, ""]]:
-    """y with mean 0 and variance 1 over the steps taken, and what it was divided by: 0 where they
-    differ by rounding alone."""
+    """y with mean 0 and variance 1 over the steps taken, and its standard deviation before: 0 if
+    the entries differ by rounding only."""
     y, scale = values.centred(y, taken)
     return y / jnp.where(scale > 0, scale, 1.0), scale

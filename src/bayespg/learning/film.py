@@ -1,4 +1,4 @@
-"""A policy at work, frame by frame."""
+"""Episodes of a policy as a GIF."""
 
 import io
 from pathlib import Path
@@ -11,13 +11,13 @@ from bayespg.learning.agents import Agent
 from bayespg.paths.worlds import OnHost
 
 RATE = 30
-"""Frames a second where the environment does not say."""
+"""Frames per second, if the environment does not specify them."""
 
 
 def record(
     agent: Agent, path: Path, episodes: int = 1, seed: int = 0, deterministic: bool = True
 ) -> list[float]:
-    """Play episodes and write them as a GIF, whole or not at all. Returns their returns."""
+    """Play episodes, write them as a GIF, and return the returns."""
     if path.suffix.lower() != ".gif":
         raise ValueError(f"out: films are GIFs; expected a name such as watch.gif, found {path}")
     name = agent.names["environment"]

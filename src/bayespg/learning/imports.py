@@ -26,9 +26,8 @@ def import_all(modules: Imports) -> list[str]:
 
 
 def needed(environment: Any, options: Any) -> list[str]:
-    """Modules that may be imported for an id and its options: what stands before a colon in the
-    id, and in any string within the options where there is such a module (C:/models/ant.xml names
-    none)."""
+    """Modules that may be imported for an id and its options: the part before a colon in the id,
+    and in any string of the options if there is such a module (C:/models/ant.xml names none)."""
     found, left = [], [options]
     while left:
         match left.pop():
@@ -43,7 +42,7 @@ def needed(environment: Any, options: Any) -> list[str]:
 
 
 def _findable(module: str) -> bool:
-    """Whether importing it could run anything; nothing is imported to find out."""
+    """Whether there may be such a module; nothing is imported to find out."""
     try:
         return importlib.util.find_spec(module.partition(".")[0]) is not None
     except ValueError:

@@ -1,12 +1,11 @@
 """Conjugate gradients with a line search that looks at gradients only (Section 5: CONJPOMDP and
 GSEARCH of Baxter, Bartlett and Weaver, 2001).
 
-Returns at two points must be told apart through their noise, the more so the nearer the points are;
-the sign of the slope at one point need not. The search doubles its step while the slope is up, or
-halves it while the slope is down, and interpolates between the last two. What follows from one
-gradient is a pure function, which `searching` makes an update among others and which
-`conjugate_gradients` calls from loops on the host, because how many gradients those take depends on
-the gradients.
+To compare the returns of two points one must overcome their noise, the more so the nearer the
+points are; the sign of the slope at one point needs no such comparison. The search doubles its step
+while the slope is positive, or halves it while the slope is negative, and interpolates between the
+last two. What follows from one gradient is a pure function, which `searching` wraps as an update
+and `conjugate_gradients` calls in a loop on the host.
 """
 
 import itertools
@@ -92,13 +91,13 @@ class History(NamedTuple):
     """Whether h was the gradient itself."""
     bracketed: Bool[Array, " K"]
     evaluations: Int[Array, " K"]
-    """Gradients estimated: one at the parameters, one a trial point."""
+    """Gradients estimated: one at the parameters, and one per trial point."""
     episodes: Int[Array, " K"] | None = None
     """Paths drawn for them; this and what follows come from `train` only."""
     sample_return: Float[Array, " K"] | None = None
     """Mean return of the paths drawn at the parameters."""
     expected_return: Float[Array, " K"] | None = None
-    """eta(theta) where the environment knows it, NaN where not."""
+    """eta(theta) if it has a closed form, otherwise NaN."""
 
 
 class Result(NamedTuple):
@@ -124,8 +123,8 @@ def line_search(slope: Callable[[float], Slope], first_step: float, doublings: i
 
         s = s- + p- (s+ - s-) / (p- - p+),
 
-    and halfway where the signs are not these. After `doublings` doublings, or halvings, the search
-    makes do with the last two steps; the published one has no bound.
+    or halfway if the signs are different. After `doublings` doublings, or halvings, the search
+    takes the last two steps; the published search has no bound.
     """
     search = in_float64(_search)(np.asarray(first_step, float))
     while not search.ended:
@@ -225,7 +224,7 @@ def conjugate_gradients(
 ) -> Result:
     """CONJPOMDP: maximise by line searches along conjugate directions (Polak and Ribiere),
 
-        h' = g' + gamma h,   gamma = (g' - g) . g' / |g|^2,   or h' = g' where that is not uphill,
+        h' = g' + gamma h,   gamma = (g' - g) . g' / |g|^2,   or h' = g' if that is not uphill,
 
     until |g|^2 <= `epsilon`. Each search begins with the step `first_step` h.
 
@@ -336,8 +335,8 @@ def searching(
     natural: bool = True,
     doublings: int = 4,
 ) -> optax.GradientTransformationExtraArgs:
-    """`conjugate_gradients` as an update among others: one gradient in, the next point to ask at
-    out, whether that is a trial point of a search or the end of one.
+    """`conjugate_gradients` as an update: from one gradient to the next point at which a gradient
+    is needed, a trial point of a search or the end of one.
 
     Without `first_step` a search begins where the policy has changed by `limit`, in
     Kullback-Leibler divergence to second order. A gradient that is not finite ends the search where

@@ -1,5 +1,4 @@
-"""What an update and an evaluation report: the numbers of `runs.columns`, from a batch of paths and
-the record of what was learnt from it."""
+"""The numbers that updates and evaluations report; `runs.columns` lists those of an update."""
 
 import dataclasses
 import math
@@ -51,8 +50,8 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Student's, over episodes: how well these episodes tell the mean of this policy. It says
-        nothing of how another seed would have trained."""
+        """Student's interval over episodes: how well they determine the mean return of this policy.
+        It says nothing about training with another seed."""
         return student_interval(self.returns, self.level)
 
     def __str__(self) -> str:

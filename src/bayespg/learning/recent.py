@@ -1,7 +1,7 @@
 """States of the last batches: where a step must not change the policy too much.
 
 As a policy improves, the states it visits crowd together. A step that looks small on those of one
-batch can be large just beside them, where the policy was a few updates ago and may come again. The
+batch can be large just beside them, where the policy was a few updates ago and may be again. The
 trust region, and the metric in which the gradient is followed, are therefore averages over states
 of the last `BATCHES` batches.
 """
@@ -15,20 +15,20 @@ from bayespg._support.types import Array
 
 BATCHES = 20
 KEPT = 48
-"""States kept of each batch, at even distances."""
+"""States kept of each batch, evenly spaced."""
 
 
 class Recent(eqx.Module):
-    """Observations, as the environment or as the policy sees them."""
+    """Observations of recent batches, raw or normalised."""
 
     states: Shaped[Array, "K *observation"]
     weights: Float[Array, " K"]
-    """1 for a state that is there, 0 for a place that is still empty."""
+    """1 for a state, 0 for an empty place."""
 
     def seen(
         self, states: Shaped[Array, "T M *observation"], taken: Bool[Array, "T M"]
     ) -> "Recent":
-        """With those of another batch, and without those of the oldest."""
+        """These with the states of another batch in place of the oldest."""
         states, taken = states.reshape(-1, *states.shape[2:]), taken.reshape(-1)
         order = jnp.argsort(~taken, stable=True)
         rows = order[(jnp.arange(KEPT) * jnp.sum(taken)) // KEPT]
@@ -39,7 +39,7 @@ class Recent(eqx.Module):
 
 
 def nothing(observation: jax.ShapeDtypeStruct) -> Recent:
-    """Before the first batch."""
+    """No states yet."""
     count = BATCHES * KEPT
     real = jnp.issubdtype(observation.dtype, jnp.floating)
     states = jnp.zeros((count, *observation.shape), jnp.float32 if real else observation.dtype)

@@ -14,7 +14,7 @@ STORED = {
     "environment": str, "policy": str, "estimator": str, "update": str, "options": dict,
     "hidden": list,
 }  # fmt: skip
-"""What a configuration on disk holds besides numbers, which `Settings` judges."""
+"""Types of the entries of a stored configuration that are not numbers; `Settings` checks those."""
 NAMED = {str: "string", dict: "object", list: "list"}
 
 

@@ -1,7 +1,6 @@
-"""What decides a run besides environment, policy, estimator and update: checked, completed, and
-recorded as it was done.
+"""Settings of agents: their defaults, their checks, and a record of the values in force.
 
-A setting that would have no effect is refused, so that what `Agent.config` says is what happened.
+A setting that would have no effect is refused, so that `Agent.config` describes what was done.
 """
 
 import dataclasses
@@ -16,18 +15,18 @@ DEFAULTS: dict[str, Any] = {
     "discount": 0.99, "smoothing": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": (32, 32),
     "lanes": 8, "bounds": "clip",
 }  # fmt: skip
-"""Of settings that do not apply everywhere."""
+"""Defaults of settings that do not apply to every agent."""
 LARGEST_SEED = 2**63 - 1
-"""Of JAX's random numbers."""
+"""The largest seed that JAX accepts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """None asks for the default. In the settings of an agent, it says that there was nothing to
-    set: the `hidden` layers of a linear policy, the `rate` of an update with a limit."""
+    """Settings of an agent. None asks for the default; in `Agent.settings` it means that the
+    setting does not apply: `hidden` of a linear policy, `rate` of an update with a limit."""
 
     episodes: int = 2
-    """Per update."""
+    """Episodes per update."""
     discount: float | None = None
     """0.99; an environment in JAX has its own."""
     smoothing: float | None = None
@@ -40,16 +39,16 @@ class Settings:
     hidden: tuple[int, ...] | None = None
     """Widths of the layers of the policy "mlp": 32, 32."""
     horizon: int | None = None
-    """Steps after which an episode is cut off; None leaves it to the environment. An environment in
-    JAX has its own."""
+    """Steps after which an episode is cut off; None keeps the environment's own limit, which an
+    environment in JAX always has."""
     lanes: int | None = None
-    """Gymnasium environments side by side: 8, and never more than episodes per update."""
+    """Gymnasium environments that run in parallel: 8, but at most `episodes`."""
     processes: bool = False
-    """Each of them in a process of its own."""
+    """Run each Gymnasium environment in its own process."""
     normalise: bool | None = None
-    """Observations; None means on Gymnasium, not in JAX."""
+    """Normalise observations; None means yes on Gymnasium and no in JAX."""
     bounds: Bounds | None = None
-    """How draws of a Gaussian policy get into the bounds of the actions: "clip" or "squash"."""
+    """How draws of a Gaussian policy are brought into the bounds of actions: "clip" or "squash"."""
     seed: int = 0
 
     def __post_init__(self):
@@ -59,13 +58,13 @@ class Settings:
                 object.__setattr__(self, field.name, CHECKS[field.name](field.name, value))
 
     def __getitem__(self, name: str) -> Any:
-        """What was given, or the default."""
+        """The value that was given, or the default."""
         value = getattr(self, name)
         return DEFAULTS[name] if value is None else value
 
     def as_done(self, facts: dict[str, tuple[Any, str]]) -> "Settings":
-        """With the values in force: `facts` holds for each name the value, None where there is
-        nothing to set, and why it can be no other. ValueError where another was asked for."""
+        """These settings with the values in force. `facts` holds for each name the value, None if
+        it does not apply, and why no other is possible. ValueError if another was given."""
         for name, (value, reason) in facts.items():
             wanted = getattr(self, name)
             if wanted is not None and wanted != value:
@@ -74,7 +73,7 @@ class Settings:
 
 
 def made(given: dict[str, Any]) -> Settings:
-    """From keywords; ValueError where there is no such setting."""
+    """Settings from keyword arguments; ValueError for an unknown name."""
     known = sorted(field.name for field in dataclasses.fields(Settings))
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"{unknown[0]}: no such setting; there are {', '.join(known)}")
@@ -82,7 +81,7 @@ def made(given: dict[str, Any]) -> Settings:
 
 
 def no_effect(name: str, wanted: Any, reason: str) -> ValueError:
-    """The complaint that a setting would be ignored."""
+    """The error for a setting that would be ignored."""
     return ValueError(f"{name}: {wanted!r} would have no effect: {reason}; leave it out")
 
 
@@ -106,4 +105,4 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "processes": checks.flag, "normalise": checks.flag,
     "bounds": functools.partial(checks.one_of, names=get_args(Bounds)), "seed": seed,
 }  # fmt: skip
-"""What each setting may be."""
+"""The check of each setting."""

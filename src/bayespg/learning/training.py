@@ -28,30 +28,30 @@ Progress = Callable[[int, int], None]
 
 
 class History(NamedTuple):
-    """One entry per update, measured before it was applied; runs in front where there are
-    several."""
+    """One entry per update, measured before it was applied; the first axis is that of runs if there
+    are several."""
 
     parameters: Float[Array, "*runs N n"] | None
     """None beyond 2048 parameters."""
     sample_return: Float[Array, "*runs N"]
     """Mean return of the paths drawn."""
     expected_return: Float[Array, "*runs N"]
-    """eta(theta) where the environment knows it, NaN where not."""
+    """eta(theta) if it has a closed form, otherwise NaN."""
     gradient_norm: Float[Array, "*runs N"]
     uncertainty: Float[Array, "*runs N"]
-    """Square root of the trace of the robust covariance: the norm's standard error, roughly. NaN
-    where it would cost a solve per path: with many parameters."""
+    """Square root of the trace of the robust covariance: roughly the standard error of the norm.
+    NaN with many parameters, where it would cost a solve per path."""
     running: Bool[Array, "*runs N"]
     """Whether the update was made: False once the stopping rule has fired."""
 
 
 class Evaluations(NamedTuple):
-    """What `evaluate` found along the way."""
+    """Results of `evaluate` during training."""
 
     updates: Int[np.ndarray, " K"]
-    """Updates done before each."""
+    """Updates made before each evaluation."""
     values: Any
-    """One entry per evaluation, runs in front where there are several."""
+    """One entry per evaluation; the first axis is that of runs if there are several."""
 
 
 class Result(NamedTuple):
@@ -87,14 +87,13 @@ def train(
     theta_j| < stop. (The paper's Delta theta does not contain the learning rate; a rate need not
     exist here, so with a constant one `stop` is that rate times epsilon.)
 
-    With `runs`, that many independent runs go side by side; the arrays of `policy` then hold the
-    start of each in their leading axis. Paths are drawn in float32, the algebra is float64.
-    `normalise` shows the policy observations normalised by those of the batches before.
+    With `runs`, that many independent runs are computed in parallel; the arrays of `policy` then
+    hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
+    float64. `normalise` normalises observations with statistics of earlier batches.
 
-    `evaluate(policy, key)`, compiled, is asked at the start and after `every` updates; the policy
-    that it gets takes raw observations. `progress` is called some fifty times along the way.
-    Neither changes the numbers: the same compiled program does the updates, however many it does
-    at a time.
+    `evaluate(policy, key)` is compiled, and called at the start and after every `every` updates
+    with a policy that takes raw observations. `progress` is called about fifty times. Neither
+    changes the numbers: one compiled program makes the updates, however many at a time.
     """
     updates, paths = checks.whole("updates", updates, 1), checks.whole("paths", paths, 1)
     runs = None if runs is None else checks.whole("runs", runs, 1)
@@ -159,7 +158,8 @@ def _ask(evaluate, state, key, runs):
 
 
 def _stops(updates: int, every: int | None, progress: bool) -> list[int]:
-    """After how many updates the compiled loop comes back: to evaluate, to report, at the end."""
+    """Numbers of updates after which the compiled loop returns: to evaluate, to report, at the
+    end."""
     stops = {updates}
     if every is not None:
         stops |= set(range(every, updates, every))
@@ -174,7 +174,7 @@ def _first(record: History, count: int, axis: int) -> History:
 
 @eqx.filter_jit
 def _advance(environment, estimator, update, state, paths, stop, count, room, many):
-    """`count` updates, of one run or of many side by side, and a history with room for `room`.
+    """`count` updates of one run or of many in parallel, and a history with room for `room`.
 
     `count` is traced, so that one compiled program serves every count. Programs compiled for
     different counts round differently: XLA removes a loop of one pass and fuses its body otherwise.

@@ -27,22 +27,22 @@ def hyperbolic(initial: float | Float[Array, " n"], halving: float = 20.0) -> Ca
 
 
 def ascend(rate: Rate) -> optax.GradientTransformation:
-    """Multiply by a learning rate: a number, one a component, or a schedule."""
+    """Multiply by a learning rate: a number, one per component, or a schedule."""
     schedule = rate if callable(rate) else lambda j: jnp.asarray(rate)
     return optax.scale_by_schedule(schedule)
 
 
 def natural_gradient() -> optax.GradientTransformationExtraArgs:
-    """Replace the gradient by G^-1 times it; directions that G knows nothing of are left out."""
+    """Replace the gradient by G^-1 times it; directions in the null space of G are left out."""
     return _stateless(lambda g, posterior: within_range(_fisher(posterior), g)[1])
 
 
 def scale_by_certainty() -> optax.GradientTransformationExtraArgs:
     """Multiply each component by 1 - variance / prior variance (Section 6.2.2).
 
-    The factor lies between 0, for a component nothing is known of, and 1. With Model 1, whose
-    covariances are diagonal, it is the paper's [b_0 I - Cov] / b_0, b_0 = 1 + n times the kernel's
-    scale. An estimate that holds no prior, as Monte Carlo, is multiplied by the fraction
+    The factor lies between 0, for a component about which nothing is known, and 1. With Model 1,
+    whose covariances are diagonal, it is the paper's [b_0 I - Cov] / b_0, b_0 = 1 + n times the
+    kernel's scale. An estimate without a prior, such as Monte Carlo, is multiplied by the fraction
     `explained`: 1, or 0 for a single path.
     """
 
@@ -95,32 +95,31 @@ def _stateless(
 
 
 class TrustState(NamedTuple):
-    """What the last step was."""
+    """The last step."""
 
     step: Float[Array, ""]
-    """How far along the direction, 0 where no step was good enough."""
+    """Multiple of the direction; 0 if no step was accepted."""
     divergence: Float[Array, ""]
 
 
 HALVINGS = 10
 FLOOR = 0.02
-"""Share of the limit that a step may use without any sign of a slope."""
+"""Share of the limit that a step may use even if nothing is confirmed."""
 
 
 def trust_region(
     limit: float = 0.01, *, natural: bool = True, slack: float = 1.5
 ) -> optax.GradientTransformationExtraArgs:
-    """Step along G^-1 g (or g) until the policy has changed by `limit`, in the mean over steps of
-    the Kullback-Leibler divergence.
+    """Step along G^-1 g (or g) until the policy has changed by `limit`, in Kullback-Leibler
+    divergence.
 
-    `divergence(theta)` comes with each update and measures that change. Since it grows with the
-    square of the step, one measurement tells how long the step must be; it is then halved until the
-    divergence is at most `slack` times the limit. `confirmed`, the share of the slope that other
-    episodes confirm, shortens the step: where it falls below a half, so does the limit, down to
-    `FLOOR` of it. What the gradient has in the null space of G,
-    where no divergence limits a step, is left out. A gradient of zero, and a step that stays too
-    long after ten halvings, leave the parameters alone. Where the gradient is finite and its
-    direction is not, the change is NaN.
+    `divergence(theta)`, an extra argument of each update, measures that change. Since it grows with
+    the square of the step, one measurement tells how long the step must be; it is then halved until
+    the divergence is at most `slack` times the limit. `confirmed`, the share of the slope that
+    other episodes confirm, shortens the step: below a half, the limit shrinks in proportion, down
+    to `FLOOR` of it. The part of the gradient in the null space of G, where no divergence limits a
+    step, is left out. The parameters do not change if the gradient is zero or the step is still too
+    long after ten halvings. If the gradient is finite and its direction is not, the change is NaN.
     """
     if not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")

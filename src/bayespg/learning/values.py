@@ -1,8 +1,8 @@
 """A value function carried from one batch to the next, and advantages estimated with it.
 
 V(x) = psi(x)'v with random Fourier features psi: Gaussian process regression in weight space, the
-state half of the actor-critic's prior. Fitted to one batch it serves the next, so that what it
-says of a step does not know the step's own noise.
+state half of the actor-critic's prior. It is fitted to one batch and used for the next, so that the
+value of a step does not depend on the noise of that step.
 """
 
 import math
@@ -31,7 +31,7 @@ class Values(eqx.Module):
     """False before the first batch: all values are then zero."""
 
     def __call__(self, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, " *N"]:
-        """Of states with `lead` axes in front."""
+        """Values of states with `lead` leading axes."""
         return basis(self.features, states, lead) @ self.weights
 
 
@@ -40,7 +40,7 @@ def start(features: Features) -> Values:
 
 
 def basis(features: Features, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, "*N p"]:
-    """psi(x) of states with `lead` axes in front, with a wide constant."""
+    """psi(x) of states with `lead` leading axes; the constant has a wide prior."""
     shape = states.shape[:lead]
     flat = states.reshape(math.prod(shape), -1)
     return kernels.OfFeatures(features).features(flat).reshape(*shape, -1)
@@ -52,7 +52,7 @@ def fit(
     targets: Float[Array, " N"],
     taken: Bool[Array, " N"],
 ) -> Values:
-    """V regressed on `targets`, a new V."""
+    """A new V, fitted to `targets`."""
     kept = taken.astype(targets.dtype)
     scale = root_mean_square(targets, taken)
     scale = jnp.where(scale > 0, scale, 1.0)
@@ -65,7 +65,8 @@ def fit(
 def root_mean_square(
     x: Float[Array, "..."], taken: Bool[Array, "..."] | bool = True
 ) -> Float[Array, ""]:
-    """Of the steps taken, in units of the largest: squares of single precision end at 1e19."""
+    """Over the steps taken, computed in units of the largest: squares overflow in single
+    precision."""
     taken = jnp.broadcast_to(taken, x.shape)
     x = jnp.where(taken, x, 0.0)
     unit = jnp.max(jnp.abs(x))
@@ -76,8 +77,8 @@ def root_mean_square(
 def centred(
     x: Float[Array, "..."], taken: Bool[Array, "..."]
 ) -> tuple[Float[Array, "..."], Float[Array, ""]]:
-    """x less its mean over the steps taken, and its standard deviation: 0 where they differ by
-    rounding alone."""
+    """x less its mean over the steps taken, and its standard deviation: 0 if the entries differ by
+    rounding only."""
     x = jnp.where(taken, x, 0.0)
     rounding = 10 * jnp.finfo(x.dtype).eps * jnp.max(jnp.abs(x))
     x = jnp.where(taken, x - jnp.sum(x / jnp.maximum(jnp.sum(taken), 1).astype(x.dtype)), 0.0)
@@ -89,7 +90,7 @@ def advantages(
     paths: Trajectories, values: Values, discount: float, smoothing: float
 ) -> Float[Array, "T M"]:
     """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
-    al., 2016). V is zero after an absorbing state and its own where a path was cut off."""
+    al., 2016). V is zero after an absorbing state, and V(final) where a path was cut off."""
     V = jnp.where(paths.mask, values(paths.states, 2), 0.0)
     T = V.shape[0]
     last = jnp.arange(T)[:, None] == paths.lengths - 1

@@ -1,4 +1,4 @@
-"""Drawing paths: a scan on the device, or a loop over Gymnasium environments side by side."""
+"""Drawing paths: a scan on the device, or a loop over parallel Gymnasium environments."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -78,9 +78,9 @@ def walk(
 def _check_step(
     environment: Environment, states: Any, following: Any, rewards: Any, ends: Any
 ) -> None:
-    """ValueError where `step` answers with other shapes than one reward and one boolean a path, and
-    states as before; (M, 1) rewards would be stretched to (M, M) without a word. Costs nothing at
-    run time: shapes are known when the program is traced."""
+    """ValueError if `step` returns anything but one reward and one boolean per path, and states of
+    the same shape; (M, 1) rewards would be broadcast to (M, M) silently. This costs nothing at run
+    time: shapes are known when the program is traced."""
     paths = jax.tree.leaves(states)[0].shape[:1]
     ended = jnp.result_type(ends)
     before, after = (jax.tree.map(jnp.shape, x) for x in (states, following))
@@ -96,25 +96,25 @@ def _check_step(
 
 
 AT_ONCE, GROWTH = 4096, 4
-"""Steps, of all paths together, up to which a batch is always padded to the horizon: its program is
-compiled once. Larger batches are padded to that many, or to that times a power of `GROWTH`."""
+"""Batches of up to `AT_ONCE` steps in all are padded to the horizon, so that their program is
+compiled once. Larger ones are padded to that many steps, or to that times a power of `GROWTH`."""
 
 
 Act = Callable[[np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """From observations, the tick, and whether each lane is at the first step of its episode, to the
-policy's choices and the actions that follow from them: the same without memory."""
+policy's choices and the resulting actions, which are the same for a policy without memory."""
 
 
 def certain_length(host: Lanes, episodes: int) -> int | None:
-    """Steps to which `play` pads a batch, whatever happens in it; None where that depends."""
+    """Steps to which `play` always pads a batch; None if that depends on the episodes."""
     return host.horizon if host.horizon <= max(AT_ONCE // episodes, 1) else None
 
 
 def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
     """One episode for each seed, as many at a time as there are lanes.
 
-    `act` answers for all lanes at once, idle ones included. Arrays are NumPy's, observations as the
-    environment gave them, and choices stand for actions.
+    `act` chooses for all lanes at once, idle ones included. Arrays are NumPy arrays, observations
+    are raw, and the actions are the policy's choices.
     """
     M, T = len(seeds), host.horizon
     states = np.zeros((T, M, host.observations.size), np.float32)
@@ -155,8 +155,8 @@ def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
     assert actions is not None
     if not host.limited and (~terminated & mask[-1]).any():
         warnings.warn(
-            f"{host.name} has no time limit: episodes are cut off after {T} steps, unless horizon= "
-            "says otherwise",
+            f"{host.name} has no time limit: episodes are cut off after {T} steps; set horizon= "
+            "for another limit",
             stacklevel=2,
         )
         host.limited = True

@@ -41,7 +41,7 @@ class Jacobian(Linear):
     states: Shaped[Array, "N ..."]
     actions: Shaped[Array, "N *action"]
     weights: Float[Array, " N"]
-    """What each row is multiplied by: 0 for padding."""
+    """Factor of each row: 0 for padding."""
 
     @property
     def size(self) -> int:

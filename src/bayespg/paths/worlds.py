@@ -1,4 +1,4 @@
-"""Where paths are drawn: Gymnasium's environments on the host, JAX's on the device."""
+"""Drawing paths in any environment: Gymnasium's on the host, JAX's on the device."""
 
 import abc
 import functools
@@ -25,17 +25,17 @@ from bayespg.policies import AnyPolicy
 
 
 class World(abc.ABC):
-    """An environment that policies can be sent into."""
+    """An environment in which paths are drawn with a policy."""
 
     name: str
     horizon: int
     discount: float
     observation: jax.ShapeDtypeStruct
-    """What one is like."""
+    """Shape and type of one observation."""
     environment: Environment | None = None
-    """The environment itself, where it is one in JAX."""
+    """The environment itself, if it is one in JAX."""
     actions: Actions | None = None
-    """What a policy chosen by name must draw; None where the environment does not say."""
+    """The action space, for policies by name; None if it is not known."""
 
     @property
     def real(self) -> bool:
@@ -46,19 +46,20 @@ class World(abc.ABC):
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
-        """An episode for each seed; `greedy` takes the likeliest action always."""
+        """One episode for each seed; `greedy` always takes the most likely action."""
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
-        """Zeros of the shapes that `play` will give, where these are known in advance."""
+        """Zeros of the shapes that `play` will return, or None if these are not known in
+        advance."""
         return None
 
     @abc.abstractmethod
     def encode(self, observation: Any) -> np.ndarray:
-        """An observation as policies take it."""
+        """An observation as input of a policy."""
 
     @abc.abstractmethod
     def decode(self, actions: np.ndarray) -> Any:
-        """The first of a policy's actions, as the environment takes it."""
+        """The first of the policy's actions, as input of the environment."""
 
 
 class OnHost(World):
@@ -116,8 +117,8 @@ class OnDevice(World):
     def play(
         self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
     ) -> Trajectories:
-        """All episodes follow from the key; of the seeds only their number counts. An observation
-        or a reward that is not finite is an `EnvironmentFailure`."""
+        """All episodes follow from the key; only the number of seeds matters. An observation or a
+        reward that is not finite raises `EnvironmentFailure`."""
         if greedy:
             policy = Greedy(policy)
         paths, sound = _draw(self.environment, policy, key, len(seeds))
@@ -137,7 +138,8 @@ class OnDevice(World):
 AnyEnvironment = (
     str | gymnasium.Env | Callable[[], gymnasium.Env] | gymnasium.vector.VectorEnv | Environment
 )
-"""A Gymnasium id, an environment, a function that makes one, several in one, or one in JAX."""
+"""A Gymnasium id, an environment, a function that makes one, a vector environment, or one in
+JAX."""
 
 
 def world(environment: AnyEnvironment, **options: Any) -> World:
@@ -153,8 +155,8 @@ def world(environment: AnyEnvironment, **options: Any) -> World:
 
 
 class Acting:
-    """From observations of all lanes to actions, as `play` asks; the policy goes to the device
-    once. `memories` are those of the lanes, None before the first step."""
+    """A function from observations of all lanes to actions, for `play`. The policy is moved to the
+    device once. `memories` are those of the lanes, None before the first step."""
 
     def __init__(
         self, policy: AnyPolicy, key: PRNGKeyArray, greedy: bool = False, memories: Any = None
@@ -166,7 +168,7 @@ class Acting:
     def __call__(
         self, observations: np.ndarray, tick: int, first: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        if self.memories is None:  # all begin; what is in the memories is not looked at
+        if self.memories is None:  # all episodes begin, so their values are not used
             lanes, start = len(first), jax.eval_shape(self._start)
             self.memories = jax.tree.map(lambda m: np.zeros((lanes, *m.shape), m.dtype), start)
         choices, actions, self.memories = self._act(
@@ -177,7 +179,7 @@ class Acting:
 
 @functools.lru_cache(64)
 def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
-    """Compiled once for all policies of a kind."""
+    """The acting function, compiled once for all policies of the same kind."""
 
     @functools.partial(jax.jit, compiler_options=compilation.quickly())
     def act(arrays, key, observations, tick, memories, first):
@@ -206,8 +208,8 @@ def _draw(environment, policy, key, count):
 
 
 def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any, Any]]:
-    """What the steps that were taken hold, and where it is not finite, time and path in front. Each
-    entry begins with the step that its first row belongs to, and the words for it."""
+    """Arrays of the steps that were taken, with flags where they are not finite. Each entry is
+    (step number of the first row, words for a message, array, flags by time and path)."""
     last = jnp.arange(len(paths.mask))[:, None] == paths.lengths - 1
     final = jnp.broadcast_to(paths.final, (len(paths.mask), *paths.final.shape))
 
@@ -240,7 +242,7 @@ def _first_bad(paths: Trajectories) -> str:
 
 
 class Greedy(AnyPolicy):
-    """A policy that always takes the likeliest choice."""
+    """A policy that always takes the most likely choice."""
 
     policy: AnyPolicy
 
@@ -256,7 +258,7 @@ class Greedy(AnyPolicy):
 
 
 class Certain(eqx.Module):
-    """The likeliest action of a distribution, whatever the key."""
+    """A distribution whose samples are the mode of another."""
 
     of: Any
 

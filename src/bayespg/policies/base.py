@@ -1,4 +1,4 @@
-"""What a policy is. Its score and its Fisher information follow from its density by
+"""The protocols of policies. Score and Fisher information follow from the density by
 differentiation."""
 
 import abc
@@ -34,7 +34,7 @@ class AnyPolicy(eqx.Module):
     def step(
         self, memory: Memory, observation: Shaped[Array, " *observation"]
     ) -> tuple[Distribution, Memory]:
-        """The distribution of choices, and the memory once it has the observation."""
+        """The distribution of choices, and the memory after the observation."""
 
     @abc.abstractmethod
     def settle(
@@ -70,7 +70,7 @@ def remembers(policy: AnyPolicy) -> bool:
 
 
 class SparsePolicy(Policy):
-    """A policy of which few parameters act at a state: theta is one vector, `weights`.
+    """A policy with few active parameters at each state: theta is one vector, `weights`.
 
     Scores and Fisher matrices of such a policy are `sparse.Rows`, never dense.
     """
@@ -79,11 +79,11 @@ class SparsePolicy(Policy):
 
     @abc.abstractmethod
     def active(self, state: Shaped[Array, " *state"]) -> Int[Array, " k"]:
-        """Which parameters act at a state; no index twice."""
+        """Indices of the active parameters at a state, without repetition."""
 
     @abc.abstractmethod
     def local(self, weights: Float[Array, " k"], state: Shaped[Array, " *state"]) -> Distribution:
-        """The distribution of actions at a state, given the parameters that act there."""
+        """The distribution of actions at a state, given its active parameters."""
 
 
 def score(
@@ -97,7 +97,7 @@ def score(
 def sparse_score(
     policy: SparsePolicy, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
 ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
-    """The nonzero entries of u(z): where, and what."""
+    """The nonzero entries of u(z): indices and values."""
     active = policy.active(state)
     gradient = jax.grad(lambda w: policy.local(w, state).log_prob(action))
     return active, gradient(jnp.asarray(policy.weights)[active])
@@ -106,7 +106,7 @@ def sparse_score(
 def sparse_information_root(
     policy: SparsePolicy, state: Shaped[Array, " *state"]
 ) -> tuple[Int[Array, " k"], Float[Array, "r k"]]:
-    """`information_root` in the columns that are not zero: where, and what."""
+    """The nonzero columns of `information_root`: indices and values."""
     active = policy.active(state)
     weights = jnp.asarray(policy.weights)[active]
     J = jax.jacobian(lambda w: ravel_pytree(policy.local(w, state))[0])(weights)
@@ -125,7 +125,7 @@ def information_root(policy: Policy, state: Shaped[Array, " *state"]) -> Float[A
 
 
 def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]], P]]:
-    """theta as one vector, and the way back to a policy."""
+    """theta as one vector, and a function from such a vector to a policy."""
     parameters, rest = eqx.partition(policy, eqx.is_inexact_array)
     theta, unravel = ravel_pytree(parameters)
     return theta, lambda t: eqx.combine(unravel(t), rest)  # pyright: ignore

@@ -19,10 +19,9 @@ class CMAC(SparsePolicy):
 
     Tiling j is shifted by j displacement / tilings tiles, modulo a tile. Unequal displacements keep
     the tilings from lying along a diagonal; these are prime to 9, so that each dimension has nine
-    offsets. Where a dimension does not wrap
-    around, the first and the last tile extend beyond the bounds, so that every state has a tile in
-    each tiling. Weights are in the order of tilings, then of tiles, the last dimension running
-    fastest.
+    offsets. Where a dimension does not wrap around, the first and the last tile extend beyond the
+    bounds, so that every state has a tile in each tiling. Weights are in the order of tilings, then
+    of tiles, the last dimension running fastest.
     """
 
     weights: Float[Array, "*runs n"]

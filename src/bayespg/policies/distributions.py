@@ -1,4 +1,4 @@
-"""Distributions of actions. Each knows the Fisher information of its own parameters."""
+"""Distributions of actions, with the Fisher information of their parameters."""
 
 import abc
 import math
@@ -18,8 +18,7 @@ from bayespg._support.types import Array
 class Distribution(eqx.Module):
     """A distribution whose array fields are its parameters.
 
-    Fields may have a leading axis, one entry a path; `sample` then draws for all paths from one
-    key.
+    Fields may have a leading axis of paths; `sample` then draws for all paths from one key.
     """
 
     @abc.abstractmethod
@@ -27,7 +26,7 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def mode(self) -> Shaped[Array, "..."]:
-        """The likeliest action, for all paths."""
+        """The most likely action of each path."""
 
     @abc.abstractmethod
     def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]: ...
@@ -39,7 +38,8 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def divergence(self, other: Any) -> Float[Array, ""]:
-        """Kullback-Leibler, from this distribution to another of its kind: E[log p - log q]."""
+        """Kullback-Leibler divergence to another distribution of the same kind: E[log p - log
+        q]."""
 
 
 class Normal(Distribution):
@@ -120,7 +120,7 @@ class Categorical(Distribution):
     logits: Float[Array, "*M K"]
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, " *M"]:
-        """One uniform a path, through the inverse of the distribution function."""
+        """One uniform number per path, through the inverse of the distribution function."""
         below = jnp.cumsum(jax.nn.softmax(self.logits), -1)[..., :-1]
         uniform = jax.random.uniform(key, self.logits.shape[:-1], self.logits.dtype)
         return jnp.sum(uniform[..., None] >= below, -1, dtype=jnp.int32)
@@ -129,7 +129,7 @@ class Categorical(Distribution):
         return jnp.argmax(self.logits, -1).astype(jnp.int32)
 
     def log_prob(self, action: Int[Array, ""]) -> Float[Array, ""]:
-        """Picked by a comparison, whose derivative is no scatter."""
+        """Selected by comparison, so that the derivative contains no scatter."""
         logs = jax.nn.log_softmax(self.logits)
         return jnp.sum(jnp.where(jnp.arange(logs.shape[-1]) == action, logs, 0.0), -1)
 
@@ -172,7 +172,7 @@ class Gaussians(Distribution):
 
 
 class Categoricals(Distribution):
-    """Independent choices, `sizes[i]` ways for the i-th; their logits lie side by side."""
+    """Independent choices, `sizes[i]` options for the i-th; their logits are concatenated."""
 
     logits: Float[Array, "*M K"]
     sizes: tuple[int, ...] = eqx.field(static=True)

@@ -1,7 +1,7 @@
-"""Functions of the observation that a policy is linear in, few parameters first.
+"""Features of the observation, in which a policy is linear.
 
-Observations come in as vectors, normalised; all features end in a constant. A class holds numbers
-only: what is drawn at random follows from its seed.
+Observations are vectors, normalised; all features end in a constant. A class holds numbers only:
+random features are drawn from its seed.
 """
 
 import abc
@@ -46,13 +46,13 @@ class Fourier(Features):
 
     s sqrt(2/k) cos(w_i'x + b_i),   w_i ~ N(0, I / length_scale^2).
 
-    The smaller the `scale` s, the nearer to linear is what a damped gradient makes of them.
+    The smaller the `scale` s, the more nearly linear are policies learned with a damped gradient.
     """
 
     inputs: int = eqx.field(static=True)
     count: int = eqx.field(static=True, default=100)
     length_scale: float = eqx.field(static=True, default=1.0)
-    """In units of sqrt(d): normalised observations lie some sqrt(d) apart."""
+    """In units of sqrt(d), the typical distance of normalised observations."""
     seed: int = eqx.field(static=True, default=0)
     scale: float = eqx.field(static=True, default=1.0)
 
@@ -78,8 +78,8 @@ def _waves(inputs: int, count: int, length_scale: float, seed: int):
 
 
 class Gaussians(Features):
-    """exp(-|x - c|^2 / (2 width^2)) for c on a grid of `count` points a dimension between `low` and
-    `high`, and 1: for observations of few dimensions."""
+    """exp(-|x - c|^2 / (2 width^2)) for c on a grid of `count` points per dimension between `low`
+    and `high`, and 1: for observations of few dimensions."""
 
     inputs: int = eqx.field(static=True)
     count: int = eqx.field(static=True, default=4)

@@ -42,7 +42,7 @@ class LinearGaussian(Policy):
 class VectorGaussian(Policy):
     """a ~ N(gain'x, scale^2) for a vector x, theta = (gain, log scale) without bounds.
 
-    An array of several axes, as a history of observations is, counts as one vector.
+    An array of several axes, such as a history of observations, counts as one vector.
     """
 
     gain: Float[Array, "*runs d"]

@@ -42,10 +42,11 @@ class Choice(Head):
 
 
 class Normals(Head):
-    """Gaussian: means linear in the features, one scale a component whatever the state.
+    """Gaussian: means linear in the features, one scale per component that does not depend on the
+    state.
 
-    The action is the draw itself; clipping or squashing it into bounds belongs to the environment,
-    so that the score is that of a Gaussian.
+    The action is the draw itself; the environment clips or squashes it into bounds, so that the
+    score is that of a Gaussian.
     """
 
     weights: Float[Array, "d k"]

@@ -1,4 +1,4 @@
-"""Policies with internal state, for what a policy sees only in part (Section 5).
+"""Policies with internal state, for partially observed tasks (Section 5).
 
 After Aberdeen and Baxter (2001). A step of such a policy is a choice c ~ mu(c|m, o; theta), given
 the memory m and the observation o. The choice is the action, or the action and something for the
@@ -7,7 +7,7 @@ memory. Given the observations and choices of a path, its memories are a functio
     u(xi) = grad sum_t log mu(c_t|m_t(theta), o_t; theta)
 
 is the score of Eq. 5, with the derivative through the memory. Given what came before, the scores of
-a step have mean zero, and those of different steps are uncorrelated: all else stays as it is.
+a step have mean zero, and those of different steps are uncorrelated, as without memory.
 """
 
 import abc
@@ -39,7 +39,7 @@ class MemoryPolicy(AnyPolicy):
     def __call__(
         self, memory: Memory, observation: Shaped[Array, " *observation"]
     ) -> tuple[Distribution, Memory]:
-        """The distribution of choices, and the memory once it has the observation."""
+        """The distribution of choices, and the memory after the observation."""
 
     def step(
         self, memory: Memory, observation: Shaped[Array, " *observation"]
@@ -52,9 +52,9 @@ class FiniteStateController(MemoryPolicy):
 
     p(a|i, o) proportional to exp(actions_ia'o),   p(j|i, o) proportional to exp(transitions_ij'o).
 
-    A choice is (a, j). Observations are vectors; unit vectors make tables of it. It starts in
-    memory 0. With K = 1 it is a memoryless softmax policy. At zero all memories are alike and no
-    gradient tells them apart: start elsewhere, as `random` does.
+    A choice is (a, j). Observations are vectors; with unit vectors the policy is a table. It starts
+    in memory 0. With K = 1 it is a memoryless softmax policy. At zero all memories are equivalent
+    and have the same gradient: start elsewhere, as `random` does.
     """
 
     actions: Float[Array, "*runs K A d"]
@@ -88,7 +88,7 @@ class FiniteStateController(MemoryPolicy):
 
 
 def normal(outputs: Float[Array, "2"]) -> Normal:
-    """N(y_0, e^(2 y_1)): what makes a recurrent policy one of real actions."""
+    """N(y_0, e^(2 y_1)): for a recurrent policy with a real action."""
     return Normal(outputs[0], jnp.exp(outputs[1]))
 
 
@@ -166,8 +166,8 @@ def step_scores(
     observations: Shaped[Array, "T *observation"],
     choices: Shaped[Array, "T *choice"],
 ) -> Float[Array, "T n"]:
-    """The terms of u(xi). Through a memory in forward mode: n is small beside what all steps'
-    graphs would hold."""
+    """The terms of u(xi). With a memory in forward mode, which needs less storage than the graphs
+    of all steps."""
     if isinstance(policy, Policy):
         return jax.vmap(lambda x, a: score(policy, x, a))(observations, choices)
     theta, rebuild = flatten(policy)

@@ -6,7 +6,7 @@
     tiles      tile coding, for four dimensions or fewer
     mlp        a tanh network, 32 x 32 unless `hidden` says otherwise
 
-Few parameters are where error bars on the gradient shine: its posterior is exact, sharp and cheap.
+With few parameters the posterior of the gradient is exact, sharp and cheap.
 """
 
 from typing import Literal, get_args
@@ -21,10 +21,10 @@ from bayespg.policies.base import Policy
 from bayespg.policies.features import MLP, Features, Fourier, Gaussians, Linear
 from bayespg.policies.heads import Choice, Composed, Normals
 
-Name = Literal["linear", "fourier", "gaussian", "tiles", "mlp"]
+Name = Literal["fourier", "linear", "gaussian", "tiles", "mlp"]
 WAVES = {"choices": (50, 0.3), "means": (100, 1.0)}
-"""How many random waves, and their size: which of a few actions is best is often decided by a
-nearly linear function, while the mean of an action must be right itself."""
+"""Number of random waves and their size. The best of a few actions is often a nearly linear
+decision, while the mean of a continuous action must itself be accurate."""
 SCALE = 1.0
 """Initial standard deviation of a Gaussian policy, in units of half the action's range."""
 MOST = {"gaussian": 3, "tiles": 4}
@@ -38,8 +38,8 @@ def make(
     key: PRNGKeyArray,
     hidden: tuple[int, ...] = (32, 32),
 ) -> Policy:
-    """A policy from `inputs` numbers to `actions`, at its start: all choices equally likely, all
-    means in the middle."""
+    """An initial policy from `inputs` numbers to `actions`: all choices are equally likely, all
+    means in the middle of the range."""
     names = get_args(Name)
     if name not in names:
         hint = checks.suggestion(name, names, 0.4)

@@ -1,4 +1,4 @@
-"""The policy of the random walk, Section 8.1: a parameter a state."""
+"""The policy of the random walk, Section 8.1: one parameter per state."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from bayespg.policies.distributions import Bernoulli
 class Tabular(Policy):
     """mu(right|x) = 1 / (1 + exp(-theta_x)), theta = `logits` of the transient states.
 
-    In the absorbing state nothing is chosen; asked there, it answers as in the state before.
+    No action is chosen in the absorbing state; the distribution there is that of the state before.
     """
 
     logits: Float[Array, "*runs n"]

@@ -1,4 +1,5 @@
-"""Tile coding for any observation of few dimensions: many parameters, a handful of which act."""
+"""Tile coding for observations of few dimensions: many parameters, few of them active at a
+state."""
 
 import math
 
@@ -13,7 +14,7 @@ from bayespg.policies.base import SparsePolicy
 from bayespg.policies.distributions import Distribution
 
 SCALE = 0.5
-"""Of the Gaussians, in units of half the action's range."""
+"""Standard deviation of Gaussian actions, in units of half the action's range."""
 
 
 class Tiles(SparsePolicy):
@@ -25,7 +26,7 @@ class Tiles(SparsePolicy):
     inputs: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True, default=())
-    """Of the choices; none for Gaussians."""
+    """Numbers of options of the choices; empty for Gaussians."""
     scalar: bool = eqx.field(static=True, default=False)
     tiles: int = eqx.field(static=True, default=6)
     tilings: int = eqx.field(static=True, default=8)

@@ -58,7 +58,7 @@ def model1(
         mean = Y C b,   covariance = (b_0 - b' C b) I,   b_i = 1 + u_i' G^-1 u_i,   b_0 = 1 + n
 
     `noise` is a variance, (M,) variances, or (M, n): one column a component, as noisy rewards need
-    (Section 6.2.1). `scale` multiplies the kernel, one number or one a component. `form` says how
+    (Section 6.2.1). `scale` multiplies the kernel, one number or one per component. `form` says how
     to compute: "dual" costs M^3, "weight" M p^2 with p = (n+1)(n+2)/2 features, "auto" takes the
     cheaper; the answers agree.
     """

@@ -1,1 +1,1 @@
-"""Training runs on disk: the store, progress, learning curves, pictures and pages."""
+"""Training runs on disk: the store, progress, learning curves, figures and pages."""

@@ -1,7 +1,7 @@
 """The columns of metrics.csv: what each holds, and how it is shown.
 
-A new column is one line here and one in `bayespg.learning.metrics`, or here and a field of the same
-name in `bayespg.learning.advance.Record`.
+To add a column, add a line here, and either an entry in `bayespg.learning.metrics` or a field of
+the same name in `bayespg.learning.advance.Record`.
 """
 
 import enum
@@ -30,16 +30,12 @@ class Column(enum.StrEnum):
     SLOPE = "slope", ".3g", "the gradient along the step that was taken"
     SLOPE_ERROR = "slope_error", ".3g", "its standard error, computed by leaving episodes out"
     FREEDOM = "freedom", ".0f", "degrees of freedom of that standard error"
-    DIVERGENCE = (
-        "divergence",
-        ".3g",
-        "Kullback-Leibler, old to new policy, mean over recent states",
-    )
+    DIVERGENCE = "divergence", ".3g", "Kullback-Leibler, old to new policy, mean over states"
     CONFIRMED = "confirmed", ".2f", "share of the slope that other episodes confirm, a running mean"
     STEP_NORM = "step_norm", ".3g", "length of the step"
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
     SOUND = "sound", ".0f", "1: every number of the update was finite"
-    SURE = "sure", ".2f", "probability of going uphill, by episodes that did not choose the way"
+    SURE = "sure", ".2f", "probability of going uphill, judged by episodes that did not choose it"
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
     SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
 
@@ -49,7 +45,7 @@ class Column(enum.StrEnum):
 
 C = Column
 TOTALS = (C.UPDATE, C.STEPS, C.EPISODES, C.SECONDS)
-"""These count from the beginning of the run; the others tell of one update."""
+"""Totals since the beginning of the run; the other columns describe one update."""
 ON_BAR = (C.RETURN, C.DIVERGENCE)
 """What the progress bar shows besides the steps."""
 ON_PAGE = (C.STEPS, C.UPDATE, C.RETURN, C.SURE, C.DIVERGENCE, C.SECONDS)

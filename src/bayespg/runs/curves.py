@@ -1,5 +1,4 @@
-"""Learning curves of finished or running runs: over seeds, against environment steps, with what
-was known of the gradient along the way."""
+"""Learning curves of runs over seeds, against environment steps, with the noise of the gradient."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,8 +33,7 @@ def of(group: Group) -> Curves:
 
 
 def logged(run: Run) -> dict[str, np.ndarray]:
-    """The metrics of a run, nothing before its first update; ValueError where they are not what
-    training writes."""
+    """The metrics of a run, empty before its first update; ValueError if they are not valid."""
     found, path = run.metrics(), run.path / METRICS
     if not found or not found[Column.UPDATE].size:
         return {}
@@ -47,13 +45,13 @@ def logged(run: Run) -> dict[str, np.ndarray]:
     steps = found[Column.STEPS]
     if not (np.isfinite(steps).all() and (np.diff(steps) >= 0).all()):
         raise ValueError(
-            f"{path}: column steps must hold numbers that grow; mend it or train the run again"
+            f"{path}: column steps must hold numbers that grow; repair it or train the run again"
         )
     return found
 
 
 def of_metrics(found: Sequence[dict[str, np.ndarray]]) -> Curves:
-    """The columns of each seed's metrics, interpolated up to where the shortest has come."""
+    """The curves of all seeds, interpolated up to the end of the shortest run."""
     drawn = [[m[name] for name in DRAWN] for m in found]
     end = min(at[-1] for at, *_ in drawn)
     start = max(at[0] for at, *_ in drawn)

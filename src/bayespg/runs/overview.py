@@ -1,4 +1,4 @@
-"""Training runs as a page: learning curves, how far gradients could be trusted, settings."""
+"""Training runs as a page: learning curves, noise of the gradients, settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from bayespg.runs.seeds import Group
 
 
 def write(paths: Sequence[Path], out: Path) -> Path:
-    """One page for all runs: together first, then each by itself."""
+    """One page for all runs: first together, then each separately."""
     groups = [seeds.group(path) for path in paths]
     drawn = [(group.name, curves.of(group)) for group in groups]
     title = ", ".join(sorted({group.task for group in groups}))
@@ -55,7 +55,8 @@ def _seeds(group: Group) -> Markup:
 
 
 def _last(column: Column, metrics: dict[str, Any]) -> str:
-    """A total at the end, any other column over the last tenth; nothing where there is none."""
+    """The last value of a total, the mean of any other column over the last tenth of the updates;
+    empty if there is no such column."""
     if column not in metrics:
         return ""
     rows = 1 if column in TOTALS else max(1, metrics[column].size // 10)

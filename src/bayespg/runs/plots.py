@@ -130,7 +130,7 @@ def plain_ticks(axes: Axes, values: Sequence[float]) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture, in the format of its suffix, whole or not at all."""
+    """Write a figure atomically, in the format of its suffix."""
     kinds = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in kinds:
         raise ValueError(
@@ -147,7 +147,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def svg(figure: Figure) -> str:
-    """A picture as text, the same for the same picture, to a hundredth of a point."""
+    """A figure as SVG, reproducible, with coordinates to a hundredth of a point."""
     found = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "bayespg"}):
         figure.savefig(found, format="svg", metadata={"Date": None, "Creator": None})
@@ -155,7 +155,7 @@ def svg(figure: Figure) -> str:
 
 
 def short(svg: str) -> str:
-    """Coordinates of paths with two decimals: half the size, and no eye sees it."""
+    """Coordinates of paths with two decimals: half the size, without visible difference."""
 
     def rounded(path: re.Match[str]) -> str:
         return re.sub(

@@ -1,4 +1,4 @@
-"""What surrounds training: a progress bar, and Ctrl-C that waits for the current update."""
+"""A progress bar, and Ctrl-C that waits for the current update."""
 
 import contextlib
 import signal
@@ -13,14 +13,14 @@ from bayespg.runs.columns import ON_BAR, Column
 
 
 class Stop:
-    """Whether somebody asked to stop."""
+    """Whether Ctrl-C was pressed."""
 
     asked = False
 
 
 @contextlib.contextmanager
 def after_this_update() -> Iterator[Stop]:
-    """Ctrl-C sets `asked` the first time and interrupts the second."""
+    """The first Ctrl-C sets `asked`; the second interrupts."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -39,7 +39,7 @@ def after_this_update() -> Iterator[Stop]:
 
 
 class Bar:
-    """Shows rows as they come."""
+    """Shows the newest row of a run."""
 
     def __init__(self, progress: Progress, begun: int, steps: int):
         self._progress, self._begun = progress, begun
@@ -59,7 +59,7 @@ class Bar:
 
 @contextlib.contextmanager
 def bar(begun: int, steps: int, wanted: bool) -> Iterator[Bar]:
-    """A bar for so many steps, drawn only if it is wanted."""
+    """A progress bar for `steps` steps, drawn only if `wanted`."""
     columns = (
         TextColumn("[bold]{task.description}"), BarColumn(20), TimeElapsedColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[what]}"),

@@ -21,7 +21,7 @@ PLAN = "seeds.json"
 
 
 def directory(folder: Path, seed: int) -> Path:
-    """Where the run of a seed is."""
+    """The run directory of a seed."""
     return folder / f"seed-{seed}"
 
 
@@ -74,7 +74,7 @@ def _planned(folder: Path) -> list[int]:
     path = folder / PLAN
     found = read_json(path, list) if path.exists() else []
     if wrong := [k for k in found if type(k) is not int or k < 0]:
-        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; mend it")
+        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; repair it")
     return sorted(set(found))
 
 

@@ -1,7 +1,7 @@
-"""A training run on disk: killed at any moment, it can be taken up again.
+"""A training run on disk, which can be resumed even if it was killed.
 
-A directory with config.json (how it was started), metrics.csv (one row an update), checkpoint.npz
-(all that is needed to go on), checkpoint.previous.npz (the one before) and a lock, held while a
+A directory with config.json (how it was started), metrics.csv (one row per update), checkpoint.npz
+(all that is needed to resume), checkpoint.previous.npz (the one before) and a lock, held while a
 process trains in it.
 
     >>> with Run.create("results/lqr", {"seed": 0}) as run:
@@ -50,7 +50,7 @@ DAMAGED = "checkpoint.damaged.npz"
 UNFINISHED = re.compile(
     r"\.(config\.json|metrics\.csv|checkpoint\S*)\.\w+\.partial|checkpoint\.[0-9a-f]{16}\.npz"
 )
-"""What a killed process may leave in a run."""
+"""Files that a killed process may leave in a run."""
 STORED = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, bool, int, float, complex)
 """Leaves that a checkpoint holds; others (functions, strings) come from the template."""
 
@@ -58,18 +58,17 @@ StrPath = str | os.PathLike[str]
 
 
 class Damaged(ValueError):
-    """A checkpoint that is not what was written."""
+    """A damaged checkpoint."""
 
 
 def save(path: StrPath, tree: Any, meta: dict[str, Any] | None = None) -> None:
-    """Arrays, numbers and PRNG keys of a tree, and a JSON object, in one file: whole or not at
-    all."""
+    """Save arrays, numbers and PRNG keys of a tree, and a JSON object, atomically in one file."""
     write_whole(Path(path), _pack(tree, meta))
 
 
 def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
-    """What was saved: arrays as NumPy arrays of the dtype they had, whatever JAX's precision, and
-    the JSON object. The template must agree in names, shapes and dtypes.
+    """Load what was saved: arrays as NumPy arrays of the dtype they had, whatever JAX's precision,
+    and the JSON object. The template must agree in names, shapes and dtypes.
 
     The file may come from anywhere: no code in it is run, it is never decompressed, and one that
     is much larger than the template, or that claims to be, is refused before it is read.
@@ -88,11 +87,12 @@ def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _leaf(path: Path, name: str, leaf: Any, found: Any, key: Any) -> Any:
-    """A stored array as the template has it; `key` says that it is a PRNG key, and of what kind."""
+    """A stored array in the form of the template; `key` is the kind of a PRNG key, otherwise
+    None."""
     if key is not None:
         try:
             found = jax.random.wrap_key_data(jnp.asarray(found), impl=key)
-        except Exception as problem:  # whatever JAX says of a kind or of data that it does not know
+        except Exception as problem:  # any error of JAX about an unknown kind or wrong data
             raise Damaged(
                 f"{path}: leaf {name} is no PRNG key of kind {key!r:.40}; use an earlier one or a "
                 "copy"
@@ -116,8 +116,8 @@ def _other(path: Path, found: str) -> ValueError:
 
 
 def _room(wanted: dict[str, Any]) -> int:
-    """Bytes that a checkpoint of these leaves may have: twice their own, so that one of another
-    precision is still read and told what differs, and what surrounds them."""
+    """The largest size in bytes of a checkpoint with these leaves: twice their own, so that one of
+    another precision is read and the error names what differs, plus overhead."""
 
     def size(name: str, leaf: Any) -> int:
         itemsize = getattr(getattr(leaf, "dtype", None), "itemsize", 16)
@@ -145,7 +145,7 @@ def _pack(tree: Any, meta: dict[str, Any] | None) -> bytes:
 
 
 def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and header of a file of at most so many bytes."""
+    """Arrays and header of a file of at most `most` bytes."""
     if (size := path.stat().st_size) > most:
         raise _other(path, f"has {size:,} bytes, expected at most {most:,}")
     content = files.read(path, most)
@@ -156,7 +156,7 @@ def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any
         known = version == VERSION
         if known and {type(header[name]) for name in ("keys", "meta")} != {dict}:
             raise ValueError("keys and meta must be JSON objects")
-    except Exception as problem:  # there is no end to the ways in which a damaged archive fails
+    except Exception as problem:  # a damaged archive can fail in any way
         raise Damaged(
             f"{path}: found {len(content):,} bytes that are not a whole bayespg checkpoint; "
             "use an earlier one or a copy"
@@ -229,7 +229,7 @@ def _json(name: str, value: Any) -> bytes:
 
 
 def _staged(config: dict[str, Any]) -> str:
-    """The name of a checkpoint that waits for this configuration to be written."""
+    """The name of a checkpoint until its configuration is written."""
     content = json.dumps(config, sort_keys=True).encode()
     return f"checkpoint.{hashlib.sha256(content).hexdigest()[:16]}.npz"
 
@@ -263,7 +263,7 @@ class Run:
 
     @classmethod
     def open(cls, path: StrPath, *, tensorboard: bool = False) -> "Run":
-        """A run that was created before, to be resumed or read."""
+        """An existing run, to be resumed or read."""
         file = Path(path) / CONFIG
         if not file.is_file():
             found = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
@@ -275,7 +275,7 @@ class Run:
         return cls(path, files.read_json(file, dict), tensorboard)
 
     def __enter__(self) -> "Run":
-        # Each entry opens the file anew, and the lock belongs to what was opened: a second Run of
+        # Each entry opens the file again, and the lock belongs to what was opened: a second Run of
         # this process is kept out as one of another process is.
         lock = os.fdopen(files.open_own(self._home / LOCK, os.O_RDWR), "r+b", buffering=0)
         try:
@@ -291,7 +291,7 @@ class Run:
             raise ValueError(
                 f"{self.path}: in use by {whose}; wait for it or choose another directory"
             ) from None
-        with contextlib.suppress(OSError):  # on a full disk nobody learns who holds the lock
+        with contextlib.suppress(OSError):  # on a full disk the holder of the lock is not recorded
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n".encode())
         self._lock = lock
@@ -300,7 +300,7 @@ class Run:
         return self
 
     def _tidy(self) -> None:
-        """Finish, or forget, what a killed process had begun to write."""
+        """Finish or discard what a killed process had begun to write."""
         staged = self._home / _staged(self.config)
         if staged.exists():
             (self._home / PREVIOUS).unlink(missing_ok=True)
@@ -322,7 +322,7 @@ class Run:
             lock.close()
 
     def _file(self, name: str) -> Path:
-        """Where to write; ValueError where somebody else may be writing too."""
+        """The path to write to; ValueError if another process may be writing there."""
         if self._lock is None:
             raise ValueError(f"{self.path}: not locked; write {name} inside `with run:`")
         try:
@@ -338,8 +338,8 @@ class Run:
         return self._home / name
 
     def checkpoint(self, tree: Any, meta: dict[str, Any] | None = None) -> None:
-        """Save all that is needed to go on; keep the one before. The metrics reach the disk first,
-        so that no checkpoint is ahead of them."""
+        """Save a checkpoint and keep the previous one. The metrics are written to disk first, so
+        that no checkpoint is ahead of them."""
         path, metrics = self._file(CHECKPOINT), self._file(METRICS)
         if metrics.exists():
             with os.fdopen(files.open_own(metrics, os.O_WRONLY), "wb") as file:
@@ -349,9 +349,8 @@ class Run:
     def replace(
         self, config: dict[str, Any], tree: Any, meta: dict[str, Any] | None = None
     ) -> None:
-        """Another configuration with its state in the place of what was there: both or neither,
-        killed at any moment. The state waits under a name of its own until the configuration,
-        from which that name follows, is written."""
+        """Replace configuration and state: both or neither, even if the process is killed. Until
+        the configuration is written, the state has a temporary name derived from it."""
         content = _json("config", config)
         config = json.loads(content)
         write_whole(self._file(_staged(config)), _pack(tree, meta))
@@ -360,13 +359,13 @@ class Run:
         self._tidy()
 
     def restore(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
-        """The newest whole checkpoint, as `load` gives it; None where none was made.
+        """The newest intact checkpoint, as `load` returns it; None if there is none.
 
         A damaged one is put aside, so that it does not take the place of the one before.
         """
         answer = self._newest(template)
         if _staged(files.read_json(self._home / CONFIG, dict)) != _staged(self.config):
-            raise ValueError(f"{self.path}: was saved anew while it was being read; load it again")
+            raise ValueError(f"{self.path}: was saved again while it was being read; load it again")
         return answer
 
     def _newest(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
@@ -387,8 +386,8 @@ class Run:
             return answer
 
     def log(self, row: dict[str, Any]) -> None:
-        """Append numbers, one of them the ``update``; the first row names the columns. Floats read
-        back exactly, None is nan."""
+        """Append a row of numbers, one of them ``update``; the first row sets the columns. Floats
+        are read back exactly; None becomes nan."""
         path = self._file(METRICS)
         columns = self._columns or self._table(mend=True)[0]
         lines = [] if columns else [_header(row)]
@@ -417,7 +416,7 @@ class Run:
                 self._events.add_scalar(name, value, step)
 
     def truncate(self, update: int) -> None:
-        """Forget the rows after `update`, that of a checkpoint, and half a row left by a kill."""
+        """Delete the rows after `update`, and a partial last row left by a kill."""
         path = self._file(METRICS)
         columns, rows = self._table(mend=True)
         if columns:
@@ -426,23 +425,24 @@ class Run:
             write_whole(path, _text([columns, *kept]))
 
     def expect(self, update: int) -> None:
-        """ValueError where the run has rows after `update`: somebody else has trained in it since
-        the agent that is to go on from there was made."""
+        """ValueError if the run has rows after `update`: it has been trained further since the
+        agent was loaded."""
         last = max(self._updates(*self._table()), default=update)
         if last > update:
             raise ValueError(
                 f"{self.path}: has been trained to update {last} since this agent was at update "
-                f"{update}; resume it again to go on from there"
+                f"{update}; resume it again to continue from there"
             )
 
     def metrics(self) -> dict[str, np.ndarray]:
-        """Column by column; integers where all are."""
+        """The metrics, column by column; integers if all entries are."""
         columns, rows = self._table()
         cells = zip(*rows, strict=True) if rows else [()] * len(columns)
         return {name: self._numbers(name, of) for name, of in zip(columns, cells, strict=True)}
 
     def _table(self, mend: bool = False) -> tuple[list[str], list[list[str]]]:
-        """Columns and rows as text, without half a row at the end, which `mend` cuts off."""
+        """Columns and rows as text, without a partial last row, which `mend` removes from the
+        file."""
         path = self._home / METRICS
         content = files.read(path) if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
@@ -452,17 +452,17 @@ class Run:
         try:
             lines = [line.split(",") for line in whole.decode().split("\n")[:-1]]
         except UnicodeDecodeError as problem:
-            raise ValueError(f"{path}: is not text ({problem}); mend or delete it") from None
+            raise ValueError(f"{path}: is not text ({problem}); repair or delete it") from None
         columns, *rows = lines or [[]]
         if columns and (Column.UPDATE not in columns or len(set(columns)) < len(columns)):
             raise ValueError(
                 f"{path}: line 1 must name the columns, each once and one of them 'update', found "
-                f"{','.join(columns)!r:.60}; mend or delete it"
+                f"{','.join(columns)!r:.60}; repair or delete it"
             )
         for number, row in enumerate(rows, start=2):
             if len(row) != len(columns):
                 found = f"line {number} has {len(row)} cells, expected {len(columns)}"
-                raise ValueError(f"{path}: {found}; mend or delete it")
+                raise ValueError(f"{path}: {found}; repair or delete it")
         return columns, rows
 
     def _updates(self, columns: list[str], rows: list[list[str]]) -> np.ndarray:
@@ -477,7 +477,7 @@ class Run:
             return np.array(cells, np.float64)
         except ValueError as problem:
             raise ValueError(
-                f"{self._home / METRICS}: column {name} must hold numbers ({problem}); mend or "
+                f"{self._home / METRICS}: column {name} must hold numbers ({problem}); repair or "
                 "delete it"
             ) from None
 

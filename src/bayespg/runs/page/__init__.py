@@ -53,13 +53,13 @@ def _lines(cell: str) -> Markup:
 
 
 def figure(svg: str, caption: str, id: str) -> Markup:
-    """A picture of its own, whose identifiers meet no others."""
+    """A figure as an image, so that its identifiers do not collide with others."""
     picture = f'<img class="figure" alt="{html.escape(caption)}" src="{_data("svg+xml", svg)}">'
     return element("figure", Markup(picture), element("figcaption", caption), id=id)
 
 
 def download(name: str, content: str, label: str) -> Markup:
-    """A link that saves `content`, which travels with the page."""
+    """A download link for `content`, which is embedded in the page."""
     address = _data("json", content, "application")
     return Markup(f'<a download="{html.escape(name)}" href="{address}">{text(label)}</a>')
 
@@ -73,7 +73,7 @@ def details(summary: str, *content: str) -> Markup:
 
 
 def document(title: str, *content: str) -> str:
-    """The page."""
+    """The whole page."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
