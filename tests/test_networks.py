@@ -90,7 +90,7 @@ class Dense(NamedTuple):
     G: np.ndarray
     Psi: np.ndarray
     y: np.ndarray
-    """With variance 1."""
+    """Standardised."""
     scale: float
     episode: np.ndarray
 
@@ -112,7 +112,7 @@ def dense(kind: str) -> Dense:
 
         U, G, Psi = (np.asarray(x) for x in ask(policy))
     y = np.asarray(paths.rewards, float).T[TAKEN]
-    return Dense(U, G, Psi, y / y.std(), y.std(), np.nonzero(TAKEN)[0])
+    return Dense(U, G, Psi, (y - y.mean()) / y.std(), y.std(), np.nonzero(TAKEN)[0])
 
 
 @eqx.filter_jit

@@ -342,6 +342,6 @@ def test_claims_follow_planted_winners_and_losers(experiment, monkeypatch):
 
 
 def test_every_experiment_with_claims_is_planted():
-    assert PLANTED.keys() | {name for name in EXPERIMENTS if name.endswith("rates")} == (
-        EXPERIMENTS.keys()
-    )
+    """Except the two whose claims are of this library, not of the paper."""
+    rates = {name for name in EXPERIMENTS if name.endswith("rates")}
+    assert PLANTED.keys() | rates | {"search", "uphill"} == EXPERIMENTS.keys()

@@ -177,9 +177,9 @@ def test_files_of_other_programs_are_refused(tmp_path):
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "VERSION", 2)
+        patch.setattr(runs, "VERSION", runs.VERSION + 1)
         save(tmp_path / "x.npz", state(1))
-    with pytest.raises(ValueError, match=r"in format 2, known .* up to 1; upgrade") as caught:
+    with pytest.raises(ValueError, match=r"in format 3, known here is format 2; upgrade") as caught:
         load(tmp_path / "x.npz", TREE)
     assert not isinstance(caught.value, Damaged)
 
@@ -187,7 +187,9 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
 def archive(path, arrays, present=("keys", "meta"), **header):
     """A checkpoint with a right checksum, whatever its header says."""
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    sound = {"format": runs.FORMAT, "version": 1, "bayespg": "x"} | {name: {} for name in present}
+    sound = {"format": runs.FORMAT, "version": runs.VERSION, "bayespg": "x"} | {
+        name: {} for name in present
+    }
     content = json.dumps(sound | header).encode()
     arrays[runs.FORMAT] = np.frombuffer(content, np.uint8)
     np.savez(path, **arrays, sha256=runs._digest(arrays))

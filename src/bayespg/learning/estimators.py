@@ -397,11 +397,11 @@ class BAC(Estimator):
             prior = prior._replace(fisher=self.metric(batch, G), information=G)
         noise = 1.0 if self.noise is None else self.noise
         if self.advantage is not None:
-            units = values.centred(found.y, found.taken)[1]
+            y, units = values.centred(found.y, found.taken)
             divisor = jnp.where(units > 0, units, 1.0)
             if self.state_kernel is None:
                 prior = prior._replace(state_kernel=_like_returns(kernel, batch, divisor))
-            found = found._replace(y=found.y / divisor)
+            found = found._replace(y=(y if self.trace == 1 else found.y) / divisor)
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
