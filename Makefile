@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench docs calibrate clean help
+.PHONY: demo test test-all lint bench docs calibrate clean help
 
 help:
 	@sed -n '1,3s/^# *//p' Makefile
+	@echo "  make test-all  the slow tests too"
 	@echo "  make lint   ruff, pyright and the import contract"
 	@echo "  make bench  speed and memory, against rivals in the same run"
 	@echo "  make docs   the documentation as a site"
@@ -19,6 +20,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m ''
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -37,6 +37,29 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("bayespg")
 
 
+SLOW = (
+    "test_agents.py::test_killed_at_any_moment",
+    "test_agents.py::test_three_trainings_at_once",
+    "test_docs.py::test_code_of_a_page_runs[docs/partial-observation.md]",
+    "test_docs.py::test_code_of_a_page_runs[docs/how-to/environment.md]",
+    "test_memory.py::test_bpg_teaches_the_t_maze",
+    "test_memory_agents.py::test_bpg_learns_what_no_policy_without_memory_can",
+    "test_reproduce.py::test_gradient_experiments_report_every_curve_with_errors",
+    "test_reproduce.py::test_learning_experiments_report_every_curve_with_errors",
+    "test_reproduce.py::test_sparsification_reports",
+    "test_reproduce.py::test_the_random_walk_s_gradient_reports",
+    "test_together.py::test_the_processes_end_with_the_command[9]",
+)
+"""Tests of ten seconds and more that repeat, at a larger scale, what quicker ones show: `make
+test-all` runs them too."""
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if any(name in item.nodeid for name in SLOW):
+            item.add_marker("slow")
+
+
 @pytest.fixture
 def batch() -> Problem:
     """Eight paths, two parameters."""

@@ -153,7 +153,7 @@ def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any
         arrays = _members(content)
         header = json.loads(arrays[FORMAT].tobytes())
         version, author, written = header["version"], header["bayespg"], arrays.pop("sha256")
-        known = version == VERSION
+        newer, known = version > VERSION, version == VERSION
         if known and {type(header[name]) for name in ("keys", "meta")} != {dict}:
             raise ValueError("keys and meta must be JSON objects")
     except Exception as problem:  # a damaged archive can fail in any way
@@ -162,7 +162,7 @@ def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any
             "use an earlier one or a copy"
         ) from problem
     if not known:
-        advice = "upgrade bayespg" if version > VERSION else "train again, or use that version"
+        advice = "upgrade bayespg" if newer else "train again, or use that version"
         raise ValueError(
             f"{path}: written by bayespg {author!s:.20} in format {version}, known here is format "
             f"{VERSION}; {advice}"
