@@ -67,7 +67,7 @@ def demo(
     for name, label in SHOWN.items():
         last = np.array([m[Column.RETURN][-3:].mean() for m in found[name]])
         low, high = student_interval(last)
-        rows.append([label, f"{last.mean():.0f}", f"{low:.0f} to {min(high, 500):.0f}"])
+        rows.append([label, f"{last.mean():.0f}", f"{max(low, 0):.0f} to {min(high, 500):.0f}"])
     table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
     pictured = [(label, curves.of_metrics(found[name])) for name, label in SHOWN.items()]
     path = out / "demo.png"
