@@ -18,6 +18,7 @@ from bayespg.learning import values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import (
     BAC,
+    KAPPA_BY_PRODUCTS,
     Metric,
     MonteCarlo,
     stationary_integrated_out,
@@ -35,7 +36,7 @@ FEATURES = Fourier(D, 6)
 KEY = jax.random.key(0)
 STATES = kernels.OfFeatures(FEATURES)
 JOINT = BAC(
-    STATES, fisher=stationary_integrated_out, advantage=0.05, metric=Metric(), tolerance=0.0,
+    STATES, fisher=stationary_integrated_out, advantage=0.05, metric=Metric(1.0), tolerance=0.0,
     iterations=10,
 )  # fmt: skip
 
@@ -385,7 +386,7 @@ def test_the_damping_of_a_metric_is_a_share_of_the_mean_eigenvalue(case):
     batch = batch_of(case.kind)
     G = stationary_integrated_out(batch)
     share = float(G.subset.trace) / G.size
-    for metric, kappa in ((Metric(), 0.3), (Metric(1.0), 1.0)):
+    for metric, kappa in ((Metric(), KAPPA_BY_PRODUCTS), (Metric(0.3), 0.3)):
         assert metric(batch, G).damping == pytest.approx(kappa * share, rel=1e-4)
 
 

@@ -232,19 +232,27 @@ Weights = Literal["discounted", "uniform"]
 return; or equal weights in a mean over steps, as usual in practice."""
 
 
+KAPPA, KAPPA_BY_PRODUCTS = 0.3, 1.0
+"""Damping, as a share of the mean eigenvalue of G. A network's G is that of one batch."""
+
+
 class Metric(eqx.Module):
     """D = G + delta I with delta = kappa tr(G) / n: the metric of natural steps and of the prior. G
     is that of the states of recent batches, if the batch holds them."""
 
-    kappa: float = 0.3
+    kappa: float | None = None
+    """None: `KAPPA`, or `KAPPA_BY_PRODUCTS` for a network."""
 
     def __call__(self, batch: Batch, G: Fisher) -> Fisher:
+        kappa = self.kappa
+        if kappa is None:
+            kappa = KAPPA_BY_PRODUCTS if batch.by_products else KAPPA
         if batch.recent is not None and not batch.by_products:
             weights = batch.recent.weights.astype(batch.dtype)
             policy: Any = batch.policy
             G = fishers.of_states(policy, batch.recent.states, weights / jnp.sum(weights))
         size = fishers.trace(G) / G.size
-        return fishers.damped(G, (self.kappa * size + 1e-8).astype(size.dtype))
+        return fishers.damped(G, (kappa * size + 1e-8).astype(size.dtype))
 
 
 class MonteCarlo(Estimator):
@@ -442,7 +450,7 @@ FEWEST = 0.1
 """Least number of directions, for a policy that no longer explores and has no information."""
 
 
-def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float = 0.3) -> BAC:
+def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float | None = None) -> BAC:
     """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
     states."""
     return BAC(
