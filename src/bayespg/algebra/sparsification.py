@@ -182,3 +182,9 @@ def pivoted(
     start = (jnp.zeros((diagonal.size, capacity), diagonal.dtype), diagonal, jnp.zeros((), int))
     (Psi, left, rank), _ = jax.lax.scan(visit, start, jnp.arange(capacity))
     return LowRank(Psi, rank, jnp.max(left))
+
+
+def evenly_spaced(kept: Bool[Array, " N"], count: int) -> Int[Array, " count"]:
+    """`count` of the rows that are kept, at even distances."""
+    order = jnp.argsort(~kept, stable=True)
+    return order[(jnp.arange(count) * jnp.sum(kept)) // count]

@@ -21,6 +21,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
+from bayespg.algebra.sparsification import evenly_spaced
 from bayespg.fisher.matrices import Dense, Fisher, Sparse
 from bayespg.paths.scores import Jacobian
 from bayespg.policies import information_root
@@ -55,10 +56,7 @@ class Subset(eqx.Module):
 
 def subset(jacobian: Jacobian, weights: Float[Array, " N"], count: int = SUBSET) -> Subset:
     """From `count` of the states that weigh anything, at even distances."""
-    kept = weights > 0
-    order = jnp.argsort(~kept, stable=True)
-    total = jnp.sum(kept)
-    rows = order[(jnp.arange(count) * total) // count]
+    rows = evenly_spaced(weights > 0, count)
     roots = jax.vmap(lambda x: information_root(jacobian.policy, x))(jacobian.states[rows])
     each = jnp.sum(weights) * weights[rows] / jnp.maximum(jnp.sum(weights[rows]), 1e-30)
     Z = (roots * jnp.sqrt(each)[:, None, None].astype(roots.dtype)).reshape(-1, roots.shape[-1])

@@ -364,10 +364,14 @@ class Agent:
             self.state = jax.tree.map(
                 lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
             )
+        self._continue(meta)
+        return True
+
+    def _continue(self, meta: Mapping[str, Any]) -> None:
+        """What a checkpoint holds besides the state."""
         seconds = meta.get("seconds", 0.0)
         self._seconds = float(seconds) if isinstance(seconds, int | float) else 0.0
         self.reset()
-        return True
 
 
 def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:

@@ -24,6 +24,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support import checks, compilation, device
+from bayespg._support.random import child, host_key
 from bayespg._support.types import Array
 from bayespg.environments.spaces import Actions, Bounded, Choices
 from bayespg.environments.trajectories import Trajectories
@@ -201,8 +202,7 @@ class PGPE(Agent):
             "bounds": (s["bounds"] if bounded else None, "the actions have no bounds"),
         })  # fmt: skip
         self._double, self._seconds, self.interrupted = False, 0.0, False
-        with jax.enable_x64(True):  # all 64 bits of the seed
-            key_policy, key_run = jax.random.split(jax.random.key(s.seed))
+        key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         inputs = math.prod(self.world.observation.shape)
         start = make(policy, inputs, actions, key_policy, s["hidden"])
         # Observations are of size one in their units, so actions begin at about half their range.
@@ -319,7 +319,5 @@ class PGPE(Agent):
             return False
         self.state, meta = found
         self.search.take(self.state.search)
-        seconds = meta.get("seconds", 0.0)
-        self._seconds = float(seconds) if isinstance(seconds, int | float) else 0.0
-        self.reset()
+        self._continue(meta)
         return True

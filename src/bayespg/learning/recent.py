@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Shaped
 
 from bayespg._support.types import Array
+from bayespg.algebra.sparsification import evenly_spaced
 
 BATCHES = 20
 KEPT = 48
@@ -30,8 +31,7 @@ class Recent(eqx.Module):
     ) -> "Recent":
         """These with the states of another batch in place of the oldest."""
         states, taken = states.reshape(-1, *states.shape[2:]), taken.reshape(-1)
-        order = jnp.argsort(~taken, stable=True)
-        rows = order[(jnp.arange(KEPT) * jnp.sum(taken)) // KEPT]
+        rows = evenly_spaced(taken, KEPT)
         return Recent(
             jnp.concatenate([states[rows].astype(self.states.dtype), self.states[:-KEPT]]),
             jnp.concatenate([taken[rows].astype(self.weights.dtype), self.weights[:-KEPT]]),
