@@ -55,7 +55,7 @@ def verdict(claim):
 def ledger(found, whole=True):
     judged = [(content, claim) for content in found for claim in content["claims"]]
     parts = ["# The paper, claim by claim\n", MADE, _how(whole), _counts(judged)]
-    for title, ours in (("Claims of the paper", False), ("Claims of ours, in the same form", True)):
+    for title, ours in (("Claims of the paper", False), ("Our own claims, in the same form", True)):
         rows = [
             [
                 claim["says"], claim["place"] or "ours", claim["measured"], verdict(claim),
@@ -73,16 +73,16 @@ def ledger(found, whole=True):
 
 def _how(whole):
     report = (
-        "Bounds, all effects and figures:\n[report.html](results/report.html), which "
+        "The bounds, all effects and the figures are in\n[report.html](results/report.html), which "
         "`bayespg report docs/results` writes. "
         if whole
         else ""
     )
     return f"""
-An effect is followed by its interval over independent runs; all intervals of a claim together are
-right with 95 % confidence. The claim holds where all of them lie beyond its bound, does not where
-one lies on the other side, and is not decided at this size otherwise. {report}What lies
-behind the verdicts: [findings.md](findings.md).
+Each effect is followed by its interval over independent runs; the intervals of a claim hold jointly
+with 95 % confidence. A claim holds if all of them lie within its bounds, does not hold if one lies
+outside, and is otherwise not decided at this size. {report}The reasons behind
+the verdicts are in [findings.md](findings.md).
 """
 
 

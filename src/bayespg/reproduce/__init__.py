@@ -1,4 +1,4 @@
-"""The paper's tables and figures, one file each, with what the paper claims about them."""
+"""The paper's tables and figures, one file each, with the claims the paper makes about them."""
 
 import time
 from pathlib import Path
@@ -52,7 +52,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def make(name: str, settings: Settings, out: Path, progress: Progress) -> Content:
-    """Run one experiment and leave it on disk; what the JSON file holds."""
+    """Run one experiment, write its results to `out`, and return the content of its JSON file."""
     started = time.perf_counter()
     with jax.enable_x64(True):
         report = EXPERIMENTS[name].run(settings, progress)

@@ -93,18 +93,19 @@ def _claims(samples: dict) -> list[Claim]:
     table = "Section 6.1, Table 2"
     claims = [
         Claim(
-            "bandit-means", table, "every printed mean within a tenth of the spread",
+            "bandit-means", table,
+            "every mean is within a tenth of a standard deviation of the printed one",
             "distance from the printed mean, less its rounding, in printed standard deviations",
             _from_printed(samples, _mean_gap), below=0.1, above=-math.inf,
         ),
         Claim(
             "bandit-spreads", table,
-            "every printed standard deviation within a quarter, the 1e-6 ones included",
+            "every standard deviation is within 25 % of the printed one, including those of 1e-6",
             "relative distance from the printed standard deviation, less its rounding",
             _from_printed(samples, _spread_gap), below=0.25, above=-math.inf,
         ),
     ]  # fmt: skip
-    for M, factor, words in ((10, 10, "an order"), (100, 1e6, "six orders")):
+    for M, factor, words in ((10, 10, "one order"), (100, 1e6, "six orders")):
         pairs = {
             f"{reward}, component {i + 1}": tuple(
                 (samples[reward, name, M][:, i] - samples[reward, name, M][:, i].mean()) ** 2
@@ -124,7 +125,8 @@ def _claims(samples: dict) -> list[Claim]:
 
 
 def _from_printed(samples: dict, gap: Callable[..., tuple[float, float]]) -> tuple[Effect, ...]:
-    """How far each printed number is, with the interval that both samples leave."""
+    """The distance of each number from the printed one, with an interval that accounts for the
+    sampling error of both."""
     cells = [(cell, i) for cell in PRINTED for i in range(2)]
     reach = float(special.ndtri(1 - 0.025 / len(cells)))
     found = []
@@ -149,7 +151,7 @@ def _spread_gap(values: np.ndarray, mean: float, spread: float) -> tuple[float, 
 
 
 def _decimals(value: float) -> int:
-    """Decimals the paper prints: three, or six for the tiny ones."""
+    """How many decimals the paper prints: three, or six for the smallest numbers."""
     return 3 if value >= 0.001 else 6
 
 

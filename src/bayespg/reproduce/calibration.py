@@ -1,9 +1,9 @@
-"""Beyond the paper: how often the regions of 50, 90 and 95 % hold the exact gradient.
+"""Beyond the paper: how often regions of 50, 90 and 95 % contain the exact gradient.
 
-The paper's choice (Model 1, Sigma = 1e-3 I), evidence (Model 2 with a flat baseline, scale and
-noise by marginal likelihood, the model's own covariance), and robust (the same estimate with the
-error bars that `interval` gives), beside Monte Carlo with its own. G has the actions integrated
-out.
+Four kinds of error bars are compared: "paper's choice" (Model 1, Sigma = 1e-3 I); "evidence" (Model
+2 with a flat baseline, scale and noise chosen by marginal likelihood, with the model's own
+covariance); "robust" (the same estimate with the error bars that `interval` gives); and Monte Carlo
+with its Student intervals. G has the actions integrated out.
 """
 
 import jax
@@ -84,8 +84,9 @@ def run(settings: Settings, progress: Progress) -> Report:
     claims = [
         Claim(
             "calibration", "",
-            "after evidence, robust 95 % regions hold the LQR gradient about as often as they say",
-            "share of runs whose region holds it", shares(held), above=0.92, below=0.99,
+            "with scale and noise chosen by evidence, robust 95 % regions contain the LQR gradient "
+            "about as often as stated",
+            "share of runs whose region contains it", shares(held), above=0.92, below=0.99,
         )
     ]  # fmt: skip
     columns = ["task", "M", "error bars", *(f"{100 * level:.0f} %" for level in LEVELS)]
@@ -95,7 +96,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         curves=curves,
         claims=claims,
         figure=lambda: _figure(curves),
-        notes=["Per cent of runs whose joint region holds the exact gradient."],
+        notes=["Percentage of runs whose joint region contains the exact gradient."],
         extra={
             "coverage": [{"task": k[0], "paths": k[1], **r._asdict()} for k, r in found.items()]
         },
@@ -113,7 +114,7 @@ def _figure(curves: list[Curve]):
     for axis in axes[-1]:
         axis.set_xlabel("paths M")
     for axis in axes[:, 0]:
-        axis.set_ylabel("95 % regions that hold\nthe exact gradient (%)")
+        axis.set_ylabel("95 % regions that contain\nthe exact gradient (%)")
     plots.legend_below(figure, axes[0, 0], 4)
     return figure
 
@@ -121,7 +122,7 @@ def _figure(curves: list[Curve]):
 EXPERIMENT = Experiment(
     name="calibration",
     item="beyond the paper",
-    title="How often the error bars hold the exact gradient",
+    title="How often the error bars contain the exact gradient",
     runs=2_000,
     quick_runs=200,
     paper_runs=10_000,

@@ -1,8 +1,8 @@
-"""Claims, and what decides them: effects with intervals over runs.
+"""Claims and the measured effects, with intervals over runs, that decide them.
 
-Runs are the unit of replication. All effects of a claim together are right with 95 % confidence
-(each has 1 - 0.05 / their number); those of two methods are paired, as their runs share starts and
-paths.
+Runs are the unit of replication. The intervals of a claim hold jointly with 95 % confidence: each
+has the level 1 - 0.05 / (number of effects). Comparisons of two methods are paired, because their
+runs share initial policies and paths.
 """
 
 import dataclasses
@@ -17,23 +17,23 @@ from bayespg._support.statistics import binomial_interval, student_interval, stu
 LEVEL = 0.95
 Verdict = Literal["holds", "does not hold", "not decided"]
 Samples = np.ndarray
-"""A number a run."""
+"""One number per run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """What was measured at one place, with its interval."""
+    """A measured quantity with its interval, at one size or setting."""
 
     where: str
     value: float
     low: float
     high: float
     words: str = ""
-    """What was compared, in numbers."""
+    """The numbers that were compared, as text."""
 
 
 def judged(low: float, high: float, above: float | None, below: float | None) -> Verdict:
-    """What one interval says about bounds, None where there is none."""
+    """The verdict of one interval; a bound of None is absent."""
     above = -math.inf if above is None else above
     below = math.inf if below is None else below
     if high <= above or low >= below:
@@ -43,22 +43,22 @@ def judged(low: float, high: float, above: float | None, below: float | None) ->
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence, and effects that must all lie between two bounds for it to hold."""
+    """A sentence that holds if all its effects lie between two bounds."""
 
     id: str
     place: str
-    """In the paper; empty where the claim is ours."""
+    """Where the paper makes the claim; empty if the claim is ours."""
     says: str
     effect: str
-    """What the numbers are."""
+    """The measured quantity."""
     effects: tuple[Effect, ...]
     above: float = 0.0
     below: float = math.inf
 
     @property
     def verdict(self) -> Verdict:
-        """Holds where every interval is within the bounds, does not where one is outside; at this
-        size it is not decided where one straddles a bound."""
+        """The claim holds if every interval is within the bounds, does not hold if one is outside,
+        and is not decided otherwise."""
         found = {judged(e.low, e.high, self.above, self.below) for e in self.effects}
         if "does not hold" in found:
             return "does not hold"
@@ -66,7 +66,7 @@ class Claim:
 
     @property
     def measured(self) -> str:
-        """In a sentence: all effects, or of many the least and the largest."""
+        """The effects as a sentence; of more than four, the smallest and the largest."""
         shown = self.effects
         if len(shown) > 4:
             ordered = sorted(shown, key=lambda e: e.value)
@@ -74,7 +74,7 @@ class Claim:
         return f"{self.effect}: " + "; ".join(_sentence(e) for e in shown)
 
     def content(self) -> dict[str, Any]:
-        """For JSON, infinite bounds as None."""
+        """The claim as a dictionary for JSON, with infinite bounds as None."""
         bounds = {"above": self.above, "below": self.below}
         return (
             dataclasses.asdict(self)
@@ -90,12 +90,12 @@ def _sentence(effect: Effect) -> str:
 
 
 Pairs = Mapping[str, tuple[Samples, Samples]]
-"""Two methods' samples at each place."""
+"""The samples of two methods at each size or setting."""
 
 
 def differences(pairs: Pairs, words: str = "{a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
-    """mean(b - a): how far a is below b. `words` may also use {share}, the per cent of runs in
-    which it is."""
+    """mean(b - a), by how much a is below b. `words` may also use {share}, the percentage of runs
+    in which a is below b."""
 
     def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
         said = words.format(a=np.mean(a), b=np.mean(b), share=100 * np.mean(b > a))
@@ -118,8 +118,8 @@ def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
 
 
 def times(pairs: Pairs) -> tuple[Effect, ...]:
-    """How many times b lasts as long as a, taken in turn: the geometric mean, which one disturbed
-    moment does not decide."""
+    """How many times longer b takes than a, from times measured in turn: the geometric mean of
+    their ratios, which is robust to a single disturbance."""
 
     def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
         logs = np.log(b / a)
@@ -148,10 +148,10 @@ def ratios_of_ratios(
 
 
 def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
-    """Standard deviation of b over that of a, between runs.
+    """Ratio of the standard deviations over runs, b to a.
 
-    The interval is the wider of two: that of Pitman and Morgan, exact for pairs of Gaussians, and
-    the delta method's, which hears of heavy tails."""
+    The interval is the wider of two: that of Pitman and Morgan, which is exact for Gaussian pairs,
+    and that of the delta method, which accounts for heavy tails."""
 
     def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
         sa, sb = (float(np.std(x, ddof=1)) for x in (a, b))
@@ -167,8 +167,8 @@ def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[
 
 
 def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:
-    """Half the width of the interval of log(sd_b / sd_a): the ratios for which b / sd_b + a / sd_a
-    and their difference could be uncorrelated."""
+    """Half the width of the interval of log(sd_b / sd_a). The interval contains the ratios for
+    which the correlation of b / sd_b + a / sd_a with b / sd_b - a / sd_a is not significant."""
     if a.size <= 3:
         return math.inf
     t = float(student_quantile(level, a.size - 2))
@@ -194,12 +194,12 @@ def shares(counts: Mapping[str, tuple[int, int]]) -> tuple[Effect, ...]:
 
 
 def exactly(where: str, value: float, words: str = "") -> tuple[Effect, ...]:
-    """A number that no run decides."""
+    """A number that is computed exactly, without runs."""
     return (Effect(where, value, value, value, words),)
 
 
 def at(sizes: Sequence[int], of: Any, first: str, second: str) -> Pairs:
-    """``of(name, M)`` of two methods at every M."""
+    """Pairs of ``of(name, M)`` for two methods at every M."""
     return {f"M = {M}": (of(first, M), of(second, M)) for M in sizes}
 
 
@@ -212,7 +212,7 @@ def _each(pairs: Pairs, one: Any) -> tuple[Effect, ...]:
 
 
 def _shared(count: int) -> float:
-    """Bonferroni's."""
+    """The level of each of `count` intervals, by Bonferroni's correction."""
     return 1 - (1 - LEVEL) / count
 
 
@@ -221,7 +221,7 @@ def _student(samples: Samples, level: float) -> tuple[float, float, float]:
 
 
 def _unknown(where: str, words: str) -> Effect:
-    """A ratio of what must be positive and is not."""
+    """A ratio that is undefined because a mean is not positive."""
     return Effect(where, math.nan, 0.0, math.inf, words)
 
 

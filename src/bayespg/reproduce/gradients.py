@@ -1,5 +1,4 @@
-"""Many repetitions of gradient estimation on the same samples: what Table 2 and Figures 1, 2 and 6
-share."""
+"""Repeated gradient estimation on the same samples, shared by Table 2 and Figures 1, 2 and 6."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,10 +19,11 @@ from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, dr
 from bayespg.runs import plots
 
 BATCH = 500
-"""Runs side by side; more would leave the cache."""
+"""Runs computed side by side; more would not fit in the processor's cache."""
 TOGETHER = 3
-"""Estimators in one program, the same paths drawn anew in each: all at once would have more
-factorisations in flight than XLA's pool has threads (see `_threads`)."""
+"""Estimators in one compiled program. Each program draws the same paths again, because with all
+estimators at once more factorisations would run concurrently than XLA's pool has threads (see
+`_support/threads.py`)."""
 
 
 def estimates(
@@ -62,14 +62,14 @@ def squared_error(
 def angular_error(
     estimate: Float[np.ndarray, "runs n"], exact: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " runs"]:
-    """Absolute angle between estimate and truth, in degrees."""
+    """Absolute angle between the estimate and the exact gradient, in degrees."""
     lengths = np.linalg.norm(estimate, axis=-1) * np.linalg.norm(exact)
     cosine = estimate @ exact / np.where(lengths > 0, lengths, 1.0)
     return np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 
 class Errors(NamedTuple):
-    """Estimates of every run, by estimator and M, and what they estimate."""
+    """The estimates of every run, by estimator and M, and the exact gradient."""
 
     estimates: dict[tuple[str, int], Float[np.ndarray, "runs n"]]
     truth: Float[np.ndarray, " n"]
@@ -86,7 +86,7 @@ class Errors(NamedTuple):
         return squared_error(found, found.mean(0))
 
     def curves(self, looks: Mapping[str, str], Ms: Sequence[int], task: str = "") -> list[Curve]:
-        """A panel for squared errors and one for angles, called after the task."""
+        """One panel for squared errors and one for angles, with the task in their titles."""
         panels = (("mean squared error", self.square), ("angular error (degrees)", self.angle))
         return [
             Curve(
@@ -101,7 +101,7 @@ class Errors(NamedTuple):
         ]
 
     def rows(self, names: Iterable[str], Ms: Sequence[int], form: str) -> list[list[str]]:
-        """Mean squared errors; `form` words a mean and its standard error."""
+        """Table rows of mean squared errors; `form` formats a mean and its standard error."""
         return [[name, *(cell(self.square(name, M), form) for M in Ms)] for name in names]
 
 
@@ -118,7 +118,7 @@ def errors(
     progress: Progress,
     batch: int = BATCH,
 ) -> Errors:
-    """All estimators on the same paths, for each M."""
+    """Run all estimators on the same paths, for each M."""
     found = Errors({}, np.asarray(exact_gradient(environment, policy)))
     for M in Ms:
         progress(sum(m for m in Ms if m < M) / sum(Ms), f"M = {M}")
@@ -129,7 +129,7 @@ def errors(
 
 
 def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:
-    """The paper's M = 5, 10, ..., 100, or enough of them to see the curve."""
+    """The paper's M = 5, 10, ..., 100, or fewer values that still show the curve."""
     if settings.paper:
         return tuple(range(5, 101, 5))
     return (5, 20, 100) if settings.quick else tuple(default)
@@ -138,7 +138,7 @@ def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:
 def report(
     found: Errors, looks: Mapping[str, str], Ms: Sequence[int], form: str, claims: list[Claim]
 ) -> Report:
-    """Mean squared errors in a table, both errors in a figure."""
+    """A report with mean squared errors in a table and both kinds of error in a figure."""
     curves = found.curves(looks, Ms)
     return Report(
         columns=["mean squared error", *(f"M = {M}" for M in Ms)],
@@ -151,7 +151,8 @@ def report(
 
 
 def two_panels(curves: list[Curve], variable: str, ticks: bool = True):
-    """Squared error left, angle right (then with plain `ticks`), both logarithmic."""
+    """Two logarithmic panels: squared errors on the left, and on the right angles, which get
+    plain `ticks`."""
     figure, axes = plots.sheet(1, 2, width=9, height=4.4)
     draw_panels(axes[0], curves, yscale="log", xlabel=f"paths {variable}")
     if ticks:

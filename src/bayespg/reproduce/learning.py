@@ -1,5 +1,5 @@
-"""Learning curves of several methods at several sample sizes: what Figures 3 to 5 and 7 to 9
-share."""
+"""Learning curves of several methods at several sample sizes, shared by Figures 3 to 5 and 7 to
+9."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +28,12 @@ from bayespg.reproduce.report import (
 from bayespg.runs import plots
 
 POINTS = 126
-"""Enough for the eye, and for a file that people can read."""
+"""Points per stored curve: enough for a figure, and few enough for a readable file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A curve: an estimator and, for each M, an update."""
+    """A method to compare: an estimator and, for each M, an update."""
 
     estimator: Estimator
     update: Callable[[int], optax.GradientTransformationExtraArgs]
@@ -42,19 +42,19 @@ class Method:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is learned, for how long, and how it is judged."""
+    """What is learned, for how many updates, and how it is evaluated."""
 
     environment: Environment
     start: Callable[..., Any]
-    """Policies at the start, for a number of runs and, where `drawn`, a key."""
+    """Returns the initial policies of a number of runs; it also takes a key if `drawn`."""
     updates: Mapping[int, int]
-    """Updates for each M."""
+    """The number of updates for each M."""
     evaluate: Callable[[Any, Any], Any] | None = None
     every: int | None = None
     drawn: bool = False
 
     def begin(self, runs: int, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
-        """The policies at the start, and the key of what follows."""
+        """The initial policies, and the key for training."""
         if not self.drawn:
             return self.start(runs), key
         first, key = jax.random.split(key)
@@ -62,7 +62,7 @@ class Task:
 
 
 class Learned(NamedTuple):
-    """Values along the way, one row a run, and what training returned."""
+    """Values during training, one row per run, and the result of training."""
 
     updates: np.ndarray
     values: np.ndarray
@@ -72,8 +72,8 @@ class Learned(NamedTuple):
 def learn(
     task: Task, methods: Mapping[str, Method], settings: Settings, progress: Progress
 ) -> dict[tuple[str, int], Learned]:
-    """Every method at every M from the same starts; `values` are those of `task.evaluate`, or the
-    exact return before each update."""
+    """Train every method at every M from the same initial policies. The `values` are those of
+    `task.evaluate`, or the exact expected return before each update."""
     found: dict[tuple[str, int], Learned] = {}
     cells = [(name, M, N) for M, N in task.updates.items() for name in methods]
     total = sum(M * N for _, M, N in cells)
@@ -105,8 +105,8 @@ def learn(
 
 
 def final_and_average(values: Mapping[tuple[str, int], np.ndarray]) -> dict[str, list[list[str]]]:
-    """Two rows of a table for each method: what it has at the end and in the mean over all updates,
-    at every M."""
+    """Two table rows for each method: the final value and the average over all updates, at every
+    M."""
     of = {"final": lambda v: v[:, -1], "average": lambda v: v.mean(1)}
     sizes = sorted({M for _, M in values})
     return {
@@ -125,8 +125,8 @@ def tune(
     progress: Progress,
     update: Callable[[Any], optax.GradientTransformationExtraArgs] = conventional,
 ) -> Report:
-    """Constant learning rates for all methods alike, at every M: the best has the largest mean over
-    runs of `judge`, a number made from the history of a run."""
+    """Try the same constant learning rates for all methods at every M. The best rate has the
+    largest mean over runs of `judge`, a number computed from the history of a run."""
     rows, curves, best = [], [], {}
     cells = [(name, M, N) for M, N in task.updates.items() for name in estimators]
     for i, (name, M, N) in enumerate(cells):
@@ -146,7 +146,7 @@ def tune(
         curves=curves,
         claims=[],
         figure=lambda: panels(
-            curves, "judged", columns=len(task.updates), xlabel="rate", xscale="log"
+            curves, "score", columns=len(task.updates), xlabel="rate", xscale="log"
         ),
         notes=[
             f"± is one standard error over {settings.runs} runs of {max(task.updates.values())} "
@@ -159,7 +159,7 @@ def tune(
 def _judged(
     task: Task, estimator: Estimator, update, rates, paths, updates, judge, settings
 ) -> np.ndarray:
-    """(rates, runs), all side by side; NaN where a run diverged."""
+    """The scores as an array (rates, runs), computed side by side; NaN where a run diverged."""
 
     def run(rate, key, policy):
         optimiser = update(rate)
@@ -183,7 +183,7 @@ def curves(
     methods: Mapping[str, Method],
     value: Callable[[np.ndarray], np.ndarray] = lambda v: v,
 ) -> list[Curve]:
-    """A panel for each M; of long curves `POINTS` points at even distances."""
+    """Curves with one panel for each M; long curves keep `POINTS` evenly spaced points."""
     result = []
     for (name, M), learned in found.items():
         some = np.unique(np.linspace(0, len(learned.updates) - 1, POINTS).round().astype(int))
@@ -200,7 +200,7 @@ def panels(
     xlabel: str = "updates",
     **axes_settings: Any,
 ):
-    """One panel for each M, a band of two standard errors."""
+    """A figure with one panel for each M and bands of two standard errors."""
     rows = -(-len({c.panel for c in curves}) // columns)
     figure, axes = plots.sheet(
         rows, columns, width=4.5 * columns, height=3.0 * rows + 0.5, sharey=True

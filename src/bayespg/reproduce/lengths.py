@@ -1,8 +1,9 @@
-"""The remark of Section 8.1: quadrature loses its lead where paths differ in length.
+"""A remark of Section 8.1: quadrature loses its advantage where paths differ in length.
 
-LQR twice at the policy of Figure 1: with 20 steps always, and with a chance of 1 in 20 to end after
-any step, 20 on average. An ending that hears nothing of states and actions discounts the return, so
-the exact gradient is known for both.
+There are two versions of LQR at the policy of Figure 1. In the first every path has 20 steps; in
+the second a path ends after each step with probability 1/20, which gives 20 steps on average. An
+ending that is independent of states and actions acts as a discount of the return, so the exact
+gradient is known for both.
 """
 
 import jax
@@ -29,7 +30,7 @@ LOOKS = {"MC": "MC", "MC, best baseline": "MC, best baseline", "Model 1": "BQ", 
 
 
 class Ending(LQR):
-    """LQR whose paths go on with probability `stay` after each step."""
+    """LQR whose paths continue with probability `stay` after each step."""
 
     stay: float = STAY
 
@@ -47,7 +48,7 @@ class Ending(LQR):
         return -jnp.sum(costs * self.stay ** jnp.arange(self.horizon))
 
     def fisher(self, policy) -> Float[Array, "n n"]:
-        raise NotImplementedError("estimate it: estimators.actions_integrated_out")
+        raise NotImplementedError("no closed form; use estimators.actions_integrated_out")
 
 
 def run(settings: Settings, progress: Progress) -> Report:
@@ -79,7 +80,10 @@ def run(settings: Settings, progress: Progress) -> Report:
         curves=curves,
         claims=_claims(Ms[1:], same, random),
         figure=lambda: two_panels(curves, "M", ticks=False),
-        notes=["± is one standard error over runs. Actions integrated out of G everywhere."],
+        notes=[
+            "± is one standard error over runs. All estimators have the actions integrated out "
+            "of G."
+        ],
     )
 
 
@@ -95,18 +99,19 @@ def _claims(Ms: tuple[int, ...], same: Errors, random: Errors) -> list[Claim]:
             }
         )
 
-    effect = "how many times larger {} lead over {} is with paths of one length"
+    effect = "factor by which the advantage of {} over {} is larger with paths of equal length"
     return [
         Claim(
             "lengths-shrink", "Section 8.1, remark",
-            "quadrature's lead over Monte Carlo shrinks when paths differ in length",
-            effect.format("Model 1's", "MC"), lost("Model 1", "MC"), above=1,
+            "the advantage of quadrature over Monte Carlo shrinks when paths differ in length",
+            effect.format("Model 1", "MC"), lost("Model 1", "MC"), above=1,
         ),
         Claim(
             "lengths-baseline", "",
-            "the lead of Model 2 with a baseline over Monte Carlo with the best baseline shrinks "
-            "then, too",
-            effect.format("its", "it"), lost(BASELINE, "MC, best baseline"), above=1,
+            "the advantage of Model 2 with a baseline over Monte Carlo with the best baseline "
+            "shrinks as well",
+            effect.format(BASELINE, "MC with the best baseline"),
+            lost(BASELINE, "MC, best baseline"), above=1,
         ),
     ]  # fmt: skip
 

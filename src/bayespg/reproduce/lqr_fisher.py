@@ -1,5 +1,5 @@
-"""Figure 4: the Fisher matrix estimated by Monte Carlo and by a maximum-likelihood model, against
-ours."""
+"""Figure 4: learning LQR with a Fisher matrix estimated by Monte Carlo, by a maximum-likelihood
+model, or with the actions integrated out."""
 
 from bayespg.learning.estimators import (
     Model1,
@@ -49,7 +49,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     claims.append(
         ordering(
             costs, "fisher-ml-mc", FIGURE,
-            "maximum likelihood is ahead of Monte Carlo's G for few paths",
+            "with few paths, the maximum-likelihood G is better than the Monte Carlo G",
             "BPG-ML", "BPG-MC", (5, 10),
         )
     )  # fmt: skip

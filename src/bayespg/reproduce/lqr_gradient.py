@@ -1,7 +1,8 @@
 """Figure 1: error of the gradient estimates on LQR at lambda = -0.2, sigma = 1.
 
-The paper's estimators (exact G, Sigma = 1e-3 I, sparsified) beside Monte Carlo, its honest rivals,
-and what goes beyond the paper: G with the actions integrated out, and Model 2 with a flat baseline.
+The paper's estimators (exact G, Sigma = 1e-3 I, sparsified) are compared with Monte Carlo, with
+stronger Monte Carlo estimators that the paper leaves out, and with two extensions of the paper: G
+with the actions integrated out, and Model 2 with a flat baseline.
 """
 
 import functools
@@ -15,7 +16,7 @@ from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 
 FLAT = float("inf")
 SPARSE = Sparsify(threshold=1e-6, capacity=8)
-"""Kernels of rank 2 and 6: such a dictionary loses nothing."""
+"""The two kernels have rank 2 and 6, so a dictionary of eight paths represents them exactly."""
 ESTIMATORS = {
     "MC": Reinforce(),
     "MC, best baseline": Reinforce("best"),

@@ -1,9 +1,10 @@
-"""Figure 2: the same with Gaussian noise of standard deviation 1 on every reward.
+"""Figure 2: the comparison of Figure 1 with Gaussian noise of standard deviation 1 on every reward.
 
-The measurement noise is then known: T sigma_r^2 u_j^2 for component j of Model 1, T sigma_r^2 for
-Model 2. Against that noise the paper's kernel of scale 1, a prior standard deviation of sqrt(3) for
-a gradient of length 206, shrinks the estimates to nothing; a kernel scaled to the returns (10^4
-here) gives what the paper reports. Choosing scale and noise by evidence needs neither number.
+The variance of the measurement noise is then known: T sigma_r^2 u_j^2 for component j of Model 1,
+T sigma_r^2 for Model 2. The paper's kernel of scale 1 implies a prior standard deviation of sqrt(3)
+for a gradient of length 206, and with that much noise it shrinks the estimates almost to zero. A
+kernel scaled to the returns (10^4 here) gives what the paper reports. Choosing scale and noise by
+evidence needs neither number.
 """
 
 import dataclasses
@@ -94,14 +95,14 @@ def _claims(Ms: list[int], quiet: Errors, noisy: Errors) -> list[Claim]:
         ),
         Claim(
             "noise-scaled", "",
-            "with a kernel scaled to the returns, reward noise raises the error by less than half, "
-            "if at all (M from 20)",
+            "with a kernel scaled to the returns, reward noise raises the error by less than 50 % "
+            "(M from 20)",
             rise, rises(SCALED), below=1.5,
         ),
         Claim(
             "noise-order", "",
-            "with noise both models (scaled kernel) have smaller errors than Monte Carlo (M from "
-            "20)",
+            "with reward noise, both models with a scaled kernel have smaller errors than Monte "
+            "Carlo (M from 20)",
             "ratio of mean squared errors, MC to the model",
             ratios(
                 {
@@ -114,15 +115,15 @@ def _claims(Ms: list[int], quiet: Errors, noisy: Errors) -> list[Claim]:
         ),
         Claim(
             "noise-evidence", "",
-            "with scale and noise chosen by evidence the error rises only slightly, nothing known "
-            "(M from 20)",
+            "with scale and noise chosen by evidence, and neither given, reward noise raises the "
+            "error only slightly (M from 20)",
             rise, rises(["Model 2 + baseline, evidence"]), below=1.5,
         ),
     ]  # fmt: skip
 
 
 def _figure(curves: list[Curve]):
-    """Dotted lines for noisy rewards; labels that start with _ stay out of the legend."""
+    """Dotted lines for noisy rewards. Matplotlib omits labels that start with _ from the legend."""
     hidden = [
         dataclasses.replace(c, label=f"_{c.label}") if "noisy" in c.label else c for c in curves
     ]

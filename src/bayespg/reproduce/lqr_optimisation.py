@@ -1,7 +1,8 @@
-"""Figure 3: BPG, BPNG and MCPG on LQR, exact G; and what it shares with Figures 4 and 5.
+"""Figure 3: BPG, BPNG and MCPG on LQR with exact G, and the code shared with Figures 4 and 5.
 
-Table 3's learning rates in kappa space, kappa ~ N(0, I) at the start of each run, 100 updates,
-Sigma = 1e-3 I, Model 1. Costs are shown as the paper does: lower is better, 0.3067 is optimal.
+The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the start of each run,
+100 updates, Sigma = 1e-3 I and Model 1. Costs are shown as in the paper: lower is better, and
+0.3067 is optimal.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ RATES = {
 
 
 def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
-    """For each M, the update of a method with its rates of Table 3."""
+    """A function from M to the update of a method with its learning rates from Table 3."""
 
     def update(M: int) -> optax.GradientTransformationExtraArgs:
         rate = np.array(RATES[rates][M])
@@ -55,9 +56,9 @@ METHODS = {
     "BPG-var": Method(Model1(fisher=exact), rated("BPG-var"), "BQ variant"),
     OURS: Method(Model2(baseline=float("inf")), rated("BPG"), "ours"),
 }
-"""The last has a flat baseline, the actions integrated out of G, and the rates of BPG."""
+"""The last method has a flat baseline, the actions integrated out of G, and the rates of BPG."""
 Costs = Mapping[tuple[str, int], Learned]
-"""By method and M."""
+"""Learning curves by method and M."""
 
 
 def learn(
@@ -80,7 +81,7 @@ def _start(runs: int, key) -> BoundedLinearGaussian:
 
 
 def above_optimum(found: Costs) -> Callable[[str, int], np.ndarray]:
-    """How far the cost of every run is above the optimum at the end."""
+    """A function that gives each run's final cost above the optimum, by method and M."""
     return lambda name, M: found[name, M].values[:, -1] - OPTIMUM
 
 
@@ -93,9 +94,10 @@ def ordering(
     worse: str,
     sizes: Sequence[int] = SIZES,
 ) -> Claim:
-    """Does `better` end at the lower expected cost at every one of `sizes`?
+    """The claim that `better` ends at a lower expected cost than `worse` at each of `sizes`.
 
-    The share of runs says whether a few wild ones decide.
+    Each effect also states in how many runs that is so, which shows whether a few outliers decide
+    the mean.
     """
     pairs = at(sizes, lambda name, M: found[name, M].values[:, -1], better, worse)
     effects = differences(pairs, "{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs")
@@ -103,7 +105,7 @@ def ordering(
 
 
 def report(methods: Mapping[str, Method], found: Costs, claims: list[Claim]) -> Report:
-    """Final costs and averages over the whole curve; a panel for each M."""
+    """A table of final costs and averages over the whole curve, and one panel for each M."""
     curves = learning.curves(found, methods)
     excess = [dataclasses.replace(c, mean=[v - OPTIMUM for v in c.mean]) for c in curves]
     rows = learning.final_and_average({cell: of.values for cell, of in found.items()})
@@ -121,14 +123,14 @@ def report(methods: Mapping[str, Method], found: Costs, claims: list[Claim]) -> 
 
 
 def _diverged(found: Costs, factor: float = 2.0) -> list[str]:
-    """Runs that end above `factor` times the median cost of a start."""
+    """Notes on runs that end above `factor` times the median initial cost."""
     notes = []
     for (name, M), (_, cost, _) in found.items():
         bad = int(np.sum(cost[:, -1] > factor * np.median(cost[:, 0])))
         if bad:
             notes.append(
                 f"{name}, M = {M}: {bad} of {len(cost)} runs end above {factor:g} times "
-                "the median start."
+                "the median initial cost."
             )
     return notes
 

@@ -32,7 +32,7 @@ def run(settings: Settings, progress: Progress) -> Report:
             differences(at(SIZES, average, "BPG-var", "BPNG")),
         ),
         Claim(
-            "var-many", FIGURE, "BPG-var is like BPG when M is large",
+            "var-many", FIGURE, "BPG-var and BPG perform alike when M is large",
             "ratio of final costs above the optimum, BPG to BPG-var",
             ratios(at((40,), above_optimum(costs), "BPG-var", "BPG")),
             above=0.8, below=1.25,

@@ -1,10 +1,11 @@
-"""Figure 8: the mountain car with M = 5, 10, 20, 40 episodes an update.
+"""Figure 8: the mountain car with M = 5, 10, 20, 40 episodes per update.
 
-Steps to the goal, at most 200, over 1,000 episodes after every 50 updates. Table 5's rates; rivals
-the paper does not have use BAC's. Episodes of training are cut off at 200 steps too; what would
-have followed is unknown to the critic. BAC is shown as in the paper (unit kernels, sigma^2 = 1,
-G-EST), with the actions integrated out of G, and ours, which also puts the noise on the rewards and
-lets values be as large as they are.
+The measure is the number of steps to the goal, at most 200, averaged over 1,000 episodes after
+every 50 updates. Learning rates are those of Table 5; methods that are not in the paper use BAC's.
+Training episodes are also cut off at 200 steps, and the critic treats what would have followed as
+unknown. There are three versions of BAC: the paper's (unit kernels, sigma^2 = 1, G-EST), one with
+the actions integrated out of G, and ours, which also puts the noise on the rewards and gives the
+values a prior of the right magnitude.
 """
 
 import math
@@ -40,9 +41,9 @@ UPDATES, EVERY = 500, 50
 ENVIRONMENT = MountainCar()
 GRID = np.stack(np.meshgrid(*[np.linspace(0, 1, 8)] * 2), -1).reshape(-1, 2)
 STATE_KERNEL = kernels.Nystrom(kernels.Gaussian(1.3 * 0.25), GRID, tolerance=1e-6)
-"""The paper's Gaussian kernel on the unit square, through a grid dense enough for it."""
+"""The paper's Gaussian kernel on the unit square, represented on a grid that is dense enough."""
 WIDE = kernels.Scaled(STATE_KERNEL, 100.0)
-"""The same for values of some tens: the discounted cost of a path is up to 87."""
+"""The same with a prior standard deviation of 10: the discounted cost of a path is up to 87."""
 RATES = {
     "MCPG": {5: (0.025, math.inf), 10: (0.1, 100), 20: (0.2, 100), 40: (0.25, math.inf)},
     "BAC": {5: (0.025, math.inf), 10: (0.05, math.inf), 20: (0.1, math.inf), 40: (0.1, 250)},
@@ -74,7 +75,7 @@ METHODS = {
 
 
 def steps_to_goal(policy, key, episodes: int = 1_000):
-    """The mean over episodes from anywhere, 200 where the goal was not reached."""
+    """The mean number of steps over episodes with random starts; 200 if the goal is not reached."""
     return rollout(ENVIRONMENT, as_dtype(policy, jnp.float32), key, episodes).lengths.mean()
 
 
@@ -125,12 +126,13 @@ def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
             spreads(at(sizes, after(last), paper, "MCPG")), above=1,
         ),
         Claim(
-            "car-five", figure, "BAC learns a good policy with M = 5 already",
+            "car-five", figure, "BAC learns a good policy even with M = 5",
             "steps to the goal at the end", means({"M = 5": after(last)(paper, 5)}), below=70,
         ),
         Claim(
             "car-integrated", "",
-            "with the actions integrated out of G, BAC is ahead after 100 updates", gap,
+            "with the actions integrated out of G, BAC is ahead of the paper's BAC after 100 "
+            "updates", gap,
             differences(at(sizes, after(100), "BAC, actions integrated out", paper)),
         ),
         Claim(
@@ -140,8 +142,9 @@ def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
             gap, differences(at(sizes, after(100), OURS, "MC, fitted values")),
         ),
         Claim(
-            "car-hundred", "", "with noise on the rewards, BAC is below 70 steps after 100 updates "
-            "of 5 episodes",
+            "car-hundred", "",
+            "with noise on the rewards, BAC needs fewer than 70 steps after 100 updates of 5 "
+            "episodes",
             "steps to the goal", means({"M = 5": after(100)(OURS, 5)}), below=70,
         ),
     ]  # fmt: skip
@@ -157,7 +160,7 @@ def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
 
 
 def _figure(curves, learned: Learned):
-    """Four panels of learning, and what was learned with the fewest episodes."""
+    """Learning curves, and the policy and values learned with the fewest episodes."""
     figure, axes = plots.sheet(2, 3, width=12, height=7)
     draw_panels(axes[:, :2].flat, curves, xlabel="updates", ylabel="steps to goal", ylim=(40, 175))
     plots.legend_below(figure, axes[0, 0], 3)
@@ -167,7 +170,7 @@ def _figure(curves, learned: Learned):
 
 
 def _maps(figure, top, bottom, policy) -> None:
-    """The likeliest action, and the critic's value, over position and velocity."""
+    """Draw the most probable action and the critic's value over position and velocity."""
     x, v = (np.linspace(low, high, 101) for low, high in zip(LOW, HIGH, strict=True))
     states = jnp.stack(jnp.meshgrid(x, v), -1)
     with jax.enable_x64(True):
@@ -177,7 +180,7 @@ def _maps(figure, top, bottom, policy) -> None:
     shown = top.pcolormesh(x, v, action, cmap="RdBu", vmin=-1.4, vmax=1.4, rasterized=True)
     bar = figure.colorbar(shown, ax=top, ticks=[-1, 0, 1])
     bar.ax.set_yticklabels(["reverse", "zero", "forward"])
-    top.set(title="likeliest action, M = 5", xlabel="position", ylabel="velocity")
+    top.set(title="most probable action, M = 5", xlabel="position", ylabel="velocity")
     shown = bottom.pcolormesh(x, v, np.asarray(values), cmap="viridis", rasterized=True)
     figure.colorbar(shown, ax=bottom)
     bottom.set(title="value (critic's mean)", xlabel="position", ylabel="velocity")

@@ -1,5 +1,5 @@
-"""The paper as a page: every claim with its verdict, what decides it, and the command that would
-decide it again. Made from what experiments leave on disk, never from memory."""
+"""The HTML page of the reproduction: every claim with its verdict, the measurements behind it, and
+the command that repeats them. It is made only from the files that experiments write."""
 
 import math
 from collections.abc import Sequence
@@ -13,28 +13,28 @@ from bayespg.runs.page import Markup, element, link
 from bayespg.runs.store import write_whole
 
 CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
-WORDS = {"holds": "hold", "does not hold": "do not", "not decided": "not decided at this size"}
+WORDS = {"holds": "hold", "does not hold": "do not hold", "not decided": "not decided at this size"}
 PAPER = (
     "Bayesian Policy Gradient and Actor-Critic Algorithms (Ghavamzadeh, Engel, Valko, JMLR 2016)"
 )
 
 
 def read(folder: Path, names: Sequence[str]) -> list[Content]:
-    """What is in a folder, in the order of `names`."""
+    """The results in a folder, in the order of `names`; unreadable ones are left out."""
     paths = [folder / f"{name}.json" for name in names]
     found = [report.read(path) for path in paths if path.exists()]
     return [content for content in found if content is not None]
 
 
 def command(content: Content) -> str:
-    """What makes these numbers again."""
+    """The command that repeats these numbers."""
     c = content["configuration"]
     size = " --paper" if c["paper"] else " --quick" if c["quick"] else ""
     return f"bayespg reproduce {content['experiment']}{size} --runs {c['runs']} --seed {c['seed']}"
 
 
 def write(folder: Path, names: Sequence[str]) -> Path:
-    """<folder>/report.html from all that is in the folder."""
+    """Write <folder>/report.html from all results in the folder."""
     found = read(folder, names)
     sections = [_experiment(content, folder) for content in found]
     text = page.document("bayespg: the paper, claim by claim", *_head(found), *sections)
@@ -70,9 +70,10 @@ def _head(found: Sequence[Content]) -> list[Markup]:
         element("h1", "The paper, claim by claim"),
         element(
             "p",
-            f"{PAPER}, computed again. A claim holds where the intervals of all its effects lie "
-            "beyond its bound, together with 95 % confidence over independent runs; it does not "
-            "where one lies on the other side; else it is not decided at this size.",
+            f"A reproduction of {PAPER}. Each claim is decided by one or more measured effects, "
+            "with intervals over independent runs that hold jointly with 95 % confidence. A claim "
+            "holds if all intervals lie within its bounds, does not hold if one lies outside, and "
+            "is otherwise not decided at this size.",
         ),
         element("ul", *counts, class_="counts"),
         page.table(["verdict", "claim", "where", "measured", ""], rows, "ledger"),
@@ -80,7 +81,7 @@ def _head(found: Sequence[Content]) -> list[Markup]:
 
 
 def _shortest(claim: Content) -> str:
-    """The effect nearest to a bound."""
+    """The effect closest to a bound, as text."""
 
     def room(effect: Content) -> float:
         above, below = claim["above"], claim["below"]
@@ -165,7 +166,8 @@ def _bounds(claim: Content) -> list[float]:
 
 
 def _scale(claim: Content):
-    """From a number to a place from 4 to 196: logarithmic where all is positive and far apart."""
+    """A map from numbers to positions from 4 to 196; logarithmic if all numbers are positive and
+    differ by a factor of more than 5."""
     numbers = [e[k] for e in claim["effects"] for k in ("low", "value", "high")] + _bounds(claim)
     numbers = [number for number in numbers if number is not None]
     low, high = min(numbers), max(numbers)

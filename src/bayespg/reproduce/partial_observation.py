@@ -1,12 +1,12 @@
-"""Section 5 at work, which the paper describes and does not measure: learning what is seen in part.
+"""Learning under partial observation, which Section 5 of the paper describes but does not measure.
 
-A T-maze, where what was seen at the start decides at the end: without memory, with a window of the
-last four observations, with a finite-state controller, with a recurrent policy. And LQR seen
-through noise, from the last observation or the last four. BPG is Model 2 with a flat baseline and
-the choices integrated out of G, which asks for no model of the task; Monte Carlo learns the same
-policies from the same starts with as many paths. Rates are from one grid for all methods
-(`partial-observation-rates`); noise and scale of Model 2 in the T-maze are the size of what they
-stand for, returns of 0 and 1 and some hundred parameters.
+In a T-maze, what is observed at the start decides which way to turn at the end. It is learned
+without memory, with a window of the last four observations, with a finite-state controller, and
+with a recurrent policy. LQR observed through noise is learned from the last observation or from the
+last four. BPG is Model 2 with a flat baseline and the actions integrated out of G, which needs no
+model of the task. Monte Carlo learns the same policies from the same starts with equally many
+paths. The rates of all methods come from one grid (`partial-observation-rates`). Noise and scale of
+Model 2 in the T-maze are chosen for returns of 0 and 1 and about a hundred parameters.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ from bayespg.runs import plots
 
 MAZE = TMaze()
 PLAIN = LQR(action_cost=5.0)
-"""At the paper's action cost of 0.1 the best control all but cancels the state at once, so that the
-past says nothing: a window of four is worth less than 0.2 %, computed exactly."""
+"""At the paper's action cost of 0.1 the best control almost cancels the state in one step, so past
+observations carry little information: computed exactly, a window of four gains less than 0.2 %."""
 NOISE = 0.5
 WINDOW = 4
 FLAT = float("inf")
@@ -54,15 +54,15 @@ LOOKS = {BPG: "ours", MC: "MC, best baseline", TO_GO: "GPOMDP"}
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A policy in the environment that shows it what it sees."""
+    """A kind of policy, with the environment that makes its observations."""
 
     environment: Environment
     policy: Callable[[Any], Any]
-    """That of one run at the start, from its key."""
+    """Returns the initial policy of one run from a key."""
     methods: Mapping[str, tuple[Estimator, float]]
-    """Estimators and their rates."""
+    """Estimators and their learning rates."""
     update: Callable[[Any], optax.GradientTransformationExtraArgs]
-    """From a rate."""
+    """Returns the update with a given rate."""
     evaluate: Callable[[Any, Any], Any]
     paths: int
     updates: int
@@ -71,7 +71,7 @@ class Setting:
         return jax.vmap(self.policy)(jax.random.split(fast_key(seed), runs))
 
     def task(self, settings: Settings) -> Task:
-        """A third of the updates where it is quick; eleven evaluations."""
+        """The task with eleven evaluations; the quick version has a third of the updates."""
         length = self.updates // 3 if settings.quick else self.updates
         return Task(
             self.environment,
@@ -136,13 +136,13 @@ GRIDS = {
     LAST: (0.05, 0.1, 0.2, 0.4),
     SEVERAL: (0.05, 0.1, 0.2, 0.4),
 }
-"""With memory the rates above are the best of `partial-observation-rates --paper`, for each method
-its own. On LQR they are half the best, for all alike: 0.3 had diverged in one run of eight. Without
-memory there is no rival, and no tuning."""
+"""With memory, the rates above are the best of `partial-observation-rates --paper` for each method.
+On LQR they are half the best rate for all methods, because 0.3 diverged in one run of eight.
+Without memory only BPG is run, and its rate is not tuned."""
 
 
 def _kept(name: str, settings: Settings) -> tuple[str, ...]:
-    """Estimators that are shown: the quick version has fewer rivals."""
+    """The estimators to run; the quick version has fewer of them."""
     if not settings.quick:
         return BPG, MC, TO_GO
     return (BPG, MC) if name in MAZES else (BPG,)
@@ -178,27 +178,27 @@ def run(settings: Settings, progress: Progress) -> Report:
     rows = []
     for (name, method), learned in found.items():
         solved = "" if name in REGULATORS else f"{np.mean(learned.values[:, -1] > 0.9):.0%}"
-        worth = f"{best[name]:.3f} is the best" if name in best else LIMITS[name]
+        worth = f"{best[name]:.3f}" if name in best else LIMITS[name]
         rows.append([name, method, cell(learned.values[:, -1], "{:.3f} ± {:.3f}"), solved, worth])
     return Report(
-        columns=["policy sees", "estimator", "at the end", "runs above 0.9", "exactly"],
+        columns=["policy", "estimator", "at the end", "runs above 0.9", "optimum"],
         rows=rows,
         curves=curves,
         claims=_claims(found, best),
         figure=lambda: _figure(curves, best),
         notes=[
-            "± is one standard error over runs. T-maze: mean return of 500 paths, the larger the "
-            "better; LQR: expected cost, exactly, the smaller the better.",
+            "± is one standard error over runs. T-maze: mean return of 500 paths (larger is "
+            "better); LQR: exact expected cost (smaller is better).",
         ],
         extra={"best cost": best},
     )
 
 
-LIMITS = {MEMORYLESS: "0.5 at most", WINDOWED: "", CONTROLLER: "1 at most", RECURRENT: "1 at most"}
+LIMITS = {MEMORYLESS: "0.5", WINDOWED: "", CONTROLLER: "1", RECURRENT: "1"}
 
 
 def most_without_memory() -> float:
-    """The largest return of the 81 memoryless policies that choose with certainty."""
+    """The largest return of the 81 deterministic policies without memory."""
     every = np.eye(3)[np.array(list(itertools.product(range(3), repeat=4)))]
     return float(jax.vmap(MAZE.memoryless_return)(jnp.asarray(every)).max())
 
@@ -216,20 +216,20 @@ def best_cost(window: int, environment: LQR = PLAIN, noise: float = NOISE) -> fl
 
 
 def _claims(found: Mapping[tuple[str, str], Learned], best: Mapping[str, float]) -> list[Claim]:
-    section = "Section 5, described and not measured"
+    section = "Section 5, described but not measured"
 
     def end(name: str) -> np.ndarray:
         return found[name, BPG].values[:, -1]
 
-    earned = "return at the end, 1 at most"
+    earned = "final return, at most 1"
     claims = [
         Claim(
-            "maze-half", "", "no memoryless policy earns more than half in the T-maze",
+            "maze-half", "", "no policy without memory has a return above 0.5 in the T-maze",
             "the largest return of all of them", exactly("", most_without_memory()), below=0.5001,
         ),
         Claim(
             "maze-memoryless", section,
-            "BPG learns unchanged from observations: without memory, half",
+            "BPG learns from observations without change: without memory it reaches 0.5",
             earned, means({MEMORYLESS: end(MEMORYLESS)}), above=0.47, below=0.53,
         ),
         Claim(
@@ -239,12 +239,14 @@ def _claims(found: Mapping[tuple[str, str], Learned], best: Mapping[str, float])
         ),
         Claim(
             "maze-window", section,
-            "BPG works for any finite history of observations: a window over the cue learns it too",
+            "BPG works for any finite history of observations: with a window that includes the cue "
+            "it learns the T-maze",
             earned, means({WINDOWED: end(WINDOWED)}), above=0.9,
         ),
         Claim(
             "lqr-window", "",
-            f"on LQR seen through noise, {WINDOW} observations end at a lower cost than one",
+            f"on LQR observed through noise, a window of {WINDOW} observations ends at a lower "
+            "cost than one observation",
             f"difference of expected costs (the best are {best[SEVERAL]:.3f} and {best[LAST]:.3f})",
             differences({"": (end(SEVERAL), end(LAST))}),
         ),
@@ -253,7 +255,8 @@ def _claims(found: Mapping[tuple[str, str], Learned], best: Mapping[str, float])
         rivals = [method for method in (MC, TO_GO) if (name, method) in found]
         claims.append(
             Claim(
-                f"maze-{id}", "", f"{name}: BPG is above Monte Carlo on the way",
+                f"maze-{id}", "",
+                f"{name}: BPG has a higher return than Monte Carlo while learning",
                 "difference of returns, mean over the updates",
                 differences(
                     {r: (_average(found[name, r]), _average(found[name, BPG])) for r in rivals},
@@ -288,7 +291,7 @@ def _figure(curves: list[Curve], best: Mapping[str, float]):
 
 
 def tune(settings: Settings, progress: Progress) -> Report:
-    """Judged by the mean return of the paths drawn in the last tenth of the updates."""
+    """Tune the learning rates by the mean return over the last tenth of the updates."""
     rows, curves, best = [], [], {}
     for i, (name, grid) in enumerate(GRIDS.items()):
         setting = {**MAZES, **REGULATORS}[name]
@@ -309,7 +312,7 @@ def tune(settings: Settings, progress: Progress) -> Report:
         curves += [dataclasses.replace(curve, panel=name) for curve in outcome.curves]
         best |= {f"{name}: {method}": rate for method, rate in outcome.extra["best"].items()}
     return Report(
-        columns=["policy sees", "estimator", *("rate: mean return" for _ in range(4))],
+        columns=["policy", "estimator", *("rate: mean return" for _ in range(4))],
         rows=rows,
         curves=curves,
         claims=[],

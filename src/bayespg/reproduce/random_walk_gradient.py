@@ -1,8 +1,9 @@
 """Figure 6: error of the gradient estimates on the random walk at theta = log(41/9).
 
-Every estimator has its Fisher matrix from the same episodes. BAC is shown as in the paper (G-EST
-with the last pair weighed 1), with G-EST as printed, with the actions integrated out of G, and
-ours, which also puts the noise on the rewards and chooses all variances by evidence.
+Every estimator computes its Fisher matrix from the same episodes. There are four versions of BAC:
+the paper's (G-EST with weight 1 for the last pair), the same with G-EST as printed, one with the
+actions integrated out of G, and ours, which also puts the noise on the rewards and chooses all
+variances by evidence.
 """
 
 import functools
@@ -52,7 +53,7 @@ LOOKS = {
 }
 RIVALS = [name for name in ESTIMATORS if not name.startswith("BAC")]
 HORIZON = 120
-"""At this policy no episode in 10^9 is longer."""
+"""At this policy fewer than one episode in 10^9 is longer."""
 
 
 sizes = functools.partial(gradients.sizes, default=(5, 10, 20, 50, 100))
@@ -83,23 +84,24 @@ def _claims(Ms: tuple[int, ...], found: Errors) -> list[Claim]:
         ),
         Claim(
             "walk-gradient-spread", figure,
-            "BAC's estimates spread less than those of Monte Carlo and quadrature",
+            "BAC's estimates vary less than those of Monte Carlo and quadrature",
             "ratio of total variances, rival to BAC", over("BAC", paper, found.scatter), above=1,
         ),
         Claim(
             "walk-gradient-integrated", "",
-            "with the actions integrated out of G, BAC is more accurate than the fitted rivals too",
+            "with the actions integrated out of G, BAC is also more accurate than the methods that "
+            "fit values",
             squares, over(BAC, [r for r in RIVALS if r != "BQ, Model 2 + baseline"]), above=1,
         ),
         Claim(
             "walk-gradient-rewards", "",
-            "with noise on the rewards, BAC is more accurate than every rival at every M",
+            "with noise on the rewards, BAC is more accurate than every other method at every M",
             squares, over(OURS, RIVALS), above=1,
         ),
         Claim(
             "walk-gradient-printed", "",
-            "the printed line of G-EST, which weighs the last pair 1/(1 - γ), damages the gradient "
-            "for many episodes",
+            "the printed line of G-EST, which gives the last pair the weight 1/(1 - γ), makes the "
+            "gradient worse with many episodes",
             "ratio of mean squared errors, as printed to corrected",
             ratios(at(Ms[-1:], found.square, "BAC", PRINTED)), above=2,
         ),

@@ -1,10 +1,11 @@
-"""Figure 7: learning the random walk with M = 1, 25, 50, 75 episodes an update.
+"""Figure 7: learning the random walk with M = 1, 25, 50, 75 episodes per update.
 
-Costs above the optimum, exactly, before each of 500 updates. The paper does not say where they
-start: here from the policy of Figure 6. (From theta = 0, BAC's rate of 5 jumps to endless policies
-at once.) The paper's methods have Table 4's rates; `random-walk-rates` tunes those of the others,
-and of BAC, in the same way. A policy is called endless if more than one episode in a hundred would
-last longer than 10^6 steps, which is computed and not drawn; drawing stops at `HORIZON` steps.
+The measure is the exact expected cost above the optimum before each of 500 updates. The paper does
+not state the initial policy; here it is the policy of Figure 6. (From theta = 0, BAC's rate of 5
+leads to endless policies at once.) The paper's methods use the rates of Table 4;
+`random-walk-rates` tunes the rates of the other methods, and of BAC, in the same way. A policy is
+called endless if more than one episode in a hundred would last longer than 10^6 steps. That
+probability is computed, not sampled; sampled episodes stop at `HORIZON` steps.
 """
 
 import math
@@ -37,11 +38,11 @@ TUNED = {
     "BAC": {1: 20.0, 25: 20.0},
     "BAC, noise on rewards": {1: 5.0, 25: 100.0},
 }
-"""Chosen by `random-walk-rates`; M = 50 and 75 use those of 25."""
+"""Chosen by `random-walk-rates`; M = 50 and 75 use the rates of M = 25."""
 GRID = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 OURS = "BAC, noise on rewards"
 MANY = 75
-"""The largest M with printed rates; of M = 100 the paper speaks without showing it."""
+"""The largest M whose rates are printed. The paper mentions M = 100 but does not show it."""
 
 
 def _at(rates):
@@ -88,13 +89,14 @@ def run(settings: Settings, progress: Progress) -> Report:
         notes=[
             f"± is one standard error over runs; {length} updates from theta = log(41/9); "
             f"'average' is over them; episodes are cut off at {HORIZON} steps.",
-            "Endless: more than 1 episode in 100 longer than 10^6 steps, at any update.",
+            "A policy is endless if more than 1 episode in 100 is longer than 10^6 steps; a run "
+            "counts if any of its policies is.",
         ],
     )
 
 
 def _endless(environment, learned: Learned) -> int:
-    """Runs that visit a policy whose episodes do not end."""
+    """The number of runs in which some policy is endless."""
     parameters = learned.result.history.parameters
 
     @jax.jit
@@ -126,14 +128,18 @@ def _claims(found, endless, sizes, above, runs: int) -> list[Claim]:
     claims = [
         ahead("bac-mcpg", figure, "BAC learns faster than MCPG at every M", "BAC", "MCPG"),
         ahead("bac-bpg", figure, "BAC learns faster than BPG at every M", "BAC", "BPG"),
-        ahead("bpg-mcpg", figure, "BPG is behind MCPG at M = 1 and 25", "MCPG", "BPG", few),
-        ends("endless", figure, "BAC never makes a policy whose episodes do not end", "BAC"),
+        ahead("bpg-mcpg", figure, "BPG is worse than MCPG at M = 1 and 25", "MCPG", "BPG", few),
+        ends("endless", figure, "BAC never reaches a policy whose episodes do not end", "BAC"),
         ends(
             "endless-rate", figure,
-            "nor when its learning rate is changed (20 instead of 5, at M = 1)", "BAC, tuned rate",
-            [1],
+            "BAC never reaches such a policy when its learning rate is changed either (20 instead "
+            "of 5, at M = 1)",
+            "BAC, tuned rate", [1],
         ),
-        ahead("rewards-bac", "", "with noise on the rewards BAC learns faster", OURS, "BAC"),
+        ahead(
+            "rewards-bac", "", "with noise on the rewards BAC learns faster than the paper's BAC",
+            OURS, "BAC",
+        ),
         ahead(
             "rewards-fitted", "",
             "with noise on the rewards BAC learns faster than Monte Carlo with fitted values",
@@ -141,15 +147,15 @@ def _claims(found, endless, sizes, above, runs: int) -> list[Claim]:
         ),
         ends(
             "rewards-endless", "",
-            "with noise on the rewards BAC never makes an endless policy either", OURS,
+            "with noise on the rewards BAC never reaches an endless policy either", OURS,
         ),
     ]  # fmt: skip
     if MANY in sizes:
         claims.append(
             Claim(
                 "walk-bpg-many", figure,
-                "BPG is like BAC for many episodes (the paper says 100; its printed rates end at "
-                f"{MANY})",
+                "BPG and BAC perform alike with many episodes (the paper says 100; its printed "
+                f"rates end at {MANY})",
                 "ratio of costs above the optimum, mean over all updates, BPG to BAC",
                 ratios(at((MANY,), average, "BAC", "BPG")), above=0.8, below=1.25,
             )
@@ -158,7 +164,7 @@ def _claims(found, endless, sizes, above, runs: int) -> list[Claim]:
 
 
 def tune(settings: Settings, progress: Progress) -> Report:
-    """Judged by the mean of the expected return over all updates."""
+    """Tune the learning rates by the mean of the expected return over all updates."""
     sizes = {1: UPDATES, 25: UPDATES} if settings.paper else {1: 100}
     estimators = {"MC, fitted values": rw.FITTED, "BAC": rw.PAPER, OURS: rw.FIXED}
     looks = {name: METHODS[name].look for name in estimators}

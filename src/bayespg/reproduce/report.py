@@ -1,4 +1,4 @@
-"""What an experiment is, and what it leaves on disk: a table, a JSON file and a PNG."""
+"""What an experiment is, and the files it writes: JSON, SVG and PNG."""
 
 import dataclasses
 import itertools
@@ -20,14 +20,14 @@ from bayespg.runs import plots
 from bayespg.runs.store import write_whole
 
 Content = dict[str, Any]
-"""What an experiment's JSON file holds."""
+"""The content of an experiment's JSON file."""
 KEYS = {
     "experiment", "item", "title", "configuration", "versions", "device", "seconds", "table",
     "claims", "curves", "notes",
 }  # fmt: skip
-"""Of the content of any experiment."""
+"""The keys that the content of every experiment has."""
 Progress = Callable[[float, str], None]
-"""Called with the fraction done and a word on what is being done."""
+"""Called with the fraction done and a short description of the current step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Settings:
     runs: int
     seed: int = 0
     quick: bool = False
-    """A smaller version of everything, to see that it works."""
+    """Smaller sizes, to check that the experiment works."""
     paper: bool = False
-    """The paper's own sizes and number of runs."""
+    """The sizes and the number of runs of the paper."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Curve:
     standard_error: list[float]
 
     def per_cent(self) -> "Curve":
-        """Shares as percentages."""
+        """The same curve with fractions converted to percentages."""
         mean, error = ([100 * v for v in of] for of in (self.mean, self.standard_error))
         return dataclasses.replace(self, mean=mean, standard_error=error)
 
@@ -81,14 +81,15 @@ class Experiment:
     """Table 2, Figure 1, ..."""
     title: str
     runs: int
-    """Default number of runs: ends within a few minutes on two cores."""
+    """Default number of runs, chosen to finish within a few minutes on two cores."""
     quick_runs: int
     paper_runs: int
     run: Callable[[Settings, Progress], Report]
     minutes: float = 1
-    """About what the paper's size takes on a GPU: the longest begin when several run at once."""
+    """Approximate time at the paper's size on a GPU. When several experiments run at once, the
+    longest start first."""
     timed: bool = False
-    """Measures times, and so wants the machine for itself."""
+    """Whether the experiment measures times, so that nothing else may run beside it."""
 
     def settings(self, runs: int | None, seed: int, quick: bool, paper: bool) -> Settings:
         default = self.quick_runs if quick else self.paper_runs if paper else self.runs
@@ -104,14 +105,14 @@ def summarise(samples: np.ndarray, axis: int = 0) -> tuple[Any, Any]:
 
 
 def cell(samples: np.ndarray, form: str = "{:.4f} ± {:.4f}") -> str:
-    """Mean and standard error in words; `form` has a place for each."""
+    """Mean and standard error as text; `form` has a placeholder for each."""
     return form.format(*summarise(samples))
 
 
 def draw_panels(axes: Iterable[Axes], curves: Sequence[Curve], **settings: Any) -> None:
-    """Each panel on its own axes, with bands of two standard errors; axes left over are hidden.
+    """Draw each panel on its own axes, with bands of two standard errors, and hide unused axes.
 
-    Markers would run into each other on a curve of 40 points or more.
+    Curves of 40 points or more have no markers, which would overlap.
     """
     names = dict.fromkeys(c.panel for c in curves)
     for axis, name in itertools.zip_longest(axes, names):
@@ -128,7 +129,8 @@ def draw_panels(axes: Iterable[Axes], curves: Sequence[Curve], **settings: Any) 
 
 
 def read(path: Path) -> Content | None:
-    """What an experiment left, or None where that is damaged or of another version's form."""
+    """Read an experiment's JSON file; None if it is damaged or has the format of another
+    version."""
     try:
         content = json.loads(path.read_text("utf-8"))
         current = content.keys() >= KEYS and all("effects" in claim for claim in content["claims"])
@@ -138,7 +140,8 @@ def read(path: Path) -> Content | None:
 
 
 def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
-    """Whether a folder holds all that this version would write, computed with these settings."""
+    """Whether a folder already holds all files of this experiment, computed by this version of the
+    library with these settings."""
     from bayespg import __version__
 
     paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".svg", ".png")]
@@ -152,7 +155,7 @@ def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
 def write(
     experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float
 ) -> Content:
-    """<out>/<name>.json, .svg and .png, each written whole or not at all."""
+    """Write <out>/<name>.json, .svg and .png, each atomically."""
     from bayespg import __version__
 
     out.mkdir(parents=True, exist_ok=True)
@@ -180,13 +183,13 @@ def write(
         figure = report.figure()
         for suffix in (".svg", ".png"):
             plots.save(figure, path.with_suffix(suffix))
-    write_whole(path, readable(content).encode())  # the last: where it is, all is
+    write_whole(path, readable(content).encode())  # last, so that its presence implies the others
     return json.loads(path.read_text("utf-8"))
 
 
 def readable(content: Content) -> str:
-    """JSON with six digits a number, null for what is not finite, and lists of numbers on one
-    line."""
+    """JSON with six digits per number, null for numbers that are not finite, and each list of
+    numbers on one line."""
     text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
     return re.sub(r"\[\s([^][{}\"]+)\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"
 

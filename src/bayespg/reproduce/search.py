@@ -2,9 +2,9 @@
 
 theta ~ N(0, I) is the action, and the return is the sum of the paper's two bandits in n dimensions,
 linear and quadratic, with noise: R = sum_i theta_i / sqrt(n) + |theta|^2 / n + e. The gradient of
-its expectation at zero is 1 / sqrt(n) in every component. All estimators see M = 4 n returns, those
-of antithetic pairs but for Monte Carlo, whose draws are independent, and finite differences, which
-try every axis twice.
+its expectation at zero is 1 / sqrt(n) in every component. Every estimator sees M = 4 n returns. The
+draws are antithetic pairs, except that Monte Carlo draws independently and finite differences try
+both directions of every axis twice.
 """
 
 import jax
@@ -42,7 +42,8 @@ def _return(theta, key):
 
 
 def _run(key, n: int):
-    """Relative squared errors of the estimators, and where the truth lies in our region."""
+    """Relative squared errors of the estimators, and the statistics that say whether our region
+    contains the exact gradient."""
     M, truth = PER_PARAMETER * n, jnp.full(n, n**-0.5)
     keys = jax.random.split(key, 5)
     e = normal(keys[0], (M // 2, n), truth.dtype)
@@ -86,7 +87,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         for name in LOOKS
     ]
     rows.append(
-        ["95 % regions that hold the gradient", *(f"{k / m:.3f}" for k, m in held.values())]
+        ["95 % regions that contain the gradient", *(f"{k / m:.3f}" for k, m in held.values())]
     )
 
     def against(rival: str):
@@ -100,23 +101,25 @@ def run(settings: Settings, progress: Progress) -> Report:
             Claim(
                 "search-monte-carlo", "",
                 "quadrature in the space of parameters is more accurate than Monte Carlo",
-                "error of MC over that of quadrature", against(MC), above=1,
+                "ratio of mean squared errors, MC to quadrature", against(MC), above=1,
             ),
             Claim(
-                "search-pgpe", "", "and than PGPE's antithetic pairs",
-                "error of PGPE over that of quadrature", against(PGPE), above=1,
+                "search-pgpe", "",
+                "quadrature in the space of parameters is more accurate than PGPE with antithetic "
+                "pairs",
+                "ratio of mean squared errors, PGPE to quadrature", against(PGPE), above=1,
             ),
             Claim(
                 "search-coverage", "",
-                "after evidence, the model's 95 % regions hold the gradient in at least 80 % of "
-                "runs",
-                "share of runs whose region holds it", shares(held), above=0.8,
+                "with the kernel chosen by evidence, the model's 95 % regions contain the gradient "
+                "in at least 80 % of runs",
+                "share of runs whose region contains it", shares(held), above=0.8,
             ),
         ],
         figure=lambda: _figure(curves),
         notes=[
             f"M = {PER_PARAMETER} n returns, noise of standard deviation {NOISE}; ± is one "
-            "standard error over runs. Length, amplitude and noise of the kernel by evidence."
+            "standard error over runs. Length scale, amplitude and noise are chosen by evidence."
         ],
     )  # fmt: skip
 

@@ -1,11 +1,12 @@
-"""Figure 9: ship steering with M = 5, 10, 20 episodes an update.
+"""Figure 9: ship steering with M = 5, 10, 20 episodes per update.
 
-The share of 100 episodes that reach the goal, after every 100 updates. The paper gives neither the
-reward nor the size of the goal nor the scale of the states: here reward 1 on success, a goal of
-radius 10 m, states on the unit cube; its rates (0.01 for MCPG, 0.5 for BAC) then are too small,
-which the table shows, and `ship-steering-rates` tunes those of all methods in the same way. The
-time limit of 500 steps ends an episode as a failure. BAC works matrix-free, by conjugate gradients
-with the nine active tiles of each step; G has the actions integrated out and 10^-6 on its diagonal.
+The measure is the share of 100 episodes that reach the goal, after every 100 updates. The paper
+states neither the reward nor the size of the goal nor the scale of the states. Here the reward is 1
+on success, the goal has a radius of 10 m, and states are scaled to the unit cube. The paper's rates
+(0.01 for MCPG, 0.5 for BAC) are then too small, as the table shows, and `ship-steering-rates` tunes
+those of all methods in the same way. An episode that reaches the limit of 500 steps ends as a
+failure. BAC works without matrices, by conjugate gradients with the nine active tiles of each step;
+G has the actions integrated out and 10^-6 added to its diagonal.
 """
 
 import dataclasses
@@ -38,13 +39,13 @@ UPDATES = {5: 3_000, 10: 3_000, 20: 1_000}
 EVERY = 100
 RADIUS = 10.0
 ITERATIONS = 30
-"""Of conjugate gradients, short of convergence."""
+"""The number of iterations of conjugate gradients, which stops them before convergence."""
 STATE_KERNEL = kernels.Nystrom(
     kernels.Gaussian(1.0),
     np.stack(np.meshgrid(*[np.array([0.0, 0.5, 1.0])] * 4), -1).reshape(-1, 4),
     tolerance=1e-4,
 )
-"""exp(-|x - x'|^2 / 2) on the unit cube, through a grid of its corners and middles."""
+"""exp(-|x - x'|^2 / 2) on the unit cube, represented on a grid of three points per dimension."""
 
 
 def environment(radius: float = RADIUS) -> ShipSteering:
@@ -68,8 +69,9 @@ def estimators() -> dict[str, Estimator]:
 
 
 OURS = "BAC, small Fisher scale"
-"""c = 0.001 and sigma^2 = 0.1. At c = 1 the prior deviation of a step's advantage is sqrt(M) |u|
-against returns of at most 1, and the estimate divides by the score where it should multiply."""
+"""c = 0.001 and sigma^2 = 0.1. At c = 1 the prior standard deviation of a step's advantage is
+sqrt(M) |u|, while returns are at most 1: with such a weak prior the estimate fits each advantage
+and divides it by the length of its score, where an average would multiply by the score."""
 LOOKS = {
     "MCPG": "MC",
     "MC, fitted values": "MC, fitted values",
@@ -82,12 +84,12 @@ RATES = {
     "BAC": {5: 5.0, 10: 10.0, 20: 20.0},
     OURS: {5: 200.0, 10: 200.0, 20: 200.0},
 }
-"""Chosen by `ship-steering-rates`. Run again at the paper's size it prefers 500 to 200 and 10 to 20
-in three cells, by less than their standard errors; these were kept."""
+"""Chosen by `ship-steering-rates`. A repetition at the paper's size prefers 500 to 200 and 10 to 20
+in three cells, by less than the standard errors, so these rates were kept."""
 PRINTED = {"MCPG": 0.01, "BAC": 0.5}
 """Table 6, at M = 5."""
 SHOWN = ("MCPG", OURS)
-"""For the other sizes of the goal."""
+"""The methods that are also run with other sizes of the goal."""
 GRID = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 """Rates tried, for every method and M."""
 PER_CENT = "{:.1f} ± {:.1f}"
@@ -146,16 +148,16 @@ def run(settings: Settings, progress: Progress) -> Report:
         claims=_claims(found, list(lengths)),
         figure=lambda: _figure(curves, found, max(lengths)),
         notes=[
-            f"± is one standard error over {settings.runs} runs, s.d. the spread between them; "
-            f"updates: {ends}.",
-            f"Rates tuned for all alike (ship-steering-rates): {RATES}; the printed rates and "
-            "the other goals are for M = 5.",
+            f"± is one standard error over {settings.runs} runs, s.d. the standard deviation over "
+            f"runs; updates: {ends}.",
+            f"Rates tuned in the same way for all methods (ship-steering-rates): {RATES}; the "
+            "printed rates and the other goals are for M = 5.",
         ],
     )
 
 
 def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[str, str, str]]:
-    """What the paper's own rates, and other sizes of the goal, would change."""
+    """Table rows for the paper's own rates and for other sizes of the goal."""
     N = 500 if settings.paper else lengths[5] // 2
     few = dataclasses.replace(settings, runs=min(settings.runs, 10))
     rows = []
@@ -195,26 +197,33 @@ def _claims(found: dict[tuple[str, int], Learned], sizes: list[int]) -> list[Cla
         return Claim(f"ship-{id}", place, says, gap, differences(pairs, words))
 
     return [
-        above("bac", figure, "BAC ends above MCPG at every M", "BAC", "MCPG"),
+        above("bac", figure, "BAC ends with more success than MCPG at every M", "BAC", "MCPG"),
         Claim(
             "ship-early", figure, "at M = 5 MCPG is slightly ahead at first",
-            f"{gap}, mean over the first tenth", differences(at((5,), early, "BAC", "MCPG")),
+            f"{gap}, mean over the first tenth of the updates",
+            differences(at((5,), early, "BAC", "MCPG")),
         ),
         Claim(
             "ship-spread", figure, "BAC varies less between runs than MCPG",
             "ratio of standard deviations, MCPG to BAC", spreads(at(sizes, final, "BAC", "MCPG")),
             above=1,
         ),
-        above("scale", "", "with a small Fisher scale BAC ends above MCPG", OURS, "MCPG"),
         above(
-            "fitted", "", "with a small Fisher scale BAC ends above Monte Carlo with fitted values",
+            "scale", "", "with a small Fisher scale BAC ends with more success than MCPG",
+            OURS, "MCPG",
+        ),
+        above(
+            "fitted", "",
+            "with a small Fisher scale BAC ends with more success than Monte Carlo with fitted "
+            "values",
             OURS, "MC, fitted values",
         ),
     ]  # fmt: skip
 
 
 def _figure(curves, found, M: int):
-    """Learning curves above, tracks on the water below: before, and after with each method."""
+    """Learning curves in the upper row; in the lower row the ship's tracks before learning and
+    after learning with two methods."""
     figure, axes = plots.sheet(2, 3, width=12, height=7.6)
     per_cent = [c.per_cent() for c in curves]
     draw_panels(axes[0], per_cent, xlabel="updates", ylabel="success in %", ylim=(0, None))
@@ -235,7 +244,7 @@ def _figure(curves, found, M: int):
 
 
 def _tracks(axis, title: str, policy) -> None:
-    """Sixty episodes from the start to wherever they end."""
+    """Draw the tracks of sixty episodes."""
     paths = rollout(environment(), as_dtype(policy, jnp.float32), fast_key(1), 60)
     reached, lengths = np.asarray(ship_steering.succeeded(paths)), np.asarray(paths.lengths)
     states, final = np.asarray(paths.states), np.asarray(paths.final)
@@ -257,7 +266,7 @@ def _tracks(axis, title: str, policy) -> None:
 
 
 def tune(settings: Settings, progress: Progress) -> Report:
-    """Judged by the success, in %, of the last tenth of the episodes drawn."""
+    """Tune the learning rates by the success, in %, over the last tenth of the updates."""
     N = 200 if settings.paper else 20
     task = _task(dict.fromkeys((5, 10, 20) if settings.paper else (5,), N))
     return learning.tune(

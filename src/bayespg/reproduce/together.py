@@ -1,8 +1,8 @@
-"""Experiments side by side, each in a process with cores of its own.
+"""Experiments run side by side, each in a process with its own cores.
 
-One experiment seldom fills a machine: it compiles on one core, and on a GPU it waits for many small
-programs in turn. The processes share a GPU, so none of them may take its memory in advance: the
-command line sees to that.
+One experiment rarely uses a whole machine: it compiles on one core, and on a GPU it runs many small
+programs one after the other. The processes share a GPU, so none of them may reserve its memory in
+advance; the command line sets that up.
 """
 
 import multiprocessing
@@ -21,17 +21,19 @@ from typing import Any
 from bayespg._support import threads
 
 Work = Callable[..., Any]
-"""Called with a name, its arguments and ``advance(fraction, what)``; importable, so that another
-process finds it."""
+"""A function called with a name, its arguments and ``advance(fraction, what)``. It must be
+importable, because another process calls it."""
 SPAWN = multiprocessing.get_context("spawn")
 
 
 def run(
     names: Mapping[str, tuple], work: Work, jobs: int, advance: Callable[[str, float, str], None]
 ) -> Iterator[tuple[str, Any]]:
-    """``work(name, *arguments, advance)`` for every name, `jobs` at a time, as they end.
+    """Call ``work(name, *arguments, advance)`` for every name, `jobs` at a time, and yield the
+    results as they finish.
 
-    An error is raised when all others have ended; on Ctrl-C the processes end at once.
+    If one fails, the others finish first and then its error is raised. Ctrl-C ends all processes
+    at once.
     """
     shares: queue.SimpleQueue[set[int] | None] = queue.SimpleQueue()
     for cores in _shares(jobs):
@@ -45,8 +47,8 @@ def run(
         finally:
             shares.put(cores)
 
-    # Ctrl-C in a terminal reaches every process there. The threads block it, and a process that
-    # they start inherits that: it is quiet from its first moment, and left to us to end.
+    # Ctrl-C in a terminal is sent to every process in it. The threads block that signal, and a
+    # process that they start inherits the block, so that only this process has to handle it.
     with ThreadPoolExecutor(jobs, initializer=_block_interrupts) as threads:
         try:
             yield from _ended({threads.submit(follow, name): name for name in names})
@@ -57,7 +59,7 @@ def run(
 
 
 class _Group:
-    """Processes that are ended together: none is started after that."""
+    """Processes that are ended together; none can be started after that."""
 
     def __init__(self) -> None:
         self._lock, self._started, self._ended = threading.Lock(), [], False
@@ -96,7 +98,7 @@ def _ended(started: Mapping[Future, str]) -> Iterator[tuple[str, Any]]:
 
 
 def _shares(jobs: int) -> list[set[int] | None]:
-    """The cores of each process; all of them where the system does not say."""
+    """The cores of each process, or None where the system cannot restrict them."""
     if sys.platform != "linux":
         return [None] * jobs
     mine = sorted(os.sched_getaffinity(0))
@@ -122,8 +124,8 @@ def _follow(
     except EOFError:
         process.join()
         raise RuntimeError(
-            f"{name}: its process ended with status {process.exitcode} before it was done "
-            "(too little memory?); run it alone, or with fewer --jobs"
+            f"{name}: its process ended with status {process.exitcode} before it had finished, "
+            "perhaps because memory ran out; run it alone, or with fewer --jobs"
         ) from None
     finally:
         process.join()
@@ -132,8 +134,8 @@ def _follow(
 def _alone(
     said: Connection, cores: set[int] | None, work: Work, name: str, arguments: tuple
 ) -> None:
-    """In a process of its own, which lives no longer than its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where threads cannot block it
+    """Do the work in this process, which ends when its parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for systems whose threads cannot block it
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     if cores is not None:
         os.sched_setaffinity(0, cores)

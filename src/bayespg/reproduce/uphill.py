@@ -1,8 +1,9 @@
-"""Beyond the paper: the probability said of following the mean, beside how often it goes uphill.
+"""Beyond the paper: the stated probability that a step along the mean goes uphill, compared with
+how often it does.
 
-Synthetic scores and returns with a known gradient, from zero to strong, and the tasks whose
-gradient has a closed form. In every cell the mean of what was said should be at most 0.05 above
-what was counted. It may be below: the probability is cautious by construction.
+The inputs are synthetic scores and returns with a known gradient, from zero to strong, and the
+tasks whose gradient has a closed form. In every cell the mean stated probability should be at most
+0.05 above the observed frequency. It may be below it: the probability is cautious by construction.
 """
 
 import jax
@@ -44,7 +45,7 @@ TASKS: dict[str, tuple[Environment, Policy, dict[str, Estimator]]] = {
 
 
 def sizes(settings: Settings) -> list[tuple[int, int]]:
-    """Parameters and paths."""
+    """Pairs of a number of parameters and a number of paths."""
     if settings.quick:
         return [(2, 4), (2, 20), (50, 10)]
     if settings.paper:
@@ -84,12 +85,20 @@ def run(settings: Settings, progress: Progress) -> Report:
     claims = [_claim(kind, found) for kind in ("arrays", "tasks")]
     curves = _curves(found)
     return Report(
-        columns=["where", "estimator", "follows", "said", "counted", "said less counted", "> 0.95"],
+        columns=[
+            "where",
+            "estimator",
+            "direction",
+            "stated",
+            "observed",
+            "stated - observed",
+            "> 0.95",
+        ],
         rows=rows,
         curves=curves,
         claims=claims,
         figure=lambda: _figure(curves),
-        notes=["Means over batches. A gradient of zero counts one half."],
+        notes=["Means over batches. Where the gradient is zero, a step counts as half uphill."],
         extra={
             "reliability": [
                 {"where": k[1], **r._asdict()} for k, each in found.items() for r in each
@@ -105,7 +114,7 @@ def _claim(kind: str, found: dict[tuple[str, str], list[Reliability]]) -> Claim:
             r.said - r.counted,
             r.said - r.counted - 4 * r.error,
             r.said - r.counted + 4 * r.error,
-            f"said {r.said:.2f}, counted {r.counted:.2f}",
+            f"stated {r.said:.2f}, observed {r.counted:.2f}",
         )
         for (of, place), each in found.items()
         if of == kind
@@ -117,12 +126,12 @@ def _claim(kind: str, found: dict[tuple[str, str], list[Reliability]]) -> Claim:
     return Claim(
         f"uphill-{kind}", "",
         f"the probability of going uphill along the mean is right or cautious {where}",
-        "said less counted", effects, above=-1.01, below=MARGIN,
+        "stated probability minus observed frequency", effects, above=-1.01, below=MARGIN,
     )  # fmt: skip
 
 
 def _curves(found: dict[tuple[str, str], list[Reliability]]) -> list[Curve]:
-    """Said against counted, a panel for each kind, the cells in the order of what was counted."""
+    """Stated probability against observed frequency, one panel per kind of input."""
     looks = {"Monte Carlo": "MC", "Model 1": "BQ", "Model 2": "ours", "BAC": "BAC"}
     curves = []
     for kind in ("arrays", "tasks"):
@@ -143,9 +152,9 @@ def _figure(curves: list[Curve]):
     figure, axes = plots.sheet(1, 2, width=8, height=3.6, sharex=True, sharey=True)
     for axis in axes.flat:
         axis.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=(0, (4, 3)))
-        axis.set_xlabel("counted")
+        axis.set_xlabel("observed frequency")
     draw_panels(axes.flat, curves, ylim=(0, 1.02))
-    axes.flat[0].set_ylabel("said")
+    axes.flat[0].set_ylabel("stated probability")
     plots.legend_below(figure, axes.flat[0], 3)
     return figure
 
@@ -153,7 +162,7 @@ def _figure(curves: list[Curve]):
 EXPERIMENT = Experiment(
     name="uphill",
     item="beyond the paper",
-    title="How often following the mean goes uphill, and what was said",
+    title="How often a step along the mean goes uphill, and the stated probability",
     runs=1_000,
     quick_runs=200,
     paper_runs=4_000,
