@@ -43,7 +43,7 @@ def checked_problem(
     """Scores, returns and Fisher matrix as a caller gave them, in float64 and sound. Without
     `needed`, `fisher` may be None."""
     U = checks.scores(scores)
-    R = checks.vector("returns", returns, U.shape[0], "one return a row of scores")
+    R = checks.vector("returns", returns, U.shape[0], "one return per row of scores")
     return U, R, to_float64(checked(fisher, U)) if needed or fisher is not None else None
 
 

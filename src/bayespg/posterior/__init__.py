@@ -1,29 +1,22 @@
-"""What is known about the gradient: `GradientPosterior`.
+"""The posterior distribution of a policy gradient: `GradientPosterior`.
 
-Two answers to "how sure?". The covariance of the model is right if the model is; on real returns,
-whose noise grows with the score, it is overconfident. The other asks no noise model: `influence`
-holds the exact change of the mean when each path is left out, and the sum of its outer products
-(the jackknife, or leverage-corrected sandwich) is the `robust_covariance`. Three corrections bring
-its intervals close to nominal coverage (docs/calibration.md):
+There are two measures of its uncertainty. The covariance of the model is right if the model is
+right; on real returns, whose noise grows with the score, it is too small. The other measure needs
+no noise model: `influence` holds the exact change of the mean when each path is left out, and the
+sum of its outer products (the jackknife, or leverage-corrected sandwich) is the
+`robust_covariance`. Three corrections bring its intervals close to nominal coverage
+(docs/calibration.md):
 
 - the prior shrinks the mean, so intervals are centred on the mean divided by the fraction
 `explained`;
 - influences have heavy tails, so quantiles are Student's t with degrees of freedom from their
 kurtosis (Satterthwaite);
-- where the Fisher matrix is an average over the same paths, each path is left out of it too.
+- where the Fisher matrix is an average over the same paths, each path is also left out of that
+average.
 """
 
 from bayespg.posterior.decisions import Certain, Episodes
-from bayespg.posterior.gradient import (
-    GradientPosterior,
-    Interval,
-    component_statistics,
-    direction_statistics,
-    influences,
-    region_statistics,
-    rescaled,
-    uphill,
-)
+from bayespg.posterior.gradient import GradientPosterior, Interval, rescaled
 from bayespg.posterior.operators import (
     LARGE,
     Covariance,
@@ -32,6 +25,13 @@ from bayespg.posterior.operators import (
     Downdate,
     Influence,
     Multiple,
+)
+from bayespg.posterior.statistics import (
+    component_statistics,
+    direction_statistics,
+    influences,
+    region_statistics,
+    uphill,
 )
 
 __all__ = [

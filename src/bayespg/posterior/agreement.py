@@ -1,15 +1,16 @@
-"""Do the paths agree on where uphill is? The honest probability for a direction they chose.
+"""The probability of going uphill along a direction that the same paths chose.
 
-The mean is a sum of contributions, one a path. If there is no gradient, a contribution might as
-well have had the opposite sign, so the length of the mean is compared with the lengths that it has
-after random changes of sign: the share that is shorter is the answer. The squared length less its
-expectation under random signs is the sum over all pairs of paths of the inner product of their
-contributions, so the direction that a path chose is judged by the other paths only.
+The mean is a sum of contributions, one per path. If there is no gradient, a contribution could as
+well have had the opposite sign. The length of the mean is therefore compared with its length after
+random changes of sign, and the probability is the share of sign patterns for which it is shorter.
+The squared length minus its expectation under random signs is the sum over all pairs of paths of
+the inner product of their contributions, so each path's direction is judged by the other paths
+only.
 
-For a mean over paths whose contributions are symmetric about zero the answer is uniform between 0
-and 1, for any number of paths and parameters and any spread of the paths. Where there is a gradient
-its average stays below the frequency of going uphill, because both sides of every pair are noisy.
-docs/calibration.md counts it.
+For a mean over paths whose contributions are symmetric about zero the result is uniform between 0
+and 1, for any number of paths and parameters and any spread of the paths. Where there is a
+gradient, its average stays below the frequency of going uphill, because both sides of every pair
+are noisy. docs/calibration.md compares the two.
 """
 
 import jax
@@ -19,13 +20,14 @@ from jaxtyping import Bool, Float
 from bayespg._support.types import Array
 
 PATTERNS = 1024
-"""Patterns of signs that are tried where there are more than that."""
+"""The largest number of sign patterns; if there are more, this many are drawn at random."""
 GROUPS = 8
-"""Groups of paths whose contributions an operator is asked for, one system each."""
+"""Where influences are an operator, contributions are computed for this many groups of paths; each
+group costs the solution of one linear system."""
 
 
 def signs(M: int) -> Float[Array, "k M"]:
-    """All patterns up to a common sign, or `PATTERNS` that are random; the first is all ones."""
+    """All sign patterns up to a common sign, or `PATTERNS` random ones; the first is all ones."""
     count = 2 ** min(M - 1, 60)
     if count <= PATTERNS:
         bits = (jnp.arange(count)[:, None] >> jnp.arange(M - 1)) & 1
@@ -35,15 +37,15 @@ def signs(M: int) -> Float[Array, "k M"]:
 
 
 def contributions(mean: Float[Array, " n"], influence: Float[Array, "M n"]) -> Float[Array, "M n"]:
-    """What each path adds to the mean, from what leaving it out takes away.
+    """The contribution c_i of each path to the mean, from its influence D_i.
 
-    A mean over paths is divided among fewer when one is left out, D_i = (M c_i - mean) / (M - 1),
-    and the D_i sum to zero; under a strong prior it is not, D_i = c_i, and they sum to the mean.
-    With rho the share of the mean that they do sum to,
+    An average over paths is divided by M - 1 when one is left out, so D_i = (M c_i - mean) /
+    (M - 1), and the D_i sum to zero. Under a strong prior the divisor does not change, D_i = c_i,
+    and they sum to the mean. In between, with rho the fraction of the mean that the D_i sum to,
 
         c_i = ((M - 1) D_i + (1 - rho) mean) / (M - rho).
 
-    A path without any influence is padding, unless all are.
+    A path without any influence is padding, unless no path has any.
     """
     present = _present(influence)
     M = jnp.sum(present)
@@ -60,10 +62,10 @@ def _present(influence: Float[Array, "M n"]) -> Bool[Array, " M"]:
 
 
 def agreement(K: Float[Array, "M M"]) -> Float[Array, ""]:
-    """The share of sign patterns s with s'Ks below 1'K1, ties counted half; K holds the inner
-    products of contributions.
+    """The share of sign patterns s with s'Ks below 1'K1, where ties count one half and K holds the
+    inner products of contributions.
 
-    It lies between 2^-M and 1 - 2^-M. A sum that is zero agrees on nothing: one half.
+    It lies between 2^-M and 1 - 2^-M. If the contributions sum to zero it is one half.
     """
     S = signs(K.shape[0]).astype(K.dtype)
     lengths = jnp.sum((S @ K) * S, 1)

@@ -1,4 +1,4 @@
-"""What to do with a posterior: how many more paths are needed, and which directions are known."""
+"""Decisions from a posterior: how many more paths are needed, and which directions are known."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ from scipy import special
 
 
 class Episodes(NamedTuple):
-    """How many more paths like these are needed, and a 95 % interval of that number; infinity where
-    these paths show no gradient."""
+    """How many more paths of the same kind are needed, with a 95 % interval; infinity where the
+    paths show no gradient."""
 
     more: float
     lower: float
@@ -17,23 +17,25 @@ class Episodes(NamedTuple):
 
 
 class Certain(NamedTuple):
-    """Directions whose slope is known not to be zero, the best known first."""
+    """Directions whose slope is known not to be zero, the most certain first."""
 
     directions: Float[np.ndarray, "k n"]
-    """Of length one in the metric of G."""
+    """Rows of length one in the metric of G."""
     slopes: Float[np.ndarray, " k"]
     lower: Float[np.ndarray, " k"]
-    """Bounds that hold for all directions together with the probability asked for."""
+    """Bounds that hold jointly for all directions with the requested probability."""
     upper: Float[np.ndarray, " k"]
 
 
 def episodes_needed(K: Float[np.ndarray, "B B"], paths: int, level: float) -> Episodes:
-    """From the inner products K of contributions, in the metric of the step.
+    """The number of further paths, from the inner products K of contributions in the metric of the
+    step.
 
     Following the mean of M' paths goes uphill with probability Phi(sqrt(lambda M' / M)), where
-    lambda is the squared slope along the true gradient over its variance. With V the variance of
-    the mean and s^2 that along it, lambda is estimated by (1'K1 - V) / s^2; its interval inverts
-    the noncentral F distribution of 1'K1 / s^2 with V / s^2 and B - 1 degrees of freedom.
+    lambda is the squared slope along the true gradient divided by its variance. With V the total
+    variance of the mean and s^2 its variance along the mean, lambda is estimated by (1'K1 - V) /
+    s^2. Its interval inverts the noncentral F distribution of 1'K1 / s^2 with V / s^2 and B - 1
+    degrees of freedom.
     """
     B = len(K)
     whole, unbiased = K.sum(), B / (B - 1)
@@ -56,8 +58,9 @@ def _more(paths: int, z: float, noncentrality: float) -> float:
 
 
 def _noncentrality(ratio: float, f: float, freedom: float, p: float) -> float:
-    """For which `ratio` is the p-quantile of f times F(f, freedom), by the cube-root approximation
-    of Severo and Zelen (1960); 0 where it is smaller than that at 0."""
+    """The noncentrality for which `ratio` is the p-quantile of f times F(f, freedom), by the
+    cube-root approximation of Severo and Zelen (1960); 0 where `ratio` is below the quantile at
+    noncentrality 0."""
 
     def z(noncentrality: float) -> float:
         a, b = f + noncentrality, noncentrality / (f + noncentrality)
@@ -80,7 +83,7 @@ def _noncentrality(ratio: float, f: float, freedom: float, p: float) -> float:
 def known_directions(
     W: Float[np.ndarray, "r n"], centre, spread, reach: float | Float[np.ndarray, " r"]
 ) -> Certain:
-    """Those of the rows of W whose interval does not hold zero."""
+    """The rows of W whose interval does not contain zero."""
     width = np.asarray(spread) * reach
     kept = np.flatnonzero((np.abs(centre) > width) & (np.asarray(spread) > 0))
     kept = kept[np.argsort(-np.abs(centre[kept]) / spread[kept])]

@@ -1,4 +1,4 @@
-"""Covariances and influences that are too large to write down."""
+"""Covariances and influences as operators, for sizes at which their matrices are too large."""
 
 import abc
 
@@ -11,11 +11,11 @@ from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 
 LARGE = 2048
-"""Parameters beyond which a covariance stays an operator."""
+"""The number of parameters beyond which a covariance is an operator."""
 
 
 class Covariance(eqx.Module):
-    """A covariance that is too large to write down."""
+    """A covariance given by its products, its diagonal and its samples."""
 
     @abc.abstractmethod
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]: ...
@@ -43,7 +43,7 @@ class Diagonal(Covariance):
 
 
 class Downdate(Covariance):
-    """scale G - Z'Z: what the prior held, less what the samples explained."""
+    """scale G - Z'Z: the prior covariance minus what the samples explained."""
 
     fisher: Fisher
     scale: float | Float[Array, ""]
@@ -104,15 +104,15 @@ class Damped(Covariance):
 
 
 class Influence(eqx.Module):
-    """Influences of paths that are cheaper to ask for along a direction than to write down."""
+    """Influences of paths whose components along a direction are cheaper than the whole matrix."""
 
     @abc.abstractmethod
     def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]: ...
 
     @abc.abstractmethod
     def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
-        """Written down; summed over that many groups of successive paths, at the cost of one row
-        each."""
+        """All rows as an array; with `groups`, their sums over that many groups of successive
+        paths, each of which costs as much as one row."""
 
 
 class Rescaled(Covariance):

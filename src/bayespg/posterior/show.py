@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bayespg.posterior.gradient import GradientPosterior
 
 ROWS = 12
-"""Components that are shown: those that stand out most from their errors."""
+"""The number of components shown: those that are largest relative to their errors."""
 
 
 def _rows(posterior: "GradientPosterior") -> list[tuple[int, float, float, float]]:
@@ -72,7 +72,7 @@ def html(posterior: "GradientPosterior") -> str:
 
 
 def _line(mean: float, low: float, high: float) -> str:
-    """From -1 to 1 on a strip of 120 by 12, with a mark at zero."""
+    """An interval between -1 and 1 on a strip of 120 by 12 pixels, with a mark at zero."""
     low, high, mean = (60 + 58 * float(np.clip(x, -1, 1)) for x in (low, high, mean))
     return (
         '<svg width="120" height="12" role="img"><path d="M60 0V12" stroke="#999"/>'

@@ -1,11 +1,12 @@
 """Where to search next: decisions from the posterior of the gradient.
 
-Returns may span decades: an unstable controller costs 10^9 times what a stable one does. Decisions
-are made on the returns as they are, or on -log(c + distance from the highest), whichever has the
-greater evidence, so that one terrible episode does not hide the differences between all others. The
-direction is the most probable ascent S^-1 mu for the posterior N(mu, S) of the gradient; the mean
-moves along it in short steps, and the posterior is asked again after each, while the probability
-of going uphill is at least `CONFIDENCE`. So the length of a move follows from the posterior.
+Returns may span decades: an unstable controller can cost 10^9 times as much as a stable one.
+Decisions use the returns themselves or -log(c + distance from the highest), whichever has the
+greater evidence, so that one very bad episode does not hide the differences between all others. The
+direction is that of most probable ascent, S^-1 mu for the posterior N(mu, S) of the gradient. The
+mean moves along it in short steps. The posterior is computed again after each step, and the move
+continues while the probability of going uphill is at least `CONFIDENCE`, so that the length of a
+move follows from the posterior.
 """
 
 from typing import NamedTuple
@@ -21,12 +22,12 @@ from bayespg._support.types import Array
 from bayespg.search.hyperparameters import choose, gram, spectra
 
 CONFIDENCE = 0.65
-"""Least probability of going uphill."""
+"""The smallest probability of going uphill at which a step is taken."""
 QUANTILE = float(special.ndtri(CONFIDENCE))
 STEP = 0.15
 """Length of a step, in units of scale sqrt(n)."""
 STEPS = 5
-"""Most steps after a round."""
+"""The largest number of steps after a round."""
 
 
 class Move(NamedTuple):
@@ -35,19 +36,21 @@ class Move(NamedTuple):
     mean: Float[Array, " n"]
     steps: Float[Array, ""]
     slope: Float[Array, ""]
-    """Along the first direction, in standard deviations of the posterior: sqrt(mu' S^-1 mu)."""
+    """The slope along the first direction in standard deviations of the posterior, sqrt(mu' S^-1
+    mu)."""
     length: Float[Array, ""]
     amplitude: Float[Array, ""]
     noise: Float[Array, ""]
-    """Of the Gaussian process, in units of the spread of the view."""
+    """The noise variance of the Gaussian process; lengths are in units of the parameters, amplitude
+    and noise in units of the spread of the view."""
     logarithmic: Bool[Array, ""]
     """Whether logarithms explained the returns better."""
 
 
 def views(y: Float[np.ndarray, " M"]) -> tuple[Float[np.ndarray, "2 M"], Float[np.ndarray, "2"]]:
-    """Returns and their logarithms as above, centred and in units of their spread, each with the
-    logarithm of its Jacobian (of the M - 1 differences that a flat constant leaves). Returns must
-    not all be the same."""
+    """The returns and their logarithms as above, centred and in units of their spread, each with
+    the logarithm of its Jacobian (for the M - 1 differences that remain after a flat constant). The
+    returns must not all be equal."""
     below = y.max() - y
     c = np.quantile(below[below > 0], 0.25)
     found = np.stack([-below, -np.log1p(below / c)])

@@ -1,4 +1,4 @@
-"""Length, amplitude and noise of the Gaussian process on returns, by evidence.
+"""Length, amplitude and noise of the Gaussian process on returns, chosen by evidence.
 
 The returns are y ~ N(b 1, a K_l + v I) with a flat prior on the constant b. For each length l of a
 grid, one eigendecomposition of K_l turns the evidence at every ratio a/v into sums over M numbers.
@@ -18,8 +18,8 @@ from bayespg.algebra.conditioning import LOG_2PI
 from bayespg.evidence import FLOOR, SIGNAL, TINIEST
 
 LENGTHS = np.geomspace(0.5, 16.0, 9)
-"""Lengths that are compared, in units of scale sqrt(n): the distance from the mean at which
-parameters are drawn."""
+"""The lengths that are compared, in units of scale sqrt(n), which is the typical distance of drawn
+parameters from the mean."""
 RATIOS = (-4.0, 6.0)
 """Decades searched for the ratio of amplitude to noise."""
 GRID, ZOOMS = 21, 3
@@ -29,7 +29,7 @@ class Model(NamedTuple):
     """The Gaussian process: a exp(-|x - x'|^2 / (2 l^2)) and noise of variance v."""
 
     length: Float[Array, "..."]
-    """One, or one per parameter."""
+    """One length, or one per parameter."""
     amplitude: Float[Array, ""]
     noise: Float[Array, ""]
     log_evidence: Float[Array, ""]
@@ -67,7 +67,7 @@ def spectra(
     scale: float | Float[Array, ""],
     length: Float[Array, "..."] | None = None,
 ) -> Spectra:
-    """Of one length that is given, or of `LENGTHS`."""
+    """The spectra for a given length, or for all of `LENGTHS`."""
     if length is not None:
         eigenvalues, vectors = jnp.linalg.eigh(gram(X, taken, length))
         return Spectra(jnp.asarray(length)[None], eigenvalues[None], vectors[None])
@@ -87,7 +87,7 @@ def choose(
     amplitude: Float[Array, ""] | None = None,
     noise: Float[Array, ""] | None = None,
 ) -> Model:
-    """The model of greatest evidence; what is given stays as it is."""
+    """The model of greatest evidence; an amplitude or a noise that is given stays fixed."""
     at = functools.partial(_best, y, taken.astype(y.dtype), amplitude, noise)
     found = jax.vmap(at)(*of)
     best = jnp.argmax(found.log_evidence)
@@ -101,8 +101,8 @@ def _best(y, ones, amplitude, noise, length, eigenvalues, Q) -> Model:
     least = FLOOR * jnp.sum(y**2) / M + TINIEST
 
     def at(ratio):
-        """Evidence and noise at a = ratio v. Where both are free, the greatest over v in closed
-        form."""
+        """Evidence and noise at a = ratio v. Where both are free, v maximises the evidence in
+        closed form."""
         w = 1 / (1 + ratio * l)
         constant = jnp.sum(w * q1**2)
         quadratic = jnp.sum(w * qy**2) - jnp.sum(w * qy * q1) ** 2 / constant
@@ -122,8 +122,9 @@ def _best(y, ones, amplitude, noise, length, eigenvalues, Q) -> Model:
             best = tried[jnp.argmax(jax.vmap(lambda r: at(10.0**r)[0])(tried))]
             return (best, half * 3 / GRID), None
 
-        # Few episodes may show no signal at all; the estimate and its error bars would vanish.
-        # Where the amplitude or the noise is fixed, the other may be anything of its size.
+        # With few episodes the evidence may favour no signal at all, and the estimate and its error
+        # bars would vanish; the lower bound prevents that. Where the amplitude or the noise is
+        # given, the bounds of the other are relative to the size of the returns.
         size = jnp.log10(jnp.sum(y**2) / M + TINIEST)
         if amplitude is not None:
             bounds = jnp.log10(amplitude) - size + jnp.asarray(RATIOS)

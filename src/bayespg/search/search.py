@@ -6,7 +6,7 @@
     ...     search.tell(parameters, [play(theta) for theta in parameters])
     >>> search.best
 
-Nothing here plays episodes, so the returns may come from a robot, tomorrow, and in any order.
+Nothing here plays episodes: the returns may come from a robot, at a later time, and in any order.
 """
 
 import io
@@ -26,17 +26,17 @@ from bayespg.search.smoothed import BLOCK, gradient_posterior
 
 Array = np.ndarray
 MEMORY = 96
-"""Episodes that decisions are made from: the latest. It bounds the cost of a decision."""
+"""The number of latest episodes that decisions use, which bounds their cost."""
 SCALE = 0.2
-"""Standard deviation of the first perturbations."""
+"""The standard deviation of the first perturbations."""
 PAIRS = 3
-"""Pairs, the latest, that say whether the scale is right."""
+"""The number of latest pairs from which the scale adapts."""
 NARROWER, WIDER = 0.8, 1.25
-"""What the scale is multiplied by where none of their perturbations did better than the mean, as on
-a peak that is narrower than the scale, and where nearly all did. On a slope, and on noise, half of
-them do, and the scale stays."""
+"""The factors of the scale: the first applies if none of these perturbations did better than the
+mean, as on a peak that is narrower than the scale; the second if nearly all did. On a slope or on
+noise about half of them do, and the scale stays."""
 PER_PAIR = 12
-"""A round has a pair of perturbations, and one more for each so many parameters."""
+"""A round has one pair of perturbations, and one more per this many parameters."""
 FORMAT = "bayespg-search-1"
 
 
@@ -70,10 +70,11 @@ class Search:
         self.memory = checks.whole("memory", memory, 6)
         self.seed = checks.whole("seed", seed, 0)
         self.rounds = 0
-        """Rounds that are complete."""
+        """The number of complete rounds."""
         self.steps, self.slope = 0, 0.0
-        """Steps after the last round, and the slope along the first in standard deviations of its
-        posterior. The episodes that judge it have chosen the direction, so it is optimistic."""
+        """The number of steps after the last round, and the slope along the first of them in
+        standard deviations of its posterior. It is optimistic, because the same episodes chose the
+        direction."""
         self._tried: list[Array] = []
         self._returns: list[float] = []
         self._asked: list[Array] = []
@@ -103,24 +104,25 @@ class Search:
 
     @property
     def best(self) -> Float[Array, " n"]:
-        """The parameters to use: the mean, where the posterior has led."""
+        """The parameters to use: the mean of the search."""
         return self.mean.copy()
 
     @property
     def probability(self) -> float:
-        """Of going uphill along the first step, by the posterior."""
+        """The probability of going uphill along the first step, according to the posterior."""
         return float(ndtr(self.slope))
 
     @property
     def posterior(self) -> GradientPosterior:
-        """Of the gradient of E[R(theta)], theta ~ N(mean, scale^2 I), at the mean, from the
-        episodes in memory. ValueError while they are too few, or all returns are the same."""
+        """The posterior of the gradient of E[R(theta)], theta ~ N(mean, scale^2 I), at the mean,
+        from the episodes in memory. Raises ValueError while there are too few of them, or if all
+        their returns are equal."""
         X, y = self._memory()
         return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
 
     def ask(self) -> Float[Array, "k n"]:
-        """The parameters of the current round that were not told yet: pairs mean + scale e, mean -
-        scale e, and the mean. Asked again before they are told, the answer is the same."""
+        """The parameters of the current round that have not been told yet: pairs mean + scale e,
+        mean - scale e, and the mean. Until they are told, `ask` returns the same parameters."""
         if not self._asked:
             rng = np.random.default_rng([self.seed, self.rounds])
             e = rng.normal(size=(1 + self.n // PER_PAIR, 1, self.n)) * [[1.0], [-1.0]]
@@ -159,7 +161,7 @@ class Search:
             self._decide()
 
     def _decide(self) -> None:
-        """After a round, or after episodes from elsewhere."""
+        """Move the mean and adapt the scale, after a round or after episodes from elsewhere."""
         X, y = self._memory()
         self.steps, self.slope = 0, 0.0
         if self._asked:
@@ -177,11 +179,11 @@ class Search:
                 self.slope = float(found.slope)
             self._adapt()
         elif y.size:
-            self.scale *= 2.0  # returns that are all the same say nothing; look further away
+            self.scale *= 2.0  # equal returns carry no information; look further away
         self._asked, self._answers = [], []
 
     def _adapt(self) -> None:
-        """The scale follows the fraction of perturbations that did better than the mean."""
+        """Adapt the scale to the fraction of perturbations that did better than the mean."""
         if not self._asked:
             return
         *pair, centre = (float("nan") if a is None else a for a in self._answers)
@@ -192,12 +194,12 @@ class Search:
             self.scale *= NARROWER if share == 0 else WIDER if share > 0.8 else 1.0
 
     def restart(self) -> None:
-        """Forget what was asked and not told: the next `ask` begins a new round."""
+        """Discard what was asked but not told; the next `ask` begins a new round."""
         self.rounds += bool(self._asked)
         self._asked, self._answers = [], []
 
     def arrays(self) -> dict[str, Array]:
-        """Between two rounds, all that decisions depend on, in arrays of shapes that stay."""
+        """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
         X, y = self._memory()
         left, wins = self.memory - y.size, 2 * PAIRS - len(self._wins)
         return {
@@ -209,7 +211,7 @@ class Search:
         }  # fmt: skip
 
     def take(self, arrays: dict[str, Array]) -> None:
-        """Go on from `arrays`."""
+        """Continue from `arrays`."""
         known, wins = ~np.isnan(arrays["returns"]), np.asarray(arrays["wins"])
         self._tried = list(np.array(arrays["tried"])[known])
         self._returns = np.array(arrays["returns"])[known].tolist()
@@ -225,7 +227,7 @@ class Search:
         return self.parameters[kept], y[kept]
 
     def save(self, path: str | Path) -> None:
-        """All of it in one .npz file, written whole or not at all; nothing is pickled."""
+        """Write the search to one .npz file, atomically and without pickling."""
         header = {
             "format": FORMAT, "memory": self.memory, "seed": self.seed, "rounds": self.rounds,
             "scale": self.scale, "steps": self.steps, "slope": self.slope,
@@ -241,7 +243,7 @@ class Search:
 
     @classmethod
     def load(cls, path: str | Path) -> "Search":
-        """A search as it was saved; it goes on exactly as it would have."""
+        """A search as it was saved; it continues exactly as the original would have."""
         content = files.read(Path(path))
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
@@ -260,7 +262,7 @@ class Search:
                 found.rounds, found.steps = int(header["rounds"]), int(header["steps"])
                 found.slope = float(header["slope"])
                 found._wins = [float(w) for w in header["wins"]]
-        except Exception as problem:  # there is no end to the ways in which a file can be damaged
+        except Exception as problem:  # a damaged file can raise almost anything
             raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
         return found
 
@@ -276,6 +278,6 @@ def _numbers(returns: Any) -> Array:
     found = found.astype(np.float64)
     if np.isinf(found).any():
         raise ValueError(
-            "returns: infinite; tell NaN for an episode that failed, or the least return there is"
+            "returns: infinite; give NaN for an episode that failed, or the lowest possible return"
         )
     return found

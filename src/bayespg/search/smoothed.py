@@ -3,8 +3,9 @@
     J(m) = E[R(theta)],   theta ~ N(m, s^2 I)
 
 With a Gaussian process on R of kernel a exp(-|x - x'|^2 / (2 l^2)), the gradient of J at m is a
-linear functional, and its cross-covariance to the samples and its prior covariance (Eqs. 14 to 16,
-with g the gradient of the density) are in closed form. In one dimension, and as products over many,
+linear functional, and its cross-covariance with the samples and its prior covariance (Eqs. 14 to
+16, with g the gradient of the density) have closed forms. In one dimension, and as products over
+several,
 
     B_i = a |l| |l^2 + s^2|^(-1/2) exp(-(x_i - m)^2 / (2 (l^2 + s^2))) (x_i - m) / (l^2 + s^2)
     B_0 = a |l| |l^2 + 2 s^2|^(-1/2) / (l^2 + 2 s^2)
@@ -35,14 +36,14 @@ from bayespg.quadrature import SINGULAR
 from bayespg.search.hyperparameters import Model, choose, gram, spectra
 
 BLOCK = 32
-"""Episodes are padded to a multiple of this, so that few programs are compiled."""
+"""Episodes are padded to a multiple of this number, so that few programs are compiled."""
 
 
 def scores(
     parameters: Float[Array, "M n"], *, mean: Float[Array, " n"], scale: float
 ) -> Float[Array, "M n"]:
-    """(theta - m) / s^2: with ``fisher.Isotropic(n, scale)`` what Models 1 and 2 take, for
-    parameters that were drawn from N(mean, scale^2 I)."""
+    """(theta - m) / s^2, the scores of parameters drawn from N(mean, scale^2 I). Together with
+    ``fisher.Isotropic(n, scale)`` they are the input of Models 1 and 2."""
     X, m, s = _place(parameters, mean, scale)
     return (X - m) / s**2
 
@@ -58,12 +59,12 @@ def gradient_posterior(
 ) -> GradientPosterior:
     """The posterior of the gradient of E[R(theta)], theta ~ N(mean, scale^2 I), at `mean`.
 
-    `parameters` and `returns` are episodes from anywhere: they need not have been drawn from that
+    `parameters` and `returns` are any episodes; they need not have been drawn from that
     distribution. The returns have a Gaussian process prior with an unknown constant (flat prior)
     and the kernel ``kernels.Gaussian(length)``, or ``kernels.Scaled(kernels.Gaussian(length),
     amplitude)``, with one length or one per parameter; `noise` is the variance of returns of the
-    same parameters. What is None is chosen by evidence, and `info` says what was chosen. The cost
-    is of the order M^3 + M^2 n. Beyond 2048 parameters the covariance is an operator.
+    same parameters. A kernel or noise of None is chosen by evidence, and `info` reports the choice.
+    The cost is of the order M^3 + M^2 n. Beyond 2048 parameters the covariance is an operator.
     """
     given = (parameters, returns, mean, scale, kernel, noise)
     if traced(given):
@@ -72,18 +73,18 @@ def gradient_posterior(
         return _posterior(parameters, returns, taken, mean, scale, length, amplitude, noise)
     X, m, s = _place(parameters, mean, scale)
     M, n = X.shape
-    y = checks.vector("returns", returns, M, "one return a row of parameters")
+    y = checks.vector("returns", returns, M, "one return per row of parameters")
     length, amplitude = _kernel(kernel, n)
     v = None if noise is None else checks.positive("noise", noise, ())
     if kernel is None or noise is None:
         if M < 2:
             raise ValueError(
-                "returns: one episode chooses no kernel; give two, or kernel and noise"
+                "returns: one episode is too few to choose a kernel; give two, or kernel and noise"
             )
         if np.ptp(y) == 0:
             raise ValueError(
-                f"returns: all {M} are {y[0]:g}, and the evidence has nothing to choose by; give "
-                "kernel and noise, or try parameters further away"
+                f"returns: all {M} are {y[0]:g}, so the evidence cannot choose; give kernel and "
+                "noise, or try parameters further away"
             )
     padding = -M % BLOCK
     X, y = np.pad(X, ((0, padding), (0, 0))), np.pad(y, (0, padding))
@@ -100,13 +101,13 @@ def gradient_posterior(
 def _place(parameters: Any, mean: Any, scale: Any) -> tuple[Any, Any, Any]:
     X = checks.array("parameters", parameters)
     if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"parameters: expected shape (M, n), one row an episode, found {X.shape}")
-    m = checks.vector("mean", mean, X.shape[1], "one entry a parameter")
+        raise ValueError(f"parameters: expected shape (M, n), one row per episode, found {X.shape}")
+    m = checks.vector("mean", mean, X.shape[1], "one entry per parameter")
     return X, m, checks.positive("scale", scale, ())
 
 
 def _kernel(kernel: Any, n: int) -> tuple[Any, Any]:
-    """Length and amplitude; None where they are to be chosen."""
+    """Length and amplitude, or None where they are to be chosen."""
     length, amplitude = _parts(kernel)
     if kernel is None:
         return None, None
@@ -164,7 +165,7 @@ def conditioned(
     exponent = jnp.sum(away**2 / near, -1) + jnp.sum(jnp.log1p(s**2 / squared))
     B = a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near
     b0 = a * jnp.exp(-0.5 * jnp.sum(jnp.log1p(2 * s**2 / squared))) / far
-    # The constant is an unknown that enters the rows taken; padding has noise of variance one.
+    # The constant is an unknown that enters the rows taken; rows of padding have noise variance 1.
     column = taken.astype(away.dtype)
     ids = jnp.zeros(capacity, jnp.int32)
     constant = conditioning.Tails(column, conditioning.Groups(1, ids), taken)
