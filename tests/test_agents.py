@@ -25,6 +25,7 @@ from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning import choices, saved
 from bayespg.learning.agents import Agent
+from bayespg.learning.best import Best
 from bayespg.learning.settings import Settings
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
 from bayespg.runs.store import Run
@@ -156,6 +157,87 @@ def test_resuming_in_jax_continues_bit_for_bit(tmp_path):
     agent, run = saved.resume(tmp_path / "run", **objects)
     agent.learn(800 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
+
+
+def test_a_run_is_trained_for_longer_as_if_it_had_been_longer_from_the_start(tmp_path):
+    whole = Agent("Walk-v0", seed=4)
+    rows_of(whole, 200, run=tmp_path / "whole")
+    agent = Agent("Walk-v0", seed=4)
+    rows_of(agent, 100, run=tmp_path / "run")
+    rows_of(agent, 200 - int(agent.state.steps), run=tmp_path / "run")
+    assert same(agent, whole)
+    run = Run.open(tmp_path / "run")
+    assert (run.config["steps"], run.config["extended"]) == (200, [100])
+    assert same(bayespg.load(tmp_path / "run"), whole)
+    assert same(*(bayespg.load(tmp_path / name, best=True) for name in ("run", "whole")))
+    with pytest.raises(ValueError, match=r"already holds a run with seed 4; choose another"):
+        rows_of(Agent("Walk-v0", seed=5), 10, run=tmp_path / "run")
+    agent.update()
+    with pytest.raises(ValueError, match=r"holds another state .*bayespg\.resume"):
+        rows_of(agent, 10, run=tmp_path / "run")
+
+
+def test_the_best_policy_ends_the_ten_updates_with_the_highest_mean_return():
+    judge = Best(range(9))
+    assert [judge(value) for value in (9, 0, 100, 0, -9)] == [True, True, True, False, False]
+    assert Best([5.0] * 20)(5.0)
+
+
+@pytest.mark.parametrize("where", ["memory", "run"])
+def test_learning_can_end_with_the_best_policy(tmp_path, where):
+    agent, seen = bayespg.PGPE("Walk-v0", seed=6), []
+    run = tmp_path / "run" if where == "run" else None
+
+    def look(agent, row):
+        seen.append((row["return"], agent.state.policy.weights))
+
+    agent.learn(episodes=48, callbacks=look, run=run, keep="best", progress=False)
+    judge = Best()
+    best = [at for at, (value, _) in enumerate(seen) if judge(value)][-1]
+    assert best < len(seen) - 1
+    np.testing.assert_array_equal(agent.state.policy.weights, seen[best][1])
+    assert int(agent.state.updates) == len(seen)
+    if where == "run":
+        loaded = (bayespg.load(run, best=kept).state.policy.weights for kept in (True, False))
+        for weights, at in zip(loaded, (best, -1), strict=True):
+            np.testing.assert_array_equal(weights, seen[at][1])
+        with pytest.raises(ValueError, match="holds another state than this agent"):
+            agent.learn(10, run=run, progress=False)
+
+
+def test_callbacks_are_told_of_start_update_and_end(tmp_path):
+    told = []
+
+    class Tell(callbacks.Callback):
+        def start(self, agent):
+            told.append("start")
+
+        def update(self, agent, row):
+            told.append(row["update"])
+
+        def end(self, agent):
+            told.append("end")
+
+    def stop(agent, row):
+        if row["update"] == 2:
+            raise ArithmeticError
+
+    agent = Agent("Walk-v0")
+    lines = callbacks.JSONLines(tmp_path / "logs" / "rows.jsonl")
+    with pytest.raises(ArithmeticError):
+        agent.learn(1000, callbacks=[Tell(), lines, stop], progress=False)
+    assert told == ["start", 1, 2, "end"]
+    rows = [json.loads(line) for line in (tmp_path / "logs" / "rows.jsonl").open()]
+    assert [row["update"] for row in rows] == [1, 2]
+    assert rows[0]["explained"] is None
+
+
+def test_evaluations_keep_the_best_agent(tmp_path):
+    agent = Agent("Walk-v0", seed=1)
+    check = callbacks.Evaluate(every=2, episodes=5, best=tmp_path / "best")
+    agent.learn(400, callbacks=check, progress=False)
+    values = [found.mean for _, found in check.found]
+    assert bayespg.load(tmp_path / "best").evaluate(5).mean == max(values)
 
 
 def test_saved_and_loaded_it_acts_alike(tmp_path):

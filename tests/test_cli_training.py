@@ -68,6 +68,21 @@ def test_a_finished_run_has_nothing_to_resume(run):
     assert bayespg("train", "--resume", run).output.count("done") == 2
 
 
+def test_a_finished_run_is_trained_for_longer(tmp_path):
+    folder = tmp_path / "run"
+    small = ("--steps", 30, "--episodes", 1, "--seeds", 2, "--out", folder)
+    bayespg("train", "CartPole-v1", *small)
+    with pytest.raises(ValueError, match=r"seed-0 is a run of 30 steps.*more give --steps 50"):
+        bayespg("train", "--resume", folder, "--steps", 20)
+    done = bayespg("train", "--resume", folder, "--steps", 60)
+    assert done.exit_code == 0, done.output
+    for seed in (0, 1):
+        found = Run.open(folder / f"seed-{seed}")
+        assert (found.config["steps"], found.config["extended"]) == (60, [30])
+        assert found.metrics()["steps"][-1] >= 60
+    assert "seed-1" in bayespg("evaluate", folder, "--best", "--episodes", 2).output
+
+
 def test_resuming_begins_the_seeds_that_had_not_begun(tmp_path, monkeypatch):
     folder = tmp_path / "three"
     learn = Agent.learn
@@ -340,7 +355,7 @@ def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
         (["train", "CartPole-v1", "--policy", "linera"], "did you mean 'linear'"),
         (["train", "CartPole-v1", "--algorithm", "bca"], "did you mean 'bac'"),
         (["train", "CartPole-v1", "--algorithm", "bac", "--estimator", "mc"], "one of the two"),
-        (["train", "--resume", "there", "--steps", "10"], "steps: a resumed run keeps its"),
+        (["train", "--resume", "there", "--policy", "mlp"], "policy: a resumed run keeps its"),
         (["train", "CartPole-v1", "--hidden", "big"], "expected widths"),
         (["train", "CartPole-v1", "--discount", "2"], "discount: expected a number from 0 to 1"),
         (["train", "CartPole-v1", "--hidden", "64,64"], "hidden: (64, 64) would have no effect"),

@@ -29,10 +29,27 @@ def test_a_bar_that_is_not_wanted_shows_nothing_and_still_says_what_it_must(caps
     assert capsys.readouterr().out.startswith("Interrupted [bold] at ")
 
 
-def test_a_bar_that_is_wanted_ends_with_what_the_last_row_said(capsys):
-    with progress.bar(0, 500, wanted=True) as bar:
-        bar(ROW)
-    assert "300 steps" in capsys.readouterr().out
+def test_a_file_gets_the_first_row_one_every_few_seconds_and_the_last(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.bar(100, 500, wanted=True) as shown:
+        for second in range(13):
+            now[0] = float(second)
+            shown(ROW | {"steps": 101.0 + second})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" steps")[0] for line in lines] == ["101", "106", "111", "113"]
+    assert lines[-1].endswith("3%  return 21.0  divergence 0.01  12 s")
+
+
+def test_a_notebook_gets_one_line_without_further_packages(capsys):
+    lines = progress.Lines(0, 600, anew=True, every=0.0)
+    lines(ROW)
+    lines(ROW | {"steps": 600.0})
+    lines.end()
+    out = capsys.readouterr().out
+    assert out.count("\r") == 2
+    assert out.count("\n") == 1
+    assert out.split("\r")[1].startswith(f"[{'#' * 10}{' ' * 10}] 300 steps")
 
 
 def test_the_first_interrupt_asks_and_the_second_interrupts():

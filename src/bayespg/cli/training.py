@@ -37,6 +37,9 @@ Imports = Annotated[
         show_default=False,
     ),
 ]
+Best = Annotated[
+    bool, typer.Option("--best", help="The best policy of the run instead of the last one.")
+]
 RunPath = Annotated[Path, typer.Argument(help="A run directory written by 'bayespg train'.")]
 
 
@@ -109,7 +112,12 @@ def train(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Environment steps per run.", show_default="100000"),
+        typer.Option(
+            min=1,
+            help="Environment steps per run, counted from its beginning; with --resume, train a "
+            "finished run for longer.",
+            show_default="100000",
+        ),
     ] = None,
     max_episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes per run, for pgpe.")
@@ -184,11 +192,11 @@ def train(
     """Train a policy, with error bars on every gradient. Every update is saved immediately."""
     said = _not_default(locals())
     if resume is not None:
-        if more := said - {"resume", "tensorboard", "imports"}:
+        if more := said - {"resume", "steps", "tensorboard", "imports"}:
             raise ValueError(
                 f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
             )
-        _resume(resume, tensorboard, imports or [])
+        _resume(resume, steps, tensorboard, imports or [])
         return
     if environment is None:
         raise ValueError("give an environment, as in: bayespg train CartPole-v1")
@@ -267,8 +275,10 @@ def _stop_if_asked(agent: Agent, folder: Path) -> None:
         raise typer.Exit(130)
 
 
-def _resume(path: Path, tensorboard: bool, imports: list[str]) -> None:
+def _resume(path: Path, steps: int | None, tensorboard: bool, imports: list[str]) -> None:
     members = folders.members(path)
+    if steps is not None:
+        _extend(members, steps, imports)
     wanted = {member: _steps(member) for member in members}
     for member, steps in wanted.items():
         agent, run = saved.resume(member, tensorboard=tensorboard, imports=imports)
@@ -286,6 +296,20 @@ def _resume(path: Path, tensorboard: bool, imports: list[str]) -> None:
         agent.learn(wanted[members[0]], run=run, tensorboard=tensorboard)
         _stop_if_asked(agent, path)
     _summary(path)
+
+
+def _extend(members: list[Path], steps: int, imports: list[str]) -> None:
+    """Write into every run that it ends at `steps` steps, before the first of them is trained."""
+    for member in members:
+        if steps < (before := _steps(member)):
+            raise ValueError(
+                f"steps: {member} is a run of {before:,.0f} steps, and --steps counts from its "
+                f"beginning; to train it for {steps:,} more give --steps {before + steps:.0f}"
+            )
+    for member in members:
+        if steps > _steps(member):
+            agent, run = saved.resume(member, imports=imports)
+            agent.extend(run, steps)
 
 
 def _steps(path: Path) -> Any:
@@ -346,12 +370,13 @@ def evaluate(
     run: RunPath,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes per seed.")] = 100,
     deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = False,
+    best: Best = False,
     imports: Imports = None,
 ) -> None:
     """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
     rows, means = [], []
     for member in folders.members(run):
-        agent = saved.load(member, imports=imports or [])
+        agent = saved.load(member, best=best, imports=imports or [])
         found = agent.evaluate(episodes, deterministic=deterministic)
         low, high = found.interval
         means.append(found.mean)
@@ -390,12 +415,13 @@ def watch(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to record.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode.")] = 0,
     deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = True,
+    best: Best = False,
     imports: Imports = None,
 ) -> None:
     """Record a trained policy as a GIF."""
     member = folders.members(run)[0]
     path = out or run / "watch.gif"
-    agent = saved.load(member, imports=imports or [])
+    agent = saved.load(member, best=best, imports=imports or [])
     returns = film.record(agent, path, episodes, seed, deterministic)
     say(f"Return {', '.join(f'{r:.1f}' for r in returns)}. Film: ", (str(path), "bold"))
 

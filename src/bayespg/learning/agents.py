@@ -13,6 +13,7 @@ state that `advance` returns.
 import contextlib
 import dataclasses
 import functools
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -32,16 +33,20 @@ from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import choices, metrics, settings
 from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
+from bayespg.learning.best import Best
 from bayespg.learning.estimators import Estimator, refuse_memory
+from bayespg.learning.extending import agent_of, longer
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
 from bayespg.policies import AnyPolicy, as_dtype, count, named
 from bayespg.runs import progress as interruption
+from bayespg.runs.columns import Column
 from bayespg.runs.store import CONFIG, METRICS, Run
 
 Callback = Callable[["Agent", Row], Any]
-"""Called after each update; returning False ends training."""
+"""Called after each update; returning False ends training. One that has methods `start` and `end`,
+as `bayespg.callbacks.Callback` has, is told of both."""
 
 
 class Agent:
@@ -278,14 +283,19 @@ class Agent:
         *,
         callbacks: Iterable[Callback] | Callback = (),
         run: str | Path | Run | None = None,
+        keep: str = "last",
         progress: bool = True,
         tensorboard: bool = False,
     ) -> "Agent":
         """Train for `steps` more environment steps, or until a callback returns False.
 
         With `run`, a directory, every update is saved and the run can be resumed after any
-        interruption. Ctrl-C ends training after the current update.
+        interruption; a directory that holds the run of this very agent is trained for longer.
+        ``keep="best"`` leaves the agent with the best policy of the run instead of the last one
+        (see `bayespg.learning.best`); a run directory always keeps both. Ctrl-C ends training
+        after the current update.
         """
+        keep = checks.one_of("keep", keep, ("last", "best"))
         steps = checks.whole("steps", steps, 1)
         progress, tensorboard = (
             checks.flag("progress", progress),
@@ -300,19 +310,26 @@ class Agent:
             raise settings.no_effect("tensorboard", True, "events go into a new run directory")
         begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):
-            run = Run.create(run, self.config | {"steps": begun + steps}, tensorboard=tensorboard)
+            run = self._run(run, begun + steps, tensorboard)
         with (
             run or contextlib.nullcontext() as book,
             interruption.bar(begun, steps, progress) as show,
         ):
             if book is not None:
-                book.expect(int(self.state.updates))
-            with interruption.after_this_update() as stop:
+                self._agree(book)
+            best = Best(book.metrics().get(Column.RETURN, []) if book else [])
+            found = self.state
+            with contextlib.ExitStack() as ends, interruption.after_this_update() as stop:
+                for one in callbacks:
+                    _optional(one, "start")(self)
+                    ends.callback(_optional(one, "end"), self)
                 while int(self.state.steps) < begun + steps and not stop.asked:
                     row = self.update()
+                    if better := best(row[Column.RETURN]):
+                        found = self.state
                     if book is not None:
                         book.log(row)
-                        book.checkpoint(self.state, {"seconds": self._seconds})
+                        book.checkpoint(self.state, {"seconds": self._seconds}, best=better)
                     show(row)
                     if False in [callback(self, row) for callback in callbacks]:
                         break
@@ -322,7 +339,45 @@ class Agent:
                     f"Interrupted after update {int(self.state.updates)}, which is complete."
                     + (f" Resume with: {resuming(book.path, self.config)}" if book else "")
                 )
+            if keep == "best":
+                with self._precision():
+                    kept = book.best(self.state) if book else None
+                # With the counts of now, so that further training draws episodes not seen yet.
+                found = kept[0] if kept else found
+                self._take(eqx.tree_at(_counts, found, _counts(self.state)))
         return self
+
+    def _run(self, path: str | Path, steps: int, tensorboard: bool) -> Run:
+        """A new run directory, or the one of this agent, which is to end at `steps` steps."""
+        if not (Path(path) / CONFIG).exists():
+            return Run.create(path, self.config | {"steps": steps}, tensorboard=tensorboard)
+        run = Run.open(path, tensorboard=tensorboard)
+        mine, there = json.loads(json.dumps(self.config)), agent_of(run.config)
+        differ = sorted(k for k in mine | there if mine.get(k) != there.get(k))
+        if "steps" not in run.config or differ:
+            what = f"a run with {differ[0]} {there.get(differ[0])!r}" if differ else "a saved agent"
+            raise ValueError(f"run: {path} already holds {what}; choose another directory")
+        self.extend(run, steps)
+        return run
+
+    def extend(self, run: Run, steps: int) -> None:
+        """Write into this agent's run that it ends at `steps` steps, counted from its beginning."""
+        with run:
+            self._agree(run)
+            run.replace(longer(run.config, steps), self.state, {"seconds": self._seconds})
+
+    def _agree(self, run: Run) -> None:
+        """ValueError unless the run is at this agent's update, with this agent's state."""
+        run.expect(int(self.state.updates))
+        with self._precision():
+            found = run.restore(self.state)
+        if found is not None and not _equal(found[0], self.state):
+            path = str(run.path)
+            raise ValueError(
+                f"run: {path} holds another state than this agent; go on from there with agent, "
+                f"run = bayespg.resume({path!r}) and agent.learn(STEPS, run=run), or choose "
+                "another directory"
+            )
 
     # Saving.
 
@@ -354,18 +409,23 @@ class Agent:
         with run:
             run.replace(self.config, self.state, {"seconds": self._seconds})
 
-    def restore(self, run: Run) -> bool:
-        """Load the newest checkpoint of a run; False if there is none yet."""
+    def restore(self, run: Run, *, best: bool = False) -> bool:
+        """Load the newest checkpoint of a run, or its best; False if there is none yet."""
         with self._precision():
-            found = run.restore(self.state)
+            found = run.best(self.state) if best else run.restore(self.state)
             if found is None:
                 return False
-            state, meta = found
+            self._take(found[0])
+        self._continue(found[1])
+        return True
+
+    def _take(self, state: Any) -> None:
+        """Go on from this state, which may hold NumPy arrays."""
+        with self._precision():
             self.state = jax.tree.map(
                 lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
             )
-        self._continue(meta)
-        return True
+        self.reset()
 
     def _continue(self, meta: Mapping[str, Any]) -> None:
         """What a checkpoint holds besides the state."""
@@ -397,6 +457,26 @@ def _options(options: Any, environment: Any) -> dict[str, Any]:
         reason = "they go to gymnasium.make, and the environment is no Gymnasium id"
         raise settings.no_effect("options", options, reason)
     return dict(options or {})
+
+
+def _counts(state: Any) -> tuple[Any, ...]:
+    return state.updates, state.episodes, state.steps
+
+
+def _optional(callback: Any, name: str) -> Callable[["Agent"], Any]:
+    """The method `start` or `end` of a callback, which need not have one."""
+    return getattr(callback, name, lambda _: None)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two states hold the same numbers."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(*map(_numbers, pair), equal_nan=True) for pair in pairs)
+
+
+def _numbers(leaf: Any) -> np.ndarray:
+    key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if key else leaf)
 
 
 def _iterable(callbacks: Any) -> Iterable[Any]:

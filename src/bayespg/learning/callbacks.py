@@ -1,21 +1,41 @@
-"""Callbacks: evaluate, save or stop after an update.
+"""Callbacks: evaluate, save, log or stop during training.
 
-A callback is any function of the agent and the update's row; returning False ends training.
+A callback is any function of the agent and the update's row; returning False ends training. One
+that must also know when training starts and ends derives from `Callback`.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.runs.columns import Column
 
 
-class Evaluate:
+class Callback:
+    """What training tells: write those of the three methods that you need."""
+
+    def start(self, agent: Agent) -> None:
+        """Called before the first update of `learn`."""
+
+    def update(self, agent: Agent, row: Row) -> Any:
+        """Called after each update; returning False ends training."""
+
+    def end(self, agent: Agent) -> None:
+        """Called when `learn` ends, also if it ends with an error."""
+
+    def __call__(self, agent: Agent, row: Row) -> Any:
+        return self.update(agent, row)
+
+
+class Evaluate(Callback):
     """Evaluate every `every` updates, on the same seeds each time, and keep the results.
 
-    `stop_at`, a return, ends training once an evaluation reaches it.
+    `stop_at`, a return, ends training once an evaluation reaches it. `best`, a directory, is where
+    the agent with the highest evaluation so far is saved, for `bayespg.load`; that evaluation
+    chose it, and so is an optimistic figure for it.
     """
 
     def __init__(
@@ -25,42 +45,71 @@ class Evaluate:
         *,
         deterministic: bool = False,
         stop_at: float | None = None,
+        best: str | Path | None = None,
         say: Callable[[str], Any] | None = None,
     ):
         self.every, self.episodes, self.deterministic = every, episodes, deterministic
-        self.stop_at, self.say = stop_at, say
+        self.stop_at, self.best, self.say = stop_at, best, say
         self.found: list[tuple[int, Evaluation]] = []
         """Steps taken before, and the evaluation."""
 
-    def __call__(self, agent: Agent, row: Row) -> bool:
+    def update(self, agent: Agent, row: Row) -> bool:
         if row[Column.UPDATE] % self.every:
             return True
         found = agent.evaluate(self.episodes, deterministic=self.deterministic)
+        if self.best is not None and all(found.mean > earlier.mean for _, earlier in self.found):
+            agent.save(self.best)
         self.found.append((int(row[Column.STEPS]), found))
         if self.say is not None:
             self.say(f"{int(row[Column.STEPS]):,} steps: {found}")
         return self.stop_at is None or found.mean < self.stop_at
 
 
-class Checkpoint:
+class Checkpoint(Callback):
     """Save the agent every `every` updates, each time in its own directory, <folder>/<update>."""
 
     def __init__(self, folder: str | Path, every: int = 50):
         self.folder, self.every = Path(folder), every
 
-    def __call__(self, agent: Agent, row: Row) -> None:
+    def update(self, agent: Agent, row: Row) -> None:
         if row[Column.UPDATE] % self.every == 0:
             agent.save(self.folder / f"{int(row[Column.UPDATE]):06d}")
 
 
-class StopAtReturn:
+class StopAtReturn(Callback):
     """End training once the mean return of `last` updates reaches a threshold."""
 
     def __init__(self, threshold: float, last: int = 3):
         self.threshold, self.last = threshold, last
         self._seen: list[float] = []
 
-    def __call__(self, agent: Agent, row: Row) -> bool:
+    def update(self, agent: Agent, row: Row) -> bool:
         self._seen = [*self._seen, row[Column.RETURN]][-self.last :]
         enough = len(self._seen) == self.last
         return not (enough and sum(self._seen) / self.last >= self.threshold)
+
+
+class JSONLines(Callback):
+    """Append every row to a file, one JSON object per line; NaN becomes null. A run directory has
+    the same rows in metrics.csv."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._file: TextIO | None = None
+
+    def start(self, agent: Agent) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a", encoding="utf-8")
+
+    def update(self, agent: Agent, row: Row) -> None:
+        if self._file is None:
+            self.start(agent)
+        assert self._file is not None
+        plain = {name: value if value == value else None for name, value in row.items()}
+        self._file.write(f"{json.dumps(plain)}\n")
+        self._file.flush()
+
+    def end(self, agent: Agent) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -227,6 +227,7 @@ class PGPE(Agent):
         episodes: int | None = None,
         callbacks: Iterable[Callback] | Callback = (),
         run: str | Path | Run | None = None,
+        keep: str = "last",
         progress: bool = True,
         tensorboard: bool = False,
     ) -> "PGPE":
@@ -246,7 +247,7 @@ class PGPE(Agent):
         callbacks = [callbacks] if callable(callbacks) else list(agents._iterable(callbacks))
         super().learn(
             steps, callbacks=[*callbacks, lambda _, row: row["episodes"] < last], run=run,
-            progress=progress, tensorboard=tensorboard,
+            keep=keep, progress=progress, tensorboard=tensorboard,
         )  # fmt: skip
         return self
 
@@ -313,11 +314,7 @@ class PGPE(Agent):
         counts = (np.asarray(count, np.int64) for count in (updates, episodes, steps))
         return State(policy, self.search.arrays(), key, *counts)
 
-    def restore(self, run: Run) -> bool:
-        found = run.restore(self.state)
-        if found is None:
-            return False
-        self.state, meta = found
-        self.search.take(self.state.search)
-        self._continue(meta)
-        return True
+    def _take(self, state: Any) -> None:
+        self.state = state
+        self.search.take(state.search)
+        self.reset()

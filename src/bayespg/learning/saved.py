@@ -7,6 +7,7 @@ import gymnasium
 
 from bayespg.learning import choices, pgpe
 from bayespg.learning.agents import Agent
+from bayespg.learning.extending import agent_of
 from bayespg.learning.imports import Imports, import_all, needed
 from bayespg.runs.store import CONFIG, Run
 
@@ -18,8 +19,9 @@ STORED = {
 NAMED = {str: "string", dict: "object", list: "list"}
 
 
-def load(path: str | Path, *, imports: Imports = (), **objects: Any) -> Agent:
-    """An agent as it was saved, or as a run directory holds it.
+def load(path: str | Path, *, best: bool = False, imports: Imports = (), **objects: Any) -> Agent:
+    """An agent as it was saved, or as a run directory holds it: after its last update, or after its
+    `best` (see `bayespg.learning.best`).
 
     What was given as an object, not a name, must be given again: ``load(path, policy=...)``.
 
@@ -28,7 +30,9 @@ def load(path: str | Path, *, imports: Imports = (), **objects: Any) -> Agent:
     the environment is given again as ``environment=``. Modules in `imports` are imported first.
     """
     agent, run = reopen(path, imports=imports, **objects)
-    if not agent.restore(run):
+    if not agent.restore(run, best=best):
+        if best and "steps" not in run.config:
+            raise ValueError(f"best: {path} is a saved agent, and only runs keep a best one")
         raise ValueError(f"{path}: this run has no checkpoint yet; there is nothing to load")
     return agent
 
@@ -38,7 +42,7 @@ def reopen(
 ) -> tuple[Agent, Run]:
     """The agent that a run directory describes, before any checkpoint, and the run."""
     run = Run.open(path, tensorboard=tensorboard)
-    config: dict[str, Any] = {k: v for k, v in run.config.items() if k != "steps"}
+    config: dict[str, Any] = agent_of(run.config)
     stored = {k: v for k, v in config.items() if k not in objects}
     for name, kind in STORED.items():
         if not isinstance(stored.get(name), kind | None):

@@ -1,11 +1,17 @@
-"""A progress bar, and Ctrl-C that waits for the current update."""
+"""How training shows where it stands, and Ctrl-C that waits for the current update.
+
+A terminal shows a bar. A notebook shows one line that changes, without further packages. A file or
+a pipe gets a line every few seconds, so that the log of a job says how far it is.
+"""
 
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bayespg._support.files import printable
@@ -38,32 +44,111 @@ def after_this_update() -> Iterator[Stop]:
         signal.signal(signal.SIGINT, before)
 
 
+EVERY = 5.0
+"""Seconds between two lines in a file."""
+WIDTH = 20
+"""Characters of a bar."""
+
+
+class Shown(Protocol):
+    """What training calls: with the row of each update, and with sentences."""
+
+    def __call__(self, row: dict[str, float]) -> None: ...
+
+    def say(self, sentence: str) -> None: ...
+
+
+def _what(row: dict[str, float]) -> str:
+    return "  ".join(f"{c} {c.show(row[c])}" for c in ON_BAR)
+
+
 class Bar:
-    """Shows the newest row of a run."""
+    """Shows the newest row of a run as a bar on a terminal."""
 
     def __init__(self, progress: Progress, begun: int, steps: int):
         self._progress, self._begun = progress, begun
         self._task = progress.add_task("", total=steps, what="compiling")
 
     def __call__(self, row: dict[str, float]) -> None:
-        steps, what = row[Column.STEPS], "  ".join(f"{c} {c.show(row[c])}" for c in ON_BAR)
+        steps = row[Column.STEPS]
         self._progress.update(
-            self._task, completed=steps - self._begun, description=f"{steps:,.0f} steps", what=what
-        )
+            self._task, completed=steps - self._begun, description=f"{steps:,.0f} steps",
+            what=_what(row),
+        )  # fmt: skip
 
     def say(self, sentence: str) -> None:
-        self._progress.console.print(
-            printable(sentence), soft_wrap=True, markup=False, highlight=False
-        )
+        _say(self._progress.console, sentence)
+
+
+class Lines:
+    """Shows rows as lines of text: the first, one every few seconds, and the last. With `anew` the
+    newest line takes the place of the one before, as a notebook shows carriage returns."""
+
+    def __init__(self, begun: int, steps: int, *, anew: bool = False, every: float = EVERY):
+        self._begun, self._steps, self._anew = begun, steps, anew
+        self._every, self._last, self._row = every, -every, None
+        self._since = time.monotonic()
+
+    def __call__(self, row: dict[str, float]) -> None:
+        self._row = row
+        if time.monotonic() - self._last >= self._every:
+            self._print(row)
+
+    def _print(self, row: dict[str, float]) -> None:
+        self._last, self._row = time.monotonic(), None
+        share = min((row[Column.STEPS] - self._begun) / self._steps, 1.0)
+        said = f"{row[Column.STEPS]:,.0f} steps  {share:4.0%}  {_what(row)}"
+        if self._anew:
+            bar = "#" * round(WIDTH * share)
+            print(f"\r[{bar:<{WIDTH}}] {said:<60}", end="", flush=True)
+        else:
+            print(f"{said}  {self._last - self._since:,.0f} s", flush=True)
+
+    def end(self) -> None:
+        """Print the last row, if it is not there yet."""
+        if self._row is not None:
+            self._print(self._row)
+        if self._anew:
+            print(flush=True)
+
+    def say(self, sentence: str) -> None:
+        _say(Console(), sentence)
+
+
+class Nothing:
+    """Shows no rows, and still says what must be said."""
+
+    def __call__(self, row: dict[str, float]) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        _say(Console(), sentence)
+
+
+def _say(console: Console, sentence: str) -> None:
+    console.print(printable(sentence), soft_wrap=True, markup=False, highlight=False)
 
 
 @contextlib.contextmanager
-def bar(begun: int, steps: int, wanted: bool) -> Iterator[Bar]:
-    """A progress bar for `steps` steps, drawn only if `wanted`."""
+def bar(begun: int, steps: int, wanted: bool) -> Iterator[Shown]:
+    """What shows `steps` steps of training where this process writes to; nothing unless
+    `wanted`."""
+    if not wanted:
+        yield Nothing()
+        return
+    console = Console()
+    if console.is_jupyter or not console.is_terminal:
+        lines = Lines(
+            begun, steps, anew=console.is_jupyter, every=0.5 if console.is_jupyter else EVERY
+        )
+        try:
+            yield lines
+        finally:
+            lines.end()
+        return
     columns = (
-        TextColumn("[bold]{task.description}"), BarColumn(20), TimeElapsedColumn(),
+        TextColumn("[bold]{task.description}"), BarColumn(WIDTH), TimeElapsedColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[what]}"),
     )  # fmt: skip
-    progress = Progress(*columns, disable=not wanted)
-    with progress if wanted else contextlib.nullcontext():
+    with Progress(*columns, console=console) as progress:
         yield Bar(progress, begun, steps)

@@ -1,8 +1,8 @@
 """A training run on disk, which can be resumed even if it was killed.
 
 A directory with config.json (how it was started), metrics.csv (one row per update), checkpoint.npz
-(all that is needed to resume), checkpoint.previous.npz (the one before) and a lock, held while a
-process trains in it.
+(all that is needed to resume), checkpoint.previous.npz (the one before), best.npz (the best so far)
+and a lock, held while a process trains in it.
 
     >>> with Run.create("results/lqr", {"seed": 0}) as run:
     ...     run.log({"update": 1, "return": -3.2})
@@ -45,10 +45,10 @@ except ImportError:  # Windows, where nothing is locked
 
 FORMAT, VERSION = "bayespg-checkpoint", 2
 CONFIG, METRICS, LOCK, EVENTS = "config.json", "metrics.csv", "lock", "tensorboard"
-CHECKPOINT, PREVIOUS = "checkpoint.npz", "checkpoint.previous.npz"
+CHECKPOINT, PREVIOUS, BEST = "checkpoint.npz", "checkpoint.previous.npz", "best.npz"
 DAMAGED = "checkpoint.damaged.npz"
 UNFINISHED = re.compile(
-    r"\.(config\.json|metrics\.csv|checkpoint\S*)\.\w+\.partial|checkpoint\.[0-9a-f]{16}\.npz"
+    r"\.(config\.json|metrics\.csv|checkpoint\S*|best\.npz)\.\w+\.partial|checkpoint\.[0-9a-f]{16}\.npz"
 )
 """Files that a killed process may leave in a run."""
 STORED = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, bool, int, float, complex)
@@ -252,7 +252,7 @@ class Run:
         run = cls(path, json.loads(content), tensorboard)
         run.path.mkdir(parents=True, exist_ok=True)
         with run:
-            for name in (CONFIG, METRICS, CHECKPOINT, PREVIOUS):
+            for name in (CONFIG, METRICS, CHECKPOINT, PREVIOUS, BEST):
                 if os.path.lexists(run.path / name):
                     raise ValueError(
                         f"{path}: already holds a run ({name}); resume it or choose another "
@@ -337,14 +337,19 @@ class Run:
             )
         return self._home / name
 
-    def checkpoint(self, tree: Any, meta: dict[str, Any] | None = None) -> None:
+    def checkpoint(
+        self, tree: Any, meta: dict[str, Any] | None = None, *, best: bool = False
+    ) -> None:
         """Save a checkpoint and keep the previous one. The metrics are written to disk first, so
-        that no checkpoint is ahead of them."""
+        that no checkpoint is ahead of them. With `best` it is kept until a better one comes."""
         path, metrics = self._file(CHECKPOINT), self._file(METRICS)
         if metrics.exists():
             with os.fdopen(files.open_own(metrics, os.O_WRONLY), "wb") as file:
                 os.fsync(file.fileno())
-        write_whole(path, _pack(tree, meta), previous=self._home / PREVIOUS)
+        content = _pack(tree, meta)
+        write_whole(path, content, previous=self._home / PREVIOUS)
+        if best:
+            write_whole(self._file(BEST), content)
 
     def replace(
         self, config: dict[str, Any], tree: Any, meta: dict[str, Any] | None = None
@@ -367,6 +372,11 @@ class Run:
         if _staged(files.read_json(self._home / CONFIG, dict)) != _staged(self.config):
             raise ValueError(f"{self.path}: was saved again while it was being read; load it again")
         return answer
+
+    def best(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
+        """The best checkpoint, as `load` returns it; None if there is none."""
+        path = self._home / BEST
+        return load(path, template) if path.exists() else None
 
     def _newest(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
         newest, previous = self._home / CHECKPOINT, self._home / PREVIOUS
