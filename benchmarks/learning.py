@@ -186,7 +186,7 @@ def learn(
     return {
         "budget": steps, "steps_to_threshold": met(), "news": str(met()["stochastic"]),
         "steps": int(agent.state.steps), "updates": int(agent.state.updates),
-        "parameters": agent.parameters, "train_seconds": round(seconds, 2), "evaluated_at": at,
+        "parameters": agent.parameter_count, "train_seconds": round(seconds, 2), "evaluated_at": at,
         **found, "settings": settings, "versions": {"bayespg": bayespg.__version__},
         "machine": f"{platform.machine()}",
     }  # fmt: skip

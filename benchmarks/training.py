@@ -45,7 +45,7 @@ def _throughput(steps: int | None) -> Table:
                 sum(row[name] for row in kept) for name in ("seconds_drawing", "seconds_learning")
             )
             shares = [100 * x / seconds for x in (environment, drawing - environment, learning)]
-            rows.append([task, policy, agent.parameters, done, done / seconds, *shares])
+            rows.append([task, policy, agent.parameter_count, done, done / seconds, *shares])
     return Table(
         "Training speed",
         ["task", "policy", "parameters", "steps", "steps/s", "environment %", "policy %",

@@ -23,7 +23,7 @@ def trained(tmp_path_factory):
 def test_a_budget_in_episodes_is_kept(trained):
     agent, rows, _ = trained
     assert agent.state.episodes == agent.search.episodes == 9
-    assert agent.parameters == 4
+    assert agent.parameter_count == 4
     assert [row["episodes"] for row in rows] == [3, 6, 9]
     assert all(np.isfinite(value) for row in rows for value in row.values())
 

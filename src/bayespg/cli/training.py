@@ -237,7 +237,7 @@ def train(
     folder = out or _free(Path("runs") / f"{name}-{estimator}-{kind}")
     say(
         (environment, "bold"),
-        f": {estimator}, {kind} policy with {first.parameters:,} parameters, "
+        f": {estimator}, {kind} policy with {first.parameter_count:,} parameters, "
         f"{per_update} episodes per update. Run: ",
         (str(folder), "bold"),
     )

@@ -37,6 +37,44 @@ class Observations:
             return _box(self.shape, observation, "observation")
         return _vector(self.space, observation, "observation")
 
+    def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
+        """One observation or a batch of them as rows, and whether it was a batch, which has one
+        more axis in front in every part."""
+        count = _batch(self.space, observation)
+        if count is None:
+            return self.encode(observation)[None], False
+        if count == 0:
+            raise ValueError("a batch of none")
+        return np.stack([self.encode(_row(self.space, observation, i)) for i in range(count)]), True
+
+
+def _batch(space: gymnasium.Space, x: Any) -> int | None:
+    """The number of observations in a batch; None if `x` is no batch of this space."""
+    match space:
+        case spaces.Dict() if isinstance(x, Mapping) and x.keys() == space.spaces.keys():
+            counts = {_batch(part, x[k]) for k, part in space.spaces.items()}
+        case spaces.Tuple() if isinstance(x, tuple | list) and len(x) == len(space.spaces):
+            counts = {_batch(part, x[i]) for i, part in enumerate(space.spaces)}
+        case spaces.Dict() | spaces.Tuple():
+            return None
+        case _:
+            try:
+                shape = np.shape(x)  # pyright: ignore
+            except ValueError:  # rows of different lengths
+                return None
+            return shape[0] if len(shape) > 0 and shape[1:] == space.shape else None
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _row(space: gymnasium.Space, x: Any, i: int) -> Any:
+    """The i-th observation of a batch."""
+    match space:
+        case spaces.Dict():
+            return {k: _row(part, x[k], i) for k, part in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(_row(part, x[k], i) for k, part in enumerate(space.spaces))
+    return np.asarray(x)[i]
+
 
 def _vector(space: gymnasium.Space, x: Any, where: str) -> np.ndarray:
     """Gymnasium's `flatten` in float32, with a ValueError if `x` does not fit the space. Bounds

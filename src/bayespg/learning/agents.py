@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import json
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -28,9 +29,9 @@ import optax
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, host_key
-from bayespg.environments.spaces import Bounded
+from bayespg.environments.spaces import Bounded, Choices
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import choices, metrics, settings
+from bayespg.learning import choices, copies, describing, metrics, settings
 from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
 from bayespg.learning.best import Best
@@ -49,6 +50,7 @@ Callback = Callable[["Agent", Row], Any]
 as `bayespg.callbacks.Callback` has, is told of both."""
 
 
+@describing.with_settings("environment", "policy", "estimator", "update", options=None)
 class Agent:
     """A policy that learns in an environment.
 
@@ -73,6 +75,10 @@ class Agent:
         device.require()
         compilation.remember()
         s = self.settings = settings.made(given)
+        self._asked = {
+            "environment": environment, "policy": policy, "estimator": estimator, "update": update,
+            "options": options,
+        } | given  # fmt: skip
         self.options = _options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self._estimator = found = choices.estimator(estimator, s["smoothing"])
@@ -173,8 +179,56 @@ class Agent:
         return self.state.policy
 
     @property
-    def parameters(self) -> int:
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Copies of the policy's parameters by name, as NumPy arrays."""
+        return copies.parameters(self.state.policy)
+
+    @property
+    def parameter_count(self) -> int:
+        """n, the number of parameters."""
         return count(self.state.policy)
+
+    def with_parameters(self, parameters: Any) -> "Agent":
+        """A copy of this agent with other parameters: a dictionary as `parameters` gives it, or
+        one vector of all of them in that order. This agent stays as it is."""
+        other = self._again()
+        with other._precision():
+            policy = copies.replaced(self.state.policy, parameters)
+            other._take(eqx.tree_at(lambda s: s.policy, self.state, policy))
+        return other
+
+    def set_environment(
+        self, environment: AnyEnvironment, options: dict[str, Any] | None = None
+    ) -> None:
+        """Go on in another environment, whose observations and actions are of the same kind: the
+        policy and the statistics of observations stay."""
+        other = self._again(environment=environment, options=options)
+        kinds = [_kind(one.world.actions) for one in (self, other)]
+        if kinds[0] != kinds[1] or not copies.alike(self.state, other.state):
+            shapes = [one.world.observation.shape for one in (self, other)]
+            raise ValueError(
+                f"environment: expected observations of shape {shapes[0]} and {kinds[0]}, found "
+                f"{shapes[1]} and {kinds[1]}; train a new agent there"
+            )
+        self.world, self.settings, self.names = other.world, other.settings, other.names
+        self.options, self._asked = other.options, other._asked
+        self.reset()
+
+    def _again(self, **changes: Any) -> Any:
+        """An agent that begins as this one did."""
+        return type(self)(**self._asked | changes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        content = copies.arrays(self.state), self._seconds
+        return _revived, (type(self), copies.packed(self._asked, content))
+
+    def __str__(self) -> str:
+        return describing.agent(
+            type(self).__name__, self.world.name, self.config, self.parameter_count, self.state
+        )
+
+    def __repr__(self) -> str:
+        return f"<{str(self).splitlines()[0]}>"
 
     # Acting.
 
@@ -186,24 +240,48 @@ class Agent:
         with self._precision():
             return self.world.play(self.state.acting, key, seeds)
 
-    def predict(self, observation: Any, deterministic: bool = True) -> Any:
-        """The environment's action for one observation, as the environment gives it.
+    def predict(
+        self, observation: Any, deterministic: bool = True, *, episode_start: Any = None
+    ) -> Any:
+        """The environment's action for one observation, as the environment gives it, or for a batch
+        of them.
 
-        A policy with memory remembers the observations since the last `reset`.
+        A batch has one more axis in front, in every part of a Dict or Tuple: (B, 4) for CartPole,
+        (B,) for Discrete observations. Its actions have the same axis in front. The most likely
+        action is taken, or a random one where not `deterministic`.
+
+        A policy with memory remembers the observations since the last `reset`, row by row. Where
+        `episode_start` is true, B flags or one, a row begins an episode and its memory is cleared.
         """
         deterministic = checks.flag("deterministic", deterministic)
         key = host_key(int(np.random.default_rng().integers(2**31)))
         try:
-            seen = self.world.encode(observation)
+            seen, several = self.world.rows(observation)
         except (TypeError, ValueError) as problem:
             raise ValueError(f"observation: {problem}") from None
         if not np.isfinite(seen).all():
             raise ValueError(f"observation: expected finite numbers, found {observation!r}")
+        rows = len(seen)
+        for leaf in jax.tree.leaves(self._memory):
+            if len(leaf) != rows:
+                raise ValueError(
+                    f"observation: {rows} rows, and the memory is of {len(leaf)}; call "
+                    "agent.reset() first"
+                )
+        first = np.full(rows, self._memory is None)
+        if episode_start is not None:
+            try:
+                first |= np.asarray(episode_start, bool)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"episode_start: expected {rows} flags, found {episode_start!r}"
+                ) from None
         with self._precision():
             act = Acting(self.state.acting, key, deterministic, self._memory)
-            _, actions = act(seen[None], 0, np.array([self._memory is None]))
+            _, actions = act(seen, 0, first)
         self._memory = act.memories
-        return self.world.decode(actions)
+        told = self.world.decode(actions)
+        return np.stack(told) if several else told[0]
 
     def reset(self) -> None:
         """Clear the memory of the policy; call it before the first `predict` of an episode."""
@@ -216,8 +294,8 @@ class Agent:
         statistics of observations do not change."""
         episodes = checks.whole("episodes", episodes, 1)
         deterministic = checks.flag("deterministic", deterministic)
-        seed = self.settings.seed if seed is None else settings.seed("seed", seed)
-        key, seeds = child(host_key(seed), 2), _seeds(seed, -1, episodes)
+        first: int = self.settings.seed if seed is None else settings.seed("seed", seed)
+        key, seeds = child(host_key(first), 2), _seeds(first, -1, episodes)
         with self._precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
         return metrics.evaluation(paths)
@@ -371,7 +449,7 @@ class Agent:
         run.expect(int(self.state.updates))
         with self._precision():
             found = run.restore(self.state)
-        if found is not None and not _equal(found[0], self.state):
+        if found is not None and not copies.equal(found[0], self.state):
             path = str(run.path)
             raise ValueError(
                 f"run: {path} holds another state than this agent; go on from there with agent, "
@@ -434,16 +512,19 @@ class Agent:
         self.reset()
 
 
+@describing.with_settings("environment", "policy", update="natural", options=None)
 def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian actor-critic: values and advantages in one regression, natural steps."""
     return Agent(environment, policy, given.pop("estimator", "bac"), **given)
 
 
+@describing.with_settings("environment", "policy", update="natural", options=None)
 def BPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
     return Agent(environment, policy, given.pop("estimator", "model2"), **given)
 
 
+@describing.with_settings("environment", "policy", update="natural", options=None)
 def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
     return Agent(environment, policy, given.pop("estimator", "mcpg"), **given)
@@ -459,6 +540,26 @@ def _options(options: Any, environment: Any) -> dict[str, Any]:
     return dict(options or {})
 
 
+def _revived(kind: type[Agent], content: bytes) -> Agent:
+    """The agent that was pickled."""
+    asked, (arrays, seconds) = pickle.loads(content)
+    agent = kind(**asked)
+    with agent._precision():
+        agent._take(copies.with_arrays(agent.state, arrays))
+    agent._seconds = seconds
+    return agent
+
+
+def _kind(actions: Any) -> str:
+    """The kind of actions that a policy must draw."""
+    match actions:
+        case Bounded():
+            return f"actions of {actions.size} numbers"
+        case Choices():
+            return f"choices among {', '.join(map(str, actions.sizes))}"
+    return "actions of a policy of your own"
+
+
 def _counts(state: Any) -> tuple[Any, ...]:
     return state.updates, state.episodes, state.steps
 
@@ -466,17 +567,6 @@ def _counts(state: Any) -> tuple[Any, ...]:
 def _optional(callback: Any, name: str) -> Callable[["Agent"], Any]:
     """The method `start` or `end` of a callback, which need not have one."""
     return getattr(callback, name, lambda _: None)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two states hold the same numbers."""
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return all(np.array_equal(*map(_numbers, pair), equal_nan=True) for pair in pairs)
-
-
-def _numbers(leaf: Any) -> np.ndarray:
-    key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if key else leaf)
 
 
 def _iterable(callbacks: Any) -> Iterable[Any]:

@@ -28,7 +28,7 @@ from bayespg._support.random import child, host_key
 from bayespg._support.types import Array
 from bayespg.environments.spaces import Actions, Bounded, Choices
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import agents, choices, metrics, settings
+from bayespg.learning import agents, choices, copies, describing, metrics, settings
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.agents import Agent, Callback
 from bayespg.learning.metrics import Row
@@ -149,6 +149,7 @@ class State(eqx.Module):
         return self.policy
 
 
+@describing.with_settings("environment", "policy", only=SETTINGS, max_episodes=None, options=None)
 class PGPE(Agent):
     """A deterministic policy, found by search in the space of its parameters.
 
@@ -177,6 +178,10 @@ class PGPE(Agent):
             reason = f"PGPE has {', '.join(SETTINGS)} and max_episodes"
             raise settings.no_effect(unknown[0], given[unknown[0]], reason)
         s = settings.made({k: v for k, v in given.items() if v is not None})
+        self._asked = {
+            "environment": environment, "policy": policy, "max_episodes": max_episodes,
+            "options": options,
+        } | given  # fmt: skip
         self.max_episodes = (
             None if max_episodes is None else checks.whole("max_episodes", max_episodes, 1)
         )
@@ -211,8 +216,24 @@ class PGPE(Agent):
         self.reset()
 
     @property
-    def parameters(self) -> int:
+    def parameters(self) -> dict[str, np.ndarray]:
+        """What the search moves: the weights and the parameters of the features."""
+        return copies.parameters(eqx.tree_at(lambda p: p.units, self.state.policy, None))
+
+    @property
+    def parameter_count(self) -> int:
         return self.search.n
+
+    def with_parameters(self, parameters: Any) -> "PGPE":
+        """A copy of this agent with other parameters, at which its search begins anew."""
+        theta, other = copies.vector(parameters, self.parameters), self._again()
+        other.search = Search(theta, scale=self.search.scale, seed=self.settings.seed)
+        policy = self.state.policy.at(theta)
+        state = eqx.tree_at(lambda s: s.policy, self.state, policy)
+        other.state = eqx.tree_at(
+            lambda s: s.search, state, other.search.arrays(), is_leaf=lambda x: isinstance(x, dict)
+        )
+        return other
 
     @property
     def config(self) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Settings:
     bounds: Bounds | None = None
     """How draws of a Gaussian policy are brought into the bounds of actions: "clip" or "squash"."""
     seed: int = 0
+    """Determines the initial policy and every episode."""
 
     def __post_init__(self):
         for field in dataclasses.fields(self):

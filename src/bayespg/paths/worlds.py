@@ -54,12 +54,13 @@ class World(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def encode(self, observation: Any) -> np.ndarray:
-        """An observation as input of a policy."""
+    def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
+        """An observation, or a batch of them, as rows that a policy takes, and whether it was a
+        batch."""
 
     @abc.abstractmethod
-    def decode(self, actions: np.ndarray) -> Any:
-        """The first of the policy's actions, as input of the environment."""
+    def decode(self, actions: np.ndarray) -> list[Any]:
+        """The policy's actions, each as input of the environment."""
 
 
 class OnHost(World):
@@ -92,11 +93,11 @@ class OnHost(World):
             np.zeros((M, *shape), np.float32),
         )  # fmt: skip
 
-    def encode(self, observation: Any) -> np.ndarray:
-        return self.host.observations.encode(observation)
+    def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
+        return self.host.observations.rows(observation)
 
-    def decode(self, actions: np.ndarray) -> Any:
-        return self.host.actions.decode(actions)[0]
+    def decode(self, actions: np.ndarray) -> list[Any]:
+        return self.host.actions.decode(actions)
 
 
 class OnDevice(World):
@@ -126,13 +127,17 @@ class OnDevice(World):
             raise EnvironmentFailure(f"{self.name}, {_first_bad(paths)}")
         return paths
 
-    def encode(self, observation: Any) -> np.ndarray:
-        return np.asarray(observation, np.float32)
+    def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
+        found, shape = np.asarray(observation, np.float32), self.observation.shape
+        several = found.shape[1:] == shape and found.ndim == len(shape) + 1
+        if found.shape != shape and not (several and len(found)):
+            raise ValueError(f"expected shape {shape}, or (B, ...) of them, found {found.shape}")
+        return found if several else found[None], several
 
-    def decode(self, actions: np.ndarray) -> Any:
+    def decode(self, actions: np.ndarray) -> list[Any]:
         if isinstance(self.environment, classic.InBounds):
             actions = np.asarray(self.environment.within(actions))
-        return actions[0]
+        return list(actions)
 
 
 AnyEnvironment = (

@@ -1,0 +1,108 @@
+"""Parameters of policies as NumPy arrays, and agents as bytes.
+
+An agent is pickled and copied as what it was made of and the arrays of its state: its compiled
+programs, lanes and processes are made again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import cloudpickle
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayespg._support import checks
+from bayespg.policies import AnyPolicy, flatten
+
+
+def parameters(policy: AnyPolicy) -> dict[str, np.ndarray]:
+    """Copies of the parameters by name. In their order and flattened they are theta, the columns
+    of scores."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(policy, eqx.is_inexact_array))
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf)
+        for path, leaf in leaves
+    }
+
+
+def vector(values: Any, like: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Parameters by name, or already as one vector, as a vector; ValueError where they are not of
+    the kind of `like`."""
+    if not isinstance(values, Mapping):
+        found, count = checks.array("parameters", values), sum(x.size for x in like.values())
+        if found.shape != (count,):
+            raise ValueError(
+                f"parameters: expected {count} numbers or a dictionary of arrays, found shape "
+                f"{found.shape}"
+            )
+        return found
+    if values.keys() != like.keys():
+        raise ValueError(f"parameters: expected {sorted(like)}, found {sorted(map(str, values))}")
+    parts = {name: checks.array(f"parameters[{name!r}]", values[name]) for name in like}
+    for name, part in parts.items():
+        if part.shape != like[name].shape:
+            raise ValueError(
+                f"parameters[{name!r}]: expected shape {like[name].shape}, found {part.shape}"
+            )
+    return np.concatenate([part.ravel() for part in parts.values()])
+
+
+def replaced(policy: AnyPolicy, values: Any) -> AnyPolicy:
+    """The policy with other parameters."""
+    theta, rebuild = flatten(policy)
+    return rebuild(jnp.asarray(vector(values, parameters(policy)), theta.dtype))
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two states differ by their numbers only."""
+    shapes = [
+        [getattr(leaf, "shape", None) for leaf in jax.tree.leaves(state)] for state in (one, other)
+    ]
+    return shapes[0] == shapes[1] and jax.tree.structure(one) == jax.tree.structure(other)
+
+
+def arrays(state: Any) -> list[np.ndarray | None]:
+    """The leaves of a state as NumPy arrays, PRNG keys as their data; None where a leaf is none."""
+    return [numbers(leaf) if eqx.is_array(leaf) else None for leaf in jax.tree.leaves(state)]
+
+
+def numbers(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def with_arrays(template: Any, found: list[np.ndarray | None]) -> Any:
+    """The state that had these arrays; `template` has its structure."""
+    leaves, structure = jax.tree.flatten(template)
+
+    def leaf(like: Any, array: np.ndarray | None) -> Any:
+        if array is None:
+            return like
+        if _is_key(like):
+            return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
+        return array
+
+    return structure.unflatten(map(leaf, leaves, found))
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two states hold the same numbers."""
+    pairs = zip(arrays(one), arrays(other), strict=True)
+    return all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs)  # pyright: ignore
+
+
+def packed(asked: dict[str, Any], content: Any) -> bytes:
+    """What an agent was made of, functions and classes of a script or notebook included."""
+    try:
+        return cloudpickle.dumps((asked, content))
+    except Exception as problem:
+        raise TypeError(
+            "agent: it cannot be pickled or copied, because what it was made of cannot "
+            f"({type(problem).__name__}: {problem}); give the environment as an id or a function "
+            "that makes it, or use agent.save and bayespg.load"
+        ) from problem
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
