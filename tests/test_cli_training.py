@@ -50,12 +50,32 @@ def test_a_run_directory_holds_everything(run):
 def test_evaluate_tells_episodes_from_seeds(run):
     shown = bayespg("evaluate", run, "--episodes", 3).output
     assert "95 % over 3 episodes" in shown
-    assert "Over 2 seeds" in shown
+    assert "Mean over 2 seeds" in shown
+    assert "2 seeds: " in shown
 
 
 def test_plot_compares_runs(run, tmp_path):
     bayespg("plot", run, run / "seed-1", "--out", tmp_path / "both.png")
     assert np.asarray(Image.open(tmp_path / "both.png")).std() > 0
+
+
+def test_several_runs_are_drawn_beside_them_and_of_one_task_only(tmp_path):
+    folders = [logged(tmp_path / name / "seed-0").parent for name in ("one", "two")]
+    bayespg("plot", *folders)
+    assert (tmp_path / "one-and-two.png").exists()
+    assert not (tmp_path / "one" / "plots").exists()
+    logged(tmp_path / "other" / "seed-0", environment="B-v0")
+    with pytest.raises(ValueError, match=r"different tasks \(A-v0, B-v0\).*bayespg report"):
+        bayespg("plot", folders[0], tmp_path / "other")
+    bayespg("report", folders[0], tmp_path / "other", "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().count("Learning on") == 4
+
+
+def test_without_its_package_tensorboard_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    words = ("train", "CartPole-v1", "--policy", "linear", "--tensorboard", "--out", tmp_path / "x")
+    assert "pip install 'bayespg[tensorboard]'" in said(monkeypatch, capsys, *words)
+    assert not (tmp_path / "x").exists()
 
 
 def test_watch_writes_a_film(run, tmp_path, monkeypatch):
@@ -127,6 +147,7 @@ def test_environments_lists_the_paper_s_and_gymnasium_s():
     assert "CartPole-v1" in shown
     listed = bayespg("environments", "jax/").output
     assert listed.count("Gymnasium's, in JAX") == len(classic.NAMES)
+    assert "<function" not in shown
 
 
 # Names and files of all kinds.

@@ -690,7 +690,7 @@ def test_tensorboard_mirrors_the_metrics(tmp_path):
     with Run.open(tmp_path, tensorboard=True) as run:
         run.log({"update": 2, "return": 0.7})
     files = list((tmp_path / "tensorboard").iterdir())
-    assert sum(path.read_bytes().count(b"return") for path in files) == 2
+    assert sum(path.read_bytes().count(b"rollout/return") for path in files) == 2
 
 
 def test_without_tensorboardx_the_error_says_what_to_install(tmp_path, monkeypatch):

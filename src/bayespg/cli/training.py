@@ -10,7 +10,7 @@ import typer
 
 from bayespg._support.statistics import student_interval
 from bayespg.cli.common import app, progress, say, table
-from bayespg.learning import choices, film, pgpe, saved
+from bayespg.learning import choices, describing, film, pgpe, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import import_all, resuming
 from bayespg.learning.metrics import Row
@@ -19,7 +19,8 @@ from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
-from bayespg.runs.store import CONFIG, Run
+from bayespg.runs.numbers import over_seeds, shown
+from bayespg.runs.store import CONFIG, Run, summary_writer
 
 SHOWN = {
     "bac": "Bayesian actor-critic",
@@ -234,6 +235,8 @@ def train(
         len(first.search.ask()) if isinstance(first, pgpe.PGPE) else first.settings.episodes
     )
     name = environment.rpartition(":")[2].replace("/", "-")
+    if tensorboard:
+        summary_writer()  # without its package, fail before a folder is made
     folder = out or _free(Path("runs") / f"{name}-{estimator}-{kind}")
     say(
         (environment, "bold"),
@@ -241,6 +244,7 @@ def train(
         f"{per_update} episodes per update. Run: ",
         (str(folder), "bold"),
     )
+    say((describing.settings(first.config, describing.NAMES), "dim"))
     folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
@@ -340,10 +344,9 @@ def _summary(folder: Path) -> None:
     found, picture = curves.of(group), _picture(folder)
     plots.save(curves.draw([(group.name, found)], group.name), picture)
     last = found.returns[:, -1]
-    low, high = student_interval(last)
-    spread = f", 95 % over {last.size} seeds {low:.1f} to {high:.1f}" if last.size > 1 else ""
+    spread = f" ({over_seeds(last)})" if last.size > 1 else ""
     say(
-        "Return at the end: ", (f"{last.mean():.1f}", "bold"), f"{spread}. Picture: {picture}"
+        "Return at the end: ", (shown(last.mean())[0], "bold"), f"{spread}. Picture: {picture}"
     )  # fmt: skip
 
 
@@ -378,16 +381,13 @@ def evaluate(
     for member in folders.members(run):
         agent = saved.load(member, best=best, imports=imports or [])
         found = agent.evaluate(episodes, deterministic=deterministic)
-        low, high = found.interval
+        mean, low, high = shown(found.mean, *found.interval)
         means.append(found.mean)
-        rows.append([member.name, f"{found.mean:.1f}", f"{low:.1f} to {high:.1f}"])
+        rows.append([member.name, mean, f"{low} to {high}"])
     table(["run", "return", f"95 % over {episodes} episodes"], rows)
     if len(means) > 1:
-        low, high = student_interval(np.array(means))
-        say(
-            f"Over {len(means)} seeds: ", (f"{np.mean(means):.1f}", "bold"),
-            f", 95 % {low:.1f} to {high:.1f}",
-        )  # fmt: skip
+        mean = shown(float(np.mean(means)))[0]
+        say(f"Mean over {len(means)} seeds: ", (mean, "bold"), f" ({over_seeds(np.array(means))})")
 
 
 @app.command()
@@ -395,13 +395,22 @@ def plot(
     runs: Annotated[list[Path], typer.Argument(help="Run directories written by 'bayespg train'.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="File for the figure.", show_default="in the first run's plots/"),
+        typer.Option(
+            help="File for the figure.", show_default="in the run's plots/, or beside several runs"
+        ),
     ] = None,
 ) -> None:
     """Plot learning curves over seeds and the noise of the gradient; several runs in one figure."""
     groups = [folders.group(path) for path in runs]
-    title = ", ".join(sorted({group.task for group in groups}))
-    path = out or _picture(runs[0])
+    tasks = sorted({group.task for group in groups})
+    if len(tasks) > 1:
+        raise ValueError(
+            f"runs: of different tasks ({', '.join(tasks)}), whose returns have no common axis; "
+            "plot each task by itself, or make one page of all with 'bayespg report'"
+        )
+    title, names = tasks[0], [path.absolute().name for path in runs]
+    together = runs[0].absolute().parent / f"{'-and-'.join(names)[:100]}.png"
+    path = out or (_picture(runs[0]) if len(runs) == 1 else together)
     plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], title), path)
     say("Picture: ", (str(path), "bold"))
 
@@ -423,7 +432,7 @@ def watch(
     path = out or run / "watch.gif"
     agent = saved.load(member, best=best, imports=imports or [])
     returns = film.record(agent, path, episodes, seed, deterministic)
-    say(f"Return {', '.join(f'{r:.1f}' for r in returns)}. Film: ", (str(path), "bold"))
+    say(f"Return {', '.join(shown(*returns))}. Film: ", (str(path), "bold"))
 
 
 @app.command()
@@ -435,8 +444,12 @@ def environments(
     of = {True: "Gymnasium's, in JAX", False: "the paper's, in JAX"}
     rows = [[name, of[name.startswith("jax/")]] for name in choices.BUILT_IN]
     for name, spec in sorted(gymnasium.registry.items()):
-        module = str(spec.entry_point).split(":")[0]
-        rows.append([name, module.removeprefix("gymnasium.envs.")])
+        where: Any = spec.entry_point
+        if callable(where):
+            if where.__name__.startswith("_raise"):
+                continue  # registered only to say that it no longer exists
+            where = where.__module__
+        rows.append([name, str(where).split(":")[0].removeprefix("gymnasium.envs.")])
     rows = [row for row in rows if pattern.lower() in row[0].lower()]
     if not rows:
         raise choices.known("environment", pattern, [*choices.BUILT_IN, *gymnasium.registry])

@@ -11,6 +11,7 @@ import difflib
 import functools
 import math
 import numbers
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +144,12 @@ class Host(Lanes):
             raise ValueError(
                 "environment: the function gave the same environment twice; give one that makes a "
                 "new one each time, or the environment itself"
+            )
+        if changed := _changing(first):
+            warnings.warn(
+                f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
+                "normalise_rewards=True instead of the wrapper reports raw returns",
+                stacklevel=2,
             )
         self._workers: list[Worker] = []
         if processes:
@@ -289,6 +296,16 @@ def _limit(environment: gymnasium.Env) -> int | None:
     while isinstance(environment, gymnasium.Wrapper):
         if isinstance(environment, gymnasium.wrappers.TimeLimit):
             return environment._max_episode_steps
+        environment = environment.env
+    return None
+
+
+def _changing(environment: gymnasium.Env) -> str | None:
+    """The name of the outermost wrapper that changes rewards, if there is one."""
+    known = (gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward)
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, known):
+            return type(environment).__name__
         environment = environment.env
     return None
 

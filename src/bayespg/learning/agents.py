@@ -37,6 +37,7 @@ from bayespg.learning.batch import by_products
 from bayespg.learning.best import Best
 from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.learning.extending import agent_of, longer
+from bayespg.learning.hints import Stuck
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
@@ -396,7 +397,7 @@ class Agent:
             if book is not None:
                 self._agree(book)
             best = Best(book.metrics().get(Column.RETURN, []) if book else [])
-            found = self.state
+            found, stuck = self.state, Stuck(self.config["policy"] if progress else None)
             with contextlib.ExitStack() as ends, interruption.after_this_update() as stop:
                 for one in callbacks:
                     _optional(one, "start")(self)
@@ -409,6 +410,8 @@ class Agent:
                         book.log(row)
                         book.checkpoint(self.state, {"seconds": self._seconds}, best=better)
                     show(row)
+                    if advice := stuck(row):
+                        show.say(advice)
                     if False in [callback(self, row) for callback in callbacks]:
                         break
             if stop.asked:

@@ -1,6 +1,7 @@
 """Episodes of a policy as a GIF."""
 
 import io
+import os
 from pathlib import Path
 
 import gymnasium
@@ -23,6 +24,8 @@ def record(
     name = agent.names["environment"]
     if not (isinstance(agent.world, OnHost) and isinstance(name, str)):
         raise ValueError("watch: only a Gymnasium environment given by its id can be drawn")
+    for kind in ("VIDEO", "AUDIO"):  # pictures are drawn in memory, and SDL looks for no screen
+        os.environ.setdefault(f"SDL_{kind}DRIVER", "dummy")
     try:
         environment = gymnasium.make(name, render_mode="rgb_array", **agent.options)
         frames, returns = _play(agent, environment, episodes, seed, deterministic)

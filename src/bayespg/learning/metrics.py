@@ -9,6 +9,7 @@ from bayespg._support.statistics import student_interval
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import Record, State
 from bayespg.runs.columns import Column
+from bayespg.runs.numbers import shown
 
 Row = dict[str, float]
 """What an update reports: a row of metrics.csv."""
@@ -55,8 +56,8 @@ class Evaluation:
         return student_interval(self.returns, self.level)
 
     def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.mean:.1f} [{low:.1f}, {high:.1f}] over {self.returns.size} episodes"
+        mean, low, high = shown(self.mean, *self.interval)
+        return f"{mean} [{low}, {high}] over {self.returns.size} episodes"
 
 
 def evaluation(paths: Trajectories) -> Evaluation:

@@ -6,6 +6,8 @@ the same name in `bayespg.learning.advance.Record`.
 
 import enum
 
+from bayespg.runs.numbers import shown
+
 
 class Column(enum.StrEnum):
     """The name of a column, with its meaning and how its numbers are formatted."""
@@ -22,8 +24,8 @@ class Column(enum.StrEnum):
     STEPS = "steps", ",.0f", "environment steps so far"
     EPISODES = "episodes", ",.0f", "episodes so far"
     SECONDS = "seconds", ",.0f", "time spent on drawing and learning so far"
-    RETURN = "return", ".1f", "mean undiscounted return of the episodes"
-    RETURN_ERROR = "return_error", ".1f", "its standard error; NaN for one episode"
+    RETURN = "return", "return", "mean undiscounted return of the episodes"
+    RETURN_ERROR = "return_error", "return", "its standard error; NaN for one episode"
     LENGTH = "length", ".1f", "mean number of steps of the episodes"
     TERMINATED = "terminated", ".2f", "share of the episodes that ended before the horizon"
     GRADIENT_NORM = "gradient_norm", ".3g", "length of the gradient"
@@ -40,6 +42,8 @@ class Column(enum.StrEnum):
     SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
 
     def show(self, value: float) -> str:
+        if self.form == "return":
+            return shown(float(value))[0]
         return format(float(value), self.form)
 
 
@@ -50,5 +54,18 @@ ON_BAR = (C.RETURN, C.DIVERGENCE)
 """What the progress bar shows besides the steps."""
 ON_PAGE = (C.STEPS, C.UPDATE, C.RETURN, C.SURE, C.DIVERGENCE, C.SECONDS)
 """What a report shows of each seed."""
+GROUPS = {
+    "rollout": (C.EPISODES, C.RETURN, C.RETURN_ERROR, C.LENGTH, C.TERMINATED),
+    "gradient": (C.GRADIENT_NORM, C.SLOPE, C.SLOPE_ERROR, C.FREEDOM, C.CONFIRMED, C.SURE),
+    "time": (C.UPDATE, C.SECONDS, C.SECONDS_DRAWING, C.SECONDS_LEARNING),
+}
+"""Groups of the columns in TensorBoard; the others are in "train"."""
+
+
+def tag(name: str) -> str:
+    """The name of a column in TensorBoard."""
+    return f"{next((group for group, of in GROUPS.items() if name in of), 'train')}/{name}"
+
+
 DRAWN = (C.STEPS, C.RETURN, C.SLOPE, C.SLOPE_ERROR)
 """What learning curves are drawn from."""

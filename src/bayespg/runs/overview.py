@@ -7,9 +7,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bayespg._support.files import write_whole
-from bayespg._support.statistics import student_interval
 from bayespg.runs import curves, page, plots, seeds
 from bayespg.runs.columns import ON_PAGE, TOTALS, Column
+from bayespg.runs.numbers import over_seeds, shown
 from bayespg.runs.page import Markup, element
 from bayespg.runs.seeds import Group
 
@@ -18,12 +18,16 @@ def write(paths: Sequence[Path], out: Path) -> Path:
     """One page for all runs: first together, then each separately."""
     groups = [seeds.group(path) for path in paths]
     drawn = [(group.name, curves.of(group)) for group in groups]
-    title = ", ".join(sorted({group.task for group in groups}))
+    tasks = {group.task: [] for group in groups}
+    for group, curve in zip(groups, drawn, strict=True):
+        tasks[group.task].append(curve)
+    title = ", ".join(sorted(tasks))
     body: list[Markup] = [
         element("h1", f"Training on {title}"),
         element("p", "Bands are 95 % bootstrap intervals of the mean over seeds."),
-        _picture(curves.draw(drawn, title), f"Learning on {title}", "all"),
-        page.table(["run", "seeds", "steps", "return at the end", "95 % over seeds"],
+        *(_picture(curves.draw(of, task), f"Learning on {task}", f"all-{task}")
+          for task, of in tasks.items()),
+        page.table(["run", "seeds", "steps", "return at the end", "over seeds"],
                    [_row(name, found) for name, found in drawn]),
     ]  # fmt: skip
     for group, (name, found) in zip(groups, drawn, strict=True):
@@ -39,9 +43,8 @@ def write(paths: Sequence[Path], out: Path) -> Path:
 
 def _row(name: str, found: curves.Curves) -> list[str]:
     last = found.returns[:, -1]
-    low, high = student_interval(last)
-    spread = f"{low:.1f} to {high:.1f}" if last.size > 1 else ""
-    return [name, str(last.size), f"{found.steps[-1]:,.0f}", f"{last.mean():.1f}", spread]
+    mean = shown(last.mean())[0]
+    return [name, str(last.size), f"{found.steps[-1]:,.0f}", mean, over_seeds(last)]
 
 
 def _seeds(group: Group) -> Markup:

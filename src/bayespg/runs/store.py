@@ -36,7 +36,7 @@ import numpy as np
 
 from bayespg._support import files
 from bayespg._support.files import write_whole
-from bayespg.runs.columns import Column
+from bayespg.runs.columns import Column, tag
 
 try:
     import fcntl
@@ -243,7 +243,7 @@ class Run:
         self._home = self.path.absolute()  # an environment may change the working directory
         self._lock: Any = None
         self._columns: list[str] = []
-        self._writer, self._events = _tensorboard() if tensorboard else None, None
+        self._writer, self._events = summary_writer() if tensorboard else None, None
 
     @classmethod
     def create(cls, path: StrPath, config: dict[str, Any], *, tensorboard: bool = False) -> "Run":
@@ -418,12 +418,12 @@ class Run:
         self._columns = columns
         if self._writer is not None:
             scalars = dict(zip(columns, map(float, cells), strict=True))
-            step = int(scalars.pop(Column.UPDATE))
+            step = int(scalars.pop(Column.STEPS, scalars[Column.UPDATE]))
             if self._events is None:
                 folder, suffix = str(self._home / EVENTS), f".{step}"
                 self._events = self._writer(folder, purge_step=step, filename_suffix=suffix)
             for name, value in scalars.items():
-                self._events.add_scalar(name, value, step)
+                self._events.add_scalar(tag(name), value, step)
 
     def truncate(self, update: int) -> None:
         """Delete the rows after `update`, and a partial last row left by a kill."""
@@ -527,7 +527,8 @@ def _text(lines: list[list[str]]) -> bytes:
     return "".join(",".join(cells) + "\n" for cells in lines).encode()
 
 
-def _tensorboard() -> Any:
+def summary_writer() -> Any:
+    """The class that writes events for TensorBoard; ImportError if its package is missing."""
     try:
         from tensorboardX import SummaryWriter
     except ImportError:

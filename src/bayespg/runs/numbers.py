@@ -1,0 +1,30 @@
+"""Returns as text: with as many decimals as they need, and over seeds."""
+
+import math
+
+import numpy as np
+
+from bayespg._support.statistics import student_interval
+
+FEWEST = 3
+"""Seeds from which an interval is shown: that of two reaches far beyond what is possible."""
+
+
+def shown(*values: float) -> list[str]:
+    """Numbers that belong together, with as many decimals as the largest needs: one from 10 on,
+    two from 1 on, three below."""
+    sizes = [abs(v) for v in values if math.isfinite(v)]
+    largest = max(sizes, default=0.0)
+    decimals = 1 if largest >= 10 or largest == 0 else 2 if largest >= 1 else 3
+    return [f"{value:,.{decimals}f}" for value in values]
+
+
+def over_seeds(means: np.ndarray) -> str:
+    """Student's interval of the mean over seeds; of two seeds, their returns; of one, nothing."""
+    count = np.size(means)
+    if count < 2:
+        return ""
+    if count < FEWEST:
+        return f"{count} seeds: {' and '.join(shown(*np.sort(means)))}"
+    low, high = shown(*student_interval(means))
+    return f"95 % over {count} seeds {low} to {high}"

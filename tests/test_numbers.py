@@ -1,0 +1,51 @@
+"""Returns as text, and advice where they do not move."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from bayespg.environments.host import Host
+from bayespg.learning.hints import AFTER, Stuck
+from bayespg.runs.columns import Column, tag
+from bayespg.runs.numbers import over_seeds, shown
+
+
+def test_numbers_have_as_many_decimals_as_the_largest_needs():
+    assert shown(0.84, 0.8, -0.0123) == ["0.840", "0.800", "-0.012"]
+    assert shown(-1.5, 0.25) == ["-1.50", "0.25"]
+    assert shown(1234.56, 0.5) == ["1,234.6", "0.5"]
+    assert shown(0.0, float("nan")) == ["0.0", "nan"]
+    assert Column.RETURN.show(0.5) == "0.500"
+
+
+def test_two_seeds_are_shown_themselves_and_three_with_an_interval():
+    assert over_seeds(np.array([484.0])) == ""
+    assert over_seeds(np.array([500.0, 468.0])) == "2 seeds: 468.0 and 500.0"
+    assert over_seeds(np.array([1.0, 2.0, 3.0])) == "95 % over 3 seeds -0.48 to 4.48"
+
+
+def test_columns_are_grouped_in_tensorboard():
+    assert [tag(name) for name in ("return", "slope", "divergence", "scale")] == [
+        "rollout/return", "gradient/slope", "train/divergence", "train/scale"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("policy", "gain", "noise", "said"),
+    [
+        ("linear", 0.0, 1.0, True), ("linear", 0.1, 1.0, False), ("linear", 0.0, 0.0, False),
+        ("mlp", 0.0, 1.0, False), (None, 0.0, 1.0, False),
+    ],
+)  # fmt: skip
+def test_advice_comes_once_and_only_where_returns_do_not_move(policy, gain, noise, said):
+    stuck, rng = Stuck(policy), np.random.default_rng(0)
+    found = [
+        stuck({"update": k, "return": gain * k + noise * rng.normal()}) for k in range(1, 2 * AFTER)
+    ]
+    assert [k for k, sentence in enumerate(found, 1) if sentence] == [AFTER] * said
+
+
+def test_a_wrapper_that_changes_rewards_is_named():
+    wrapped = gymnasium.wrappers.NormalizeReward(gymnasium.make("CartPole-v1"))
+    with pytest.warns(UserWarning, match=r"NormalizeReward changes the rewards.*raw returns"):
+        Host(wrapped)
