@@ -84,21 +84,14 @@ def same(one, other):
     return all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
 
 
-def test_the_default_agent_learns_to_walk():
-    agent = Agent("Walk-v0", seed=1)
-    before = agent.evaluate(50)
-    rows = rows_of(agent, 1500)
-    after = agent.evaluate(50)
-    assert after.interval[0] > before.interval[1]
-    assert all(0 < row["divergence"] <= 1.5 * 0.05 for row in rows)
-    assert rows[-1]["steps"] >= 1500
-    assert rows[-1]["episodes"] == 2 * len(rows)
-
-
 def test_cartpole_is_balanced_within_forty_thousand_steps():
+    rows, stop = [], callbacks.StopAtReturn(450, last=2)
     agent = bayespg.BAC("CartPole-v1", seed=0)
-    agent.learn(40_000, callbacks=callbacks.StopAtReturn(450, last=2), progress=False)
+    agent.learn(40_000, callbacks=[lambda _, row: rows.append(row), stop], progress=False)
     assert agent.evaluate(20).mean > 400
+    assert all(0 < row["divergence"] <= 1.5 * 0.05 for row in rows)
+    assert rows[-1]["steps"] < 40_000
+    assert rows[-1]["episodes"] == 2 * len(rows)
 
 
 @pytest.mark.parametrize("name", choices.ESTIMATORS)
@@ -114,7 +107,8 @@ def test_every_estimator_by_name_takes_sound_steps(name):
 @pytest.mark.parametrize("name", [name for name in choices.UPDATES if name != "natural"])
 def test_every_update_by_name_changes_the_policy(name):
     rate = None if name in choices.LIMITED else 0.01
-    agent = Agent("Walk-v0", update=name, estimator="model1" if "var" in name else "bac", rate=rate)
+    estimator = "model1" if "var" in name else "gpomdp"  # quick to compile
+    agent = Agent("Walk-v0", update=name, estimator=estimator, rate=rate)
     assert agent.update()["step_norm"] > 0
 
 
@@ -135,12 +129,12 @@ def test_objects_may_stand_for_names():
 
 def test_resuming_on_gymnasium_continues_exactly(tmp_path):
     whole = Agent("Walk-v0", seed=4)
-    rows_of(whole, 700)
+    rows_of(whole, 160)
     half = Agent("Walk-v0", seed=4)
-    rows_of(half, 350, run=tmp_path / "run")
+    rows_of(half, 80, run=tmp_path / "run")
     agent, run = saved.resume(tmp_path / "run")
     assert same(agent, half)
-    agent.learn(700 - int(agent.state.steps), run=run, progress=False)
+    agent.learn(160 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
     updates = Run.open(tmp_path / "run").metrics()["update"]
     np.testing.assert_array_equal(updates, np.arange(1, int(whole.state.updates) + 1))
@@ -466,15 +460,15 @@ def blinding(env):
 
 @pytest.mark.parametrize(("trouble", "says"), [(breaking, "the wheel came off"), (blinding, "nan")])
 def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble, says):
-    agent = Agent(Walk, seed=8)
-    rows_of(agent, 200, run=tmp_path / "run")
+    agent = Agent(Walk, "linear", seed=8)
+    rows_of(agent, 50, run=tmp_path / "run")
     whole = int(agent.state.updates)
     agent, run = saved.resume(tmp_path / "run", environment=lambda: Walk(trouble=trouble))
     with pytest.raises(EnvironmentFailure, match=f"Walk.*seed [0-9]+, step 5.*{says}"):
-        agent.learn(200, run=run, progress=False)
+        agent.learn(50, run=run, progress=False)
     agent, run = saved.resume(tmp_path / "run", environment=Walk)
     assert int(agent.state.updates) == whole
-    agent.learn(200, run=run, progress=False)
+    agent.learn(50, run=run, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -489,8 +483,8 @@ def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble,
 )
 @pytest.mark.parametrize("estimator", ["bac", "model2"])
 def test_strange_rewards_bring_no_nan(environment, estimator):
-    agent = Agent(environment, estimator=estimator, seed=9)
-    for _ in range(4):
+    agent = Agent(environment, "linear", estimator, seed=9)
+    for _ in range(3):
         agent.update()
     assert all(np.isfinite(x).all() for x in leaves(agent))
 

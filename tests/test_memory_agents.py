@@ -19,7 +19,6 @@ from bayespg.paths.rollout import play
 from bayespg.paths.worlds import Acting
 from bayespg.policies import FiniteStateController, Recurrent, memory
 
-COMPILE_QUICKLY = True
 MAZE = TMaze(length=1, horizon=3)
 POLICIES = {
     "controller": FiniteStateController.random(jax.random.key(1), 4, 3, 2),
@@ -103,7 +102,7 @@ def test_in_jax_greedy_choices_remember_as_well(policy):
 
 @pytest.mark.parametrize(
     ("name", "environment", "kind"),
-    [(name, MAZE, "recurrent") for name in WITHOUT_STATES]
+    [(name, MAZE, "controller") for name in WITHOUT_STATES]
     + [("model1", Maze, "controller"), ("mc-baseline", Maze, "recurrent")],
 )
 def test_every_estimator_of_paths_takes_sound_steps(name, environment, kind):
@@ -119,7 +118,7 @@ def test_every_estimator_of_paths_takes_sound_steps(name, environment, kind):
 def test_every_update_moves_a_policy_with_memory(update):
     estimator = "model1" if "var" in update else "mc"
     rate = None if update in choices.LIMITED else 0.01
-    agent = Agent(MAZE, POLICIES["recurrent"], estimator, update, episodes=12, rate=rate)
+    agent = Agent(MAZE, POLICIES["controller"], estimator, update, episodes=12, rate=rate)
     assert sum(agent.update()["step_norm"] for _ in range(3)) > 0
 
 

@@ -1,4 +1,4 @@
-"""Experiments side by side."""
+"""Work side by side in processes of its own: experiments of `bayespg reproduce all`."""
 
 import contextlib
 import multiprocessing
@@ -10,8 +10,7 @@ import threading
 
 import pytest
 
-from bayespg._support import command
-from bayespg.reproduce import together
+from bayespg._support import command, together
 
 
 def square(name, x, advance):

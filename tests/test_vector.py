@@ -18,7 +18,6 @@ from bayespg.paths.rollout import play
 from bayespg.paths.worlds import Acting
 from bayespg.policies import named
 
-COMPILE_QUICKLY = True
 MODES = list(AutoresetMode)
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from bayespg._support import device
+from bayespg._support import compilation, device
 
 
 def traced(*trees: Any) -> bool:
@@ -64,7 +64,7 @@ def float64_when_eager(function: Callable) -> Callable:
 @functools.cache
 def in_float64(function: Callable) -> Callable:
     """Compile `function` once per shape, run it in float64, and return NumPy arrays."""
-    compiled = eqx.filter_jit(function)
+    compiled = eqx.filter_jit(function, compiler_options=compilation.quickly())
 
     def run(*args: Any, **kwargs: Any) -> Any:
         device.require()

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from bayespg._support import checks, threads
+from bayespg._support import checks, threads, together
 from bayespg.cli.common import app, bars, console, fitting, progress, say, table
-from bayespg.reproduce import EXPERIMENTS, Settings, make, page, together
+from bayespg.reproduce import EXPERIMENTS, Settings, make, page
 from bayespg.reproduce import report as reports
 from bayespg.runs import overview
 

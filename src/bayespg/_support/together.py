@@ -1,8 +1,8 @@
-"""Experiments run side by side, each in a process with its own cores.
+"""Work side by side, each piece in a process with its own cores.
 
-One experiment rarely uses a whole machine: it compiles on one core, and on a GPU it runs many small
-programs one after the other. The processes share a GPU, so none of them may reserve its memory in
-advance; the command line sets that up.
+One experiment of `bayespg reproduce` rarely uses a whole machine: it compiles on one core, and on a
+GPU it runs many small programs one after the other. The processes share a GPU, so none of them may
+reserve its memory in advance; the command line sets that up.
 """
 
 import multiprocessing
