@@ -35,6 +35,9 @@ MEMORY = 0.95
 """Decay of running means per update."""
 LEAST = -4.0
 """Lower bound of the share of one update, which with two episodes can be far below zero."""
+FADE, ENDED = 0.05, 0.2
+"""Share of the persistence of exploration that an update takes away, and the further share if all
+its episodes ended before the horizon."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -126,6 +129,8 @@ class State(eqx.Module):
     steps: Int[Array, ""]
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
+    persistence: Float[Array, ""] | None = None
+    """Persistence of exploration in the next batch; None for independent noise."""
 
     @property
     def acting(self) -> Normalised:
@@ -141,10 +146,12 @@ def begin(
     observation: jax.ShapeDtypeStruct,
     normalise: bool = False,
     recent: bool = False,
+    persistence: float = 0.0,
 ) -> State:
     """The state of a run before its first update; `observation` is the shape and type of one.
     States of recent batches are kept if the estimator needs them or with `recent`, but not for a
-    policy with memory, whose choices do not follow from the state alone."""
+    policy with memory, whose choices do not follow from the state alone. Exploration begins with
+    `persistence`."""
     policy = jax.tree.map(jnp.asarray, policy)
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
@@ -154,7 +161,18 @@ def begin(
         policy, update.init(theta), critic, no_statistics(shape) if normalise else None,
         nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
         zero, zero, zero, jnp.asarray(True),
+        jnp.asarray(persistence, jnp.float32) if persistence else None,
     )  # fmt: skip
+
+
+def fading(
+    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"]
+) -> Float[Array, ""] | None:
+    """The persistence of exploration after another batch: less, and much less once episodes end by
+    themselves, as there is then something to learn from."""
+    if persistence is None:
+        return None
+    return persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
 
 
 class Record(NamedTuple):
@@ -173,6 +191,8 @@ class Record(NamedTuple):
     step_norm: Float[Array, ""]
     confirmed: Float[Array, ""]
     """Share of the slope that other episodes confirm, a running mean."""
+    persistence: Float[Array, ""]
+    """Persistence of exploration in this batch."""
     explained: Float[Array, ""]
     """Share of the returns' variance that values fitted to earlier batches explain; NaN without a
     critic."""
@@ -265,12 +285,12 @@ def advance(
         policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
-        going & (_norm(change) >= stop),
+        going & (_norm(change) >= stop), fading(state.persistence, batch.paths.terminated),
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), slope, error, freedom,
         uphill(posterior, natural=posterior.fisher is not None), moved, _norm(change), share,
-        explained,
+        jnp.zeros(()) if state.persistence is None else state.persistence, explained,
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return following, record, posterior

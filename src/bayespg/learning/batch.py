@@ -112,12 +112,13 @@ def draw(
     paths: int,
     dtype: DTypeLike | None = None,
     scores: bool = True,
+    persistence: Float[Array, ""] | None = None,
 ) -> Batch:
     """A batch of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
 
     Scores and returns are in the precision of the policy. With `scores` False, scores of paths are
     computed when they are used; those of a policy with memory always are, because they need whole
-    paths.
+    paths. `persistence` is that of exploration.
     """
     theta = flatten(policy)[0]
     dtype = theta.dtype if dtype is None else dtype
@@ -135,7 +136,8 @@ def draw(
         return R, U
 
     sums = jnp.zeros((paths, theta.size), dtype) if scores else None
-    drawn, (R, U) = walk(environment, acting, key, paths, (jnp.zeros(paths, dtype), sums), add)
+    start = (jnp.zeros(paths, dtype), sums)
+    drawn, (R, U) = walk(environment, acting, key, paths, start, add, persistence)
     U = None if U is None else U.astype(theta.dtype)
     return Batch(
         policy, drawn, environment.discount, environment.horizon, environment,

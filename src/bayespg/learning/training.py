@@ -41,6 +41,8 @@ class History(NamedTuple):
     uncertainty: Float[Array, "*runs N"]
     """Square root of the trace of the robust covariance: roughly the standard error of the norm.
     NaN with many parameters, where it would cost a solve per path."""
+    steps: Int[Array, "*runs N"]
+    """Environment steps before the update."""
     running: Bool[Array, "*runs N"]
     """Whether the update was made: False once the stopping rule has fired."""
 
@@ -76,6 +78,7 @@ def train(
     stop: float = 0.0,
     runs: int | None = None,
     normalise: bool = False,
+    persistence: float = 0.0,
     evaluate: Callable[[Any, PRNGKeyArray], Any] | None = None,
     every: int | None = None,
     progress: Progress | None = None,
@@ -90,6 +93,7 @@ def train(
     With `runs`, that many independent runs are computed in parallel; the arrays of `policy` then
     hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
     float64. `normalise` normalises observations with statistics of earlier batches.
+    `persistence` is that of exploration in the first batch (`bayespg.paths.persistence`); it fades.
 
     `evaluate(policy, key)` is compiled, and called at the start and after every `every` updates
     with a policy that takes raw observations. `progress` is called about fifty times. Neither
@@ -99,6 +103,7 @@ def train(
     runs = None if runs is None else checks.whole("runs", runs, 1)
     every = None if every is None else checks.whole("every", every, 1)
     stop = checks.real("stop", stop, least=0)
+    persistence = checks.real("persistence", persistence, least=0, most=1)
     if evaluate is not None and (every is None or updates % every):
         raise ValueError(f"every: expected a divisor of updates = {updates}, found {every}")
     if evaluate is None and every is not None:
@@ -112,7 +117,7 @@ def train(
         policy = to_float64(policy)
 
         def first(policy, key):
-            return start(environment, policy, estimator, update, key, normalise)
+            return start(environment, policy, estimator, update, key, normalise, persistence)
 
         if runs is None:
             state = first(policy, key)
@@ -204,10 +209,12 @@ def start(
     update: optax.GradientTransformationExtraArgs,
     key: PRNGKeyArray,
     normalise: bool = False,
+    persistence: float = 0.0,
 ) -> State:
     """The state of a run before its first update."""
     refuse_memory(estimator, policy)
-    return begin(policy, estimator, update, key, observation(environment), normalise)
+    seen = observation(environment)
+    return begin(policy, estimator, update, key, seen, normalise, persistence=persistence)
 
 
 def step(
@@ -226,7 +233,7 @@ def step(
         raw, batch = None, _drawn(environment, estimator, state, key_paths, paths)
     else:
         acting = Normalised(as_dtype(state.policy, jnp.float32), state.normaliser)
-        raw = rollout(environment, acting, key_paths, paths)
+        raw = rollout(environment, acting, key_paths, paths, state.persistence)
         batch = batch_of(state, raw, environment.discount, environment.horizon, environment)
     following, record, posterior = advance(estimator, update, state, batch, raw, stop)
     history = History(
@@ -235,13 +242,15 @@ def step(
         expected_return=expected_return(environment, state.policy),
         gradient_norm=record.gradient_norm,
         uncertainty=_uncertainty(posterior),
+        steps=state.steps,
         running=state.running & (record.sound > 0),
     )
     return following, history
 
 
 def _drawn(environment, estimator, state, key, paths, dtype: DTypeLike = jnp.float32) -> Batch:
-    batch = draw(environment, state.policy, key, paths, dtype, estimator.needs.path_scores)
+    scores = estimator.needs.path_scores
+    batch = draw(environment, state.policy, key, paths, dtype, scores, state.persistence)
     known = (state.critic, recent(state, batch.paths))
     return eqx.tree_at(lambda b: (b.critic, b.recent), batch, known, is_leaf=lambda x: x is None)
 

@@ -7,22 +7,32 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.environments import Environment, observe
 from bayespg.environments.host import Lanes
 from bayespg.environments.trajectories import Trajectories
+from bayespg.paths.persistence import held
 from bayespg.policies import AnyPolicy, flatten
 
 Sums = TypeVar("Sums")
 
 
 def rollout(
-    environment: Environment, policy: AnyPolicy, key: PRNGKeyArray, paths: int
+    environment: Environment,
+    policy: AnyPolicy,
+    key: PRNGKeyArray,
+    paths: int,
+    persistence: Float[Array, ""] | None = None,
 ) -> Trajectories:
-    """Draw `paths` independent paths in the precision of the policy (Algorithm 1, line 4)."""
-    return walk(environment, policy, key, paths, (), lambda sums, *step: sums)[0]
+    """Draw `paths` independent paths in the precision of the policy (Algorithm 1, line 4).
+    `persistence` is that of exploration; None draws every action with fresh random numbers."""
+
+    def add(sums, *step):
+        return sums
+
+    return walk(environment, policy, key, paths, (), add, persistence)[0]
 
 
 def walk(
@@ -32,6 +42,7 @@ def walk(
     paths: int,
     start: Sums,
     add: Callable[[Sums, Array, Array, Array, Array, Array], Sums],
+    persistence: Float[Array, ""] | None = None,
 ) -> tuple[Trajectories, Sums]:
     """Draw paths and sum along them: ``sums = add(sums, t, states, actions, rewards, running)``
     after each step, with what the policy saw for states and what it chose for actions.
@@ -47,8 +58,7 @@ def walk(
 
     def step(carry, now):
         states, memories, running, sums = carry
-        t, key = now
-        key_action, key_step = jax.random.split(key)
+        t, key_action, key_step = now
         seen = cast(observe(environment, states))
         at, memories = jax.vmap(policy.step)(memories, seen)
         choices = at.sample(key_action)
@@ -67,9 +77,14 @@ def walk(
 
     first = jax.tree.map(cast, environment.reset(key_reset, paths))
     memories = jax.tree.map(lambda m: jnp.broadcast_to(m, (paths, *m.shape)), policy.start())
-    times = (jnp.arange(environment.horizon), jax.random.split(key_steps, environment.horizon))
+    times, keys = jnp.arange(environment.horizon), jax.random.split(key_steps, environment.horizon)
+    keys = jax.vmap(jax.random.split)(keys)
+    keys_action, keys_step = keys[:, 0], keys[:, 1]
+    if persistence is not None:
+        key_held = jax.random.fold_in(key_steps, environment.horizon)
+        keys_action = keys_action[held(key_held, environment.horizon, persistence)]
     (final, _, running, sums), (states, actions, rewards, mask) = jax.lax.scan(
-        step, (first, memories, jnp.ones(paths, bool), start), times
+        step, (first, memories, jnp.ones(paths, bool), start), (times, keys_action, keys_step)
     )
     final = cast(observe(environment, final))
     return Trajectories(states, actions, rewards, mask, ~running, final), sums
