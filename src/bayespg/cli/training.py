@@ -167,6 +167,13 @@ def train(
     processes: Annotated[
         bool, typer.Option(help="Run each environment in its own process.")
     ] = False,
+    persistence: Annotated[
+        float | None,
+        typer.Option(
+            help="Persistence of exploration at the start, from 0 to 1.",
+            show_default="0.9, with a damped metric",
+        ),
+    ] = None,
     normalise: Annotated[
         bool | None,
         typer.Option(
@@ -218,6 +225,7 @@ def train(
         "discount": discount,
         "smoothing": smoothing, "limit": limit, "rate": rate, "hidden": _widths(hidden),
         "horizon": horizon, "lanes": lanes, "processes": processes, "normalise": normalise,
+        "persistence": persistence,
         "bounds": bounds,
     }  # fmt: skip
 

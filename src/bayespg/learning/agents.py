@@ -95,7 +95,7 @@ class Agent:
             limited = isinstance(update, str) and update in choices.LIMITED
             self.state = _first(
                 start, found, self._update, key_run, self.world.observation, self._normalised(),
-                recent=limited,
+                recent=limited, persistence=self._persistence(),
             )  # fmt: skip
         self.settings = s.as_done(self._facts())
         self._seconds, self._begun = 0.0, False
@@ -155,6 +155,7 @@ class Agent:
             "lanes": (host and host.lanes, lanes),
             "processes": (s.processes and host is not None, f"{task} runs in JAX"),
             "normalise": (self.state.normaliser is not None, ""),
+            "persistence": (self._persistence(), ""),
             "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "smoothing": (
@@ -165,6 +166,11 @@ class Agent:
                 s["rate"] if rated and not limited else None, f"{update} takes no rate"
             ),
         }  # fmt: skip
+
+    def _persistence(self) -> float:
+        """As wanted; unless stated otherwise, estimators of the paper explore independently."""
+        practical = self._estimator.needs.recent
+        return self.settings["persistence"] if practical else self.settings.persistence or 0.0
 
     def _normalised(self) -> bool:
         wanted = self.settings.normalise
@@ -239,7 +245,9 @@ class Agent:
         key = child(child(self.state.key, 1), updates)
         seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
         with self._precision():
-            return self.world.play(self.state.acting, key, seeds)
+            return self.world.play(
+                self.state.acting, key, seeds, persistence=self.state.persistence
+            )
 
     def predict(
         self, observation: Any, deterministic: bool = True, *, episode_start: Any = None

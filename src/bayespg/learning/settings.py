@@ -13,7 +13,7 @@ from bayespg.environments.spaces import Bounds
 
 DEFAULTS: dict[str, Any] = {
     "discount": 0.99, "smoothing": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": (32, 32),
-    "lanes": 8, "bounds": "clip",
+    "lanes": 8, "bounds": "clip", "persistence": 0.9,
 }  # fmt: skip
 """Defaults of settings that do not apply to every agent."""
 LARGEST_SEED = 2**63 - 1
@@ -47,6 +47,10 @@ class Settings:
     """Run each Gymnasium environment in its own process."""
     normalise: bool | None = None
     """Normalise observations; None means yes on Gymnasium and no in JAX."""
+    persistence: float | None = None
+    """Probability that a step explores with the random numbers of the step before, at the start: it
+    fades as episodes end by themselves, and with every update. 0.9 for estimators with a damped
+    metric, and 0 for those of the paper, whose gradients are those of independent noise."""
     bounds: Bounds | None = None
     """How draws of a Gaussian policy are brought into the bounds of actions: "clip" or "squash"."""
     seed: int = 0
@@ -104,6 +108,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "episodes": _count, "discount": _share, "smoothing": _share, "limit": _above_zero,
     "rate": _above_zero, "hidden": _widths, "horizon": _count, "lanes": _count,
     "processes": checks.flag, "normalise": checks.flag,
+    "persistence": _share,
     "bounds": functools.partial(checks.one_of, names=get_args(Bounds)), "seed": seed,
 }  # fmt: skip
 """The check of each setting."""

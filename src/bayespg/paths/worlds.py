@@ -10,16 +10,17 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray, Shaped
+from jaxtyping import Float, PRNGKeyArray, Shaped
 
 from bayespg._support import compilation
-from bayespg._support.random import host_key
+from bayespg._support.random import WORD, child, host_key
 from bayespg._support.types import Array
 from bayespg.environments import Environment, classic, observation, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
 from bayespg.environments.vector import Vector
+from bayespg.paths.persistence import held
 from bayespg.paths.rollout import certain_length, play, rollout
 from bayespg.policies import AnyPolicy
 
@@ -44,9 +45,15 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def play(
-        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+        self,
+        policy: AnyPolicy,
+        key: PRNGKeyArray,
+        seeds: list[int],
+        greedy: bool = False,
+        persistence: Float[Array, ""] | None = None,
     ) -> Trajectories:
-        """One episode for each seed; `greedy` always takes the most likely action."""
+        """One episode for each seed; `greedy` always takes the most likely action, `persistence` is
+        that of exploration."""
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
         """Zeros of the shapes that `play` will return, or None if these are not known in
@@ -72,9 +79,17 @@ class OnHost(World):
         self.observation = jax.ShapeDtypeStruct((host.observations.size,), np.float32)
 
     def play(
-        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+        self,
+        policy: AnyPolicy,
+        key: PRNGKeyArray,
+        seeds: list[int],
+        greedy: bool = False,
+        persistence: Float[Array, ""] | None = None,
     ) -> Trajectories:
-        return play(self.host, Acting(policy, key, greedy), seeds)
+        times = None
+        if persistence is not None:
+            times = np.asarray(_held(child(key, WORD), self.horizon, persistence))
+        return play(self.host, Acting(policy, key, greedy, times=times), seeds)
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
         T, M, shape = certain_length(self.host, episodes), episodes, self.observation.shape
@@ -116,13 +131,18 @@ class OnDevice(World):
         self.observation = observation(environment)
 
     def play(
-        self, policy: AnyPolicy, key: PRNGKeyArray, seeds: list[int], greedy: bool = False
+        self,
+        policy: AnyPolicy,
+        key: PRNGKeyArray,
+        seeds: list[int],
+        greedy: bool = False,
+        persistence: Float[Array, ""] | None = None,
     ) -> Trajectories:
         """All episodes follow from the key; only the number of seeds matters. An observation or a
         reward that is not finite raises `EnvironmentFailure`."""
         if greedy:
             policy = Greedy(policy)
-        paths, sound = _draw(self.environment, policy, key, len(seeds))
+        paths, sound = _draw(self.environment, policy, key, len(seeds), persistence)
         if not sound:
             raise EnvironmentFailure(f"{self.name}, {_first_bad(paths)}")
         return paths
@@ -161,14 +181,20 @@ def world(environment: AnyEnvironment, **options: Any) -> World:
 
 class Acting:
     """A function from observations of all lanes to actions, for `play`. The policy is moved to the
-    device once. `memories` are those of the lanes, None before the first step."""
+    device once. `memories` are those of the lanes, None before the first step; `times` gives for
+    each step the one whose random numbers it uses."""
 
     def __init__(
-        self, policy: AnyPolicy, key: PRNGKeyArray, greedy: bool = False, memories: Any = None
+        self,
+        policy: AnyPolicy,
+        key: PRNGKeyArray,
+        greedy: bool = False,
+        memories: Any = None,
+        times: np.ndarray | None = None,
     ):
         arrays, fixed = eqx.partition(policy, eqx.is_array)
         self._act, self._arrays, self._key = _actor(fixed, greedy), jax.device_put(arrays), key
-        self._start, self.memories = policy.start, memories
+        self._start, self.memories, self._times = policy.start, memories, times
 
     def __call__(
         self, observations: np.ndarray, tick: int, first: np.ndarray
@@ -176,6 +202,8 @@ class Acting:
         if self.memories is None:  # all episodes begin, so their values are not used
             lanes, start = len(first), jax.eval_shape(self._start)
             self.memories = jax.tree.map(lambda m: np.zeros((lanes, *m.shape), m.dtype), start)
+        if self._times is not None:
+            tick = int(self._times[tick % len(self._times)])
         choices, actions, self.memories = self._act(
             self._arrays, self._key, observations, tick, self.memories, first
         )
@@ -205,10 +233,13 @@ def _chosen(at, key, tick, greedy):
     return at.mode() if greedy else at.sample(jax.random.fold_in(key, tick))
 
 
+_held = jax.jit(held, static_argnums=1)
+
+
 @eqx.filter_jit
-def _draw(environment, policy, key, count):
+def _draw(environment, policy, key, count, persistence):
     """Paths, and whether all numbers in them are finite."""
-    paths = rollout(environment, policy, key, count)
+    paths = rollout(environment, policy, key, count, persistence)
     return paths, ~jnp.any(jnp.stack([jnp.any(bad) for *_, bad in _not_finite(paths)]))
 
 

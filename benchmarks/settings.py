@@ -1,0 +1,180 @@
+"""Steps to a threshold with the defaults and with other fixed settings, on tasks in JAX.
+
+    python benchmarks/settings.py run [--tasks ...] [--seeds 32] [--jobs 4]
+    python benchmarks/settings.py table
+
+Each cell trains `--seeds` runs of the default agent in one compiled program, with one setting
+changed. After every fifth update each run plays 20 episodes with independent exploration noise. A
+threshold is met where two such evaluations in a row return at least that much. `run` appends a line
+of JSON per cell to results/settings.jsonl and skips cells that it finds there; on a GPU it takes
+minutes, on two cores hours.
+
+`table` shows the median steps over seeds, how many seeds met the threshold, and how many ended
+within 5 % of their best: the mean of the last three evaluations against the best mean of three in a
+row, in units of the difference between the first evaluation and the best. The regret of a setting
+is its median over the smallest median of all settings on that task, less 1.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+import bayespg  # isort: skip  # noqa: F401  (first, for the thread pool)
+
+from rivals import sb3
+
+
+class Task(NamedTuple):
+    threshold: float
+    updates: int
+
+
+TASKS = {
+    "CartPole-v1": Task(475, 60),
+    "Acrobot-v1": Task(-100, 60),
+    "Pendulum-v1": Task(-250, 120),
+    "MountainCarContinuous-v0": Task(90, 25),
+    "MountainCar-v0": Task(-140, 60),
+}
+"""Thresholds and budgets that the defaults meet on most seeds, so that medians exist."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "λ = 0": {"trace": 0.0},
+    "λ = 0.8": {"trace": 0.8},
+    "λ = 0.95": {"trace": 0.95},
+    "λ = 1": {"trace": 1.0},
+    "κ = 0.1": {"kappa": 0.1},
+    "κ = 1": {"kappa": 1.0},
+    "4 episodes": {"episodes": 4},
+    "limit 0.02": {"limit": 0.02},
+    "independent noise": {"persistence": 0.0},
+}
+EVERY = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("do", choices=("run", "table"))
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS))
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS))
+    parser.add_argument("--seeds", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=2, help="of the whole cell")
+    parser.add_argument("--updates", type=int, help="fewer than the task's")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
+    parser.add_argument("--out", type=Path, default=Path("results/settings.jsonl"))
+    options = parser.parse_args()
+    (run if options.do == "run" else table)(options)
+
+
+def run(options: argparse.Namespace) -> None:
+    """All cells that are not in the file yet."""
+    done = {(line["task"], line["name"]) for line in sb3.read(options.out)}
+    missing = [
+        (task, name)
+        for name in options.settings
+        for task in options.tasks
+        if (task, name) not in done
+    ]
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share a GPU
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        arguments = (options.seeds, options.seed, options.updates)
+        started = [pool.submit(cell, task, name, *arguments) for task, name in missing]
+        for finished in as_completed(started):
+            line = finished.result()
+            sb3.append(options.out, line)
+            print(f"{line['task']}, {line['name']}: {line['seconds']:.0f} s", flush=True)
+
+
+def cell(task: str, name: str, seeds: int, seed: int, updates: int | None) -> dict[str, Any]:
+    """The evaluations of every seed with one setting changed."""
+    import jax
+    import jax.numpy as jnp
+
+    from bayespg._support.random import fast_key
+    from bayespg.learning import choices, estimators, training
+    from bayespg.learning.settings import DEFAULTS, Settings
+    from bayespg.paths.rollout import rollout
+    from bayespg.paths.worlds import world
+    from bayespg.policies import named
+
+    begun, changed = time.perf_counter(), SETTINGS[name]
+    found = choices.built_in(f"jax/{task}")
+    assert found is not None
+    where = world(found.environment)
+    assert where.environment is not None
+    assert where.actions is not None
+    policy = named.make("fourier", *where.observation.shape, where.actions, jax.random.key(0))
+    asked = {"trace": DEFAULTS["smoothing"]} | {
+        key: value for key, value in changed.items() if key in ("trace", "kappa")
+    }
+    environment: Any = where.environment
+
+    def evaluate(policy, key):
+        paths = rollout(environment, policy, key, sb3.EPISODES)
+        return jnp.sum(jnp.where(paths.mask, paths.rewards, 0.0)) / sb3.EPISODES
+
+    result = training.train(
+        environment,
+        jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *jnp.shape(x))), policy),
+        estimators.adaptive(**asked),
+        choices.update("natural", changed.get("limit", DEFAULTS["limit"]), 0.0),
+        key=fast_key(seed), updates=updates or TASKS[task].updates,
+        paths=changed.get("episodes", Settings().episodes), runs=seeds, normalise=True,
+        persistence=changed.get("persistence", DEFAULTS["persistence"]),
+        evaluate=evaluate, every=EVERY,
+    )  # fmt: skip
+    steps = np.c_[result.history.steps, result.state.steps][:, ::EVERY]
+    assert result.evaluations is not None
+    return {
+        "task": task, "name": name, "seeds": seeds, "seed": seed, "steps": steps.tolist(),
+        "returns": np.round(result.evaluations.values, 1).tolist(),
+        "device": jax.devices()[0].device_kind, "seconds": round(time.perf_counter() - begun, 1),
+    }  # fmt: skip
+
+
+def table(options: argparse.Namespace) -> None:
+    """Median steps, regret, seeds that met the threshold and seeds that kept what they learned."""
+    lines = {(line["task"], line["name"]): line for line in sb3.read(options.out)}
+    for task in options.tasks:
+        rows = {name: _row(lines[task, name]) for _, name in lines if (task, name) in lines}
+        if not rows:
+            continue
+        best = min(median for median, *_ in rows.values())
+        print(f"\n{task}, return {TASKS[task].threshold:g}\n")
+        print("| | steps | quartiles | regret | met | kept |\n|" + "---|" * 6)
+        for name, (median, low, high, met, kept, seeds) in rows.items():
+            regret = f"{median / best - 1:.0%}" if np.isfinite(median) else ""
+            cells = (_word(median), f"{_word(low)} to {_word(high)}", regret)
+            print(f"| {name} | {' | '.join(cells)} | {met} of {seeds} | {kept} |")
+
+
+def _row(line: dict[str, Any]) -> tuple[float, float, float, int, int, int]:
+    threshold = TASKS[line["task"]].threshold
+    steps, returns = np.array(line["steps"]), np.array(line["returns"])
+    met = [
+        sb3.steps_to(threshold, at, of)
+        for at, of in zip(steps.tolist(), returns.tolist(), strict=True)
+    ]
+    first = np.array([np.inf if at is None else at for at in met])
+    three = (returns[:, :-2] + returns[:, 1:-1] + returns[:, 2:]) / 3
+    best = three.max(1)
+    kept = best - three[:, -1] <= 0.05 * np.maximum(best - returns[:, 0], 1e-9)
+    low, median, high = np.quantile(first, (0.25, 0.5, 0.75), method="inverted_cdf")
+    return median, low, high, int(np.isfinite(first).sum()), int(kept.sum()), len(first)
+
+
+def _word(steps: float) -> str:
+    return f"{steps:,.0f}" if np.isfinite(steps) else "never"
+
+
+if __name__ == "__main__":
+    main()
