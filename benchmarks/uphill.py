@@ -1,80 +1,228 @@
-"""What is said of following the gradient, and how often it goes uphill, on tasks without a closed
-form: CartPole, Acrobot and Pendulum at three stages of training, against gradients of very many
-episodes. One command, best on a GPU:
+"""Error bars on tasks without a closed form: CartPole, Acrobot and Pendulum in JAX at three stages
+of training, against gradients of very many episodes.
 
-    python benchmarks/uphill.py --out docs/results/uphill-tasks.jsonl
+    python benchmarks/uphill.py --out docs/results/uphill-tasks.jsonl      (best on a GPU)
+    python benchmarks/uphill.py --table docs/results/uphill-tasks.jsonl
 
-One line of JSON for each task, stage, number of episodes and estimator. Stages whose brute-force
-gradient is itself uncertain say so: `doubt` is its squared standard error over its squared length.
+What is said of following the gradient beside how often it goes uphill, and how often `interval` and
+`contains` hold the gradient, with the width relative to that of Monte Carlo at the same coverage.
+
+    linear    the gradient of the discounted return: Algorithm 4 with scales by evidence, Model 2
+    fourier   the default agent's gradient, the mean over steps; scores written out
+    mlp       the same by products with a network's Jacobian, in single precision as in training
+
+The default's estimator (lambda 0.9, no reward known after a time limit) is judged against the
+gradient of the task that goes on after the limit. One line of JSON for each task, policy, stage,
+number of episodes and estimator; `doubt` is the squared standard error of the brute-force gradient
+over its squared length.
 """
 
 import argparse
 import json
+import time
+from collections import defaultdict
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import bayespg
 from bayespg import estimators, training, updates
-from bayespg.calibration import brute_force, reliability
+from bayespg._support.precision import to_float64
+from bayespg._support.statistics import f_quantile, student_quantile
+from bayespg.calibration import brute_force
 from bayespg.environments import classic
-from bayespg.policies.features import Linear
-from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.environments.trajectories import returns_to_go
+from bayespg.learning import values
+from bayespg.learning.batch import draw
+from bayespg.learning.estimators import Estimator, MonteCarlo
+from bayespg.monte_carlo import average
+from bayespg.paths import scores
+from bayespg.policies import as_dtype, flatten
+from bayespg.posterior import component_statistics, region_statistics, uphill
 
-TASKS = {
-    "CartPole": (classic.CartPole(), lambda: Composed(Linear(4), Choice(5, (2,), True))),
-    "Acrobot": (classic.Acrobot(), lambda: Composed(Linear(6), Choice(7, (3,), True))),
-    "Pendulum": (classic.Pendulum(), lambda: Composed(Linear(3), Normals(4, 1))),
-}
-JUDGED = {
-    "Monte Carlo": estimators.MonteCarlo("states"),
-    "BAC": estimators.BAC(noise=None),
+TASKS = {"CartPole": classic.CartPole, "Acrobot": classic.Acrobot, "Pendulum": classic.Pendulum}
+BEYOND = 300
+"""Steps after the time limit, for the gradient of the task that goes on; 0.99^300 = 0.05."""
+LEVELS = (0.5, 0.95)
+
+
+class Continued(Estimator):
+    """The mean over the first steps of u times the return-to-go of a task that goes on."""
+
+    first: int = eqx.field(static=True)
+
+    def __call__(self, batch):
+        paths = batch.steps
+        T, M = paths.mask.shape
+        counted = paths.mask & (jnp.arange(T) < self.first)[:, None]
+        credit, _ = values.centred(returns_to_go(paths, batch.discount), counted)
+        weights = counted * (M / jnp.sum(counted)).astype(batch.dtype)
+        return average(scores.of_paths(batch.policy, batch.paths, credit * weights))
+
+
+STEPS = {"weights": "uniform", "fisher": estimators.stationary_integrated_out}
+PAPER = {
+    "Monte Carlo": MonteCarlo("states", fisher=estimators.steps_integrated_out, limit_ends=True),
+    "BAC": estimators.BAC(noise=None, limit_ends=True),
     "Model 2": estimators.Model2(noise=None, baseline=float("inf")),
 }
+DEFAULT = {
+    "Monte Carlo": MonteCarlo("states", **STEPS),
+    "BAC, lambda 0.9": estimators.adaptive(),
+    "BAC, lambda 1": estimators.adaptive(1.0),
+}
+JUDGED = {"linear": PAPER, "fourier": DEFAULT, "mlp": DEFAULT}
 
 
-def stages(environment, policy, count: int, key):
-    """Policies after 0, `count` and 5 `count` updates."""
-    yield 0, policy
-    done = 0
-    for many in (count, 5 * count):
-        result = training.train(
-            environment, policy, estimators.adaptive(), updates.trust_region(0.02),
-            paths=8, updates=many - done, key=jax.random.fold_in(key, many),
+def stages(agent, counts, key):
+    """The policy after each number of updates of 8 episodes."""
+    theta, rebuild = flatten(to_float64(agent.policy))
+    found = training.train(
+        agent.world.environment, agent.policy, estimators.adaptive(), updates.trust_region(0.05),
+        paths=8, updates=max(counts), key=key, every=int(np.gcd.reduce(counts)),
+        evaluate=lambda policy, key: flatten(policy)[0],
+    ).evaluations  # fmt: skip
+    for done, theta in zip(found.updates, found.values, strict=True):
+        if done in (0, *counts):
+            yield int(done), rebuild(jnp.asarray(theta))
+
+
+@eqx.filter_jit
+def judge(environment, policy, judged, truth, paths, keys, at_once):
+    """What each posterior says of its two directions, their true slopes, and the statistics of its
+    intervals and of its region."""
+
+    def run(key):
+        batch = draw(environment, policy, key, paths)
+        return [_judged(estimator(batch), truth) for estimator in judged]
+
+    return jax.lax.map(run, keys, batch_size=at_once)
+
+
+def _judged(p, truth):
+    followed = [
+        (uphill(p, natural), truth @ (p.fisher.solve(p.mean) if natural else p.mean))
+        for natural in (False, True)
+    ]
+    return followed, component_statistics(p), region_statistics(p, truth)
+
+
+def lines(judged, found, truth):
+    """One dictionary for each estimator; Monte Carlo, whose widths are the unit, is the first."""
+    truth, reference = np.asarray(truth, float), None
+    for name, (followed, (centre, spread, freedom), region) in zip(judged, found, strict=True):
+        line = {"estimator": name}
+        for way, (said, slope) in zip(("mean", "natural"), followed, strict=True):
+            went = 0.5 * (1 + np.sign(slope))
+            line |= {
+                f"said_{way}": float(said.mean()), f"counted_{way}": float(went.mean()),
+                f"error_{way}": float(np.std(said - went) / np.sqrt(said.size)),
+            }  # fmt: skip
+        away, (distance, scale, rank, nu) = np.abs(centre - truth), region
+        reference = (away, spread) if reference is None else reference
+        for level in LEVELS:
+            reach = spread * student_quantile(level, freedom)
+            held = float(np.mean(away <= reach))
+            line[f"interval_{100 * level:.0f}"] = held
+            line[f"region_{100 * level:.0f}"] = float(
+                np.mean(distance <= scale * f_quantile(level, rank, nu))
+            )
+            line[f"width_{100 * level:.0f}"] = float(
+                _mean_width(reach) / _widened(*reference, held)
+            )
+        yield line
+
+
+def _mean_width(reach):
+    return np.mean(np.median(reach, 0))
+
+
+def _widened(away, spread, held):
+    """Monte Carlo's half-width if its errors are multiplied until intervals hold that often."""
+    sized = away / np.where(spread > 0, spread, 1.0)
+    return np.quantile(sized, held) * _mean_width(spread)
+
+
+def measure(task: str, kind: str, options: argparse.Namespace):
+    key, make = jax.random.key(options.seed), TASKS[task]
+    agent = bayespg.BAC(make(), policy=kind)
+    horizon = agent.world.environment.horizon
+    longer = bayespg.BAC(make(horizon=horizon + BEYOND), policy=kind).world.environment
+    for done, policy in stages(agent, (options.updates, 5 * options.updates), key):
+        where, exact = agent.world.environment, MonteCarlo("mean")
+        if kind != "linear":
+            where, exact = longer, Continued(horizon)
+        truth, error = brute_force(
+            where, policy, exact, batches=max(options.episodes // options.batch, 2),
+            paths=options.batch, key=jax.random.fold_in(key, 1),
         )  # fmt: skip
-        policy, done = jax.tree.map(jnp.asarray, result.policy), many
-        yield many, policy
+        doubt = float(np.sum(error**2) / max(np.sum(truth**2), 1e-300))
+        for paths in options.paths:
+            begun, judged = time.perf_counter(), JUDGED[kind]
+            with jax.enable_x64(kind != "mlp"):
+                acting = as_dtype(policy, jnp.float32 if kind == "mlp" else jnp.float64)
+                found = judge(
+                    agent.world.environment, acting, list(judged.values()),
+                    jnp.asarray(truth, flatten(acting)[0].dtype), paths,
+                    jax.random.split(jax.random.fold_in(key, 2 + done), options.runs),
+                    max(1, options.at_once * 4 // paths),
+                )  # fmt: skip
+                found = jax.tree.map(lambda x: np.asarray(x, float), found)
+            for line in lines(judged, found, truth):
+                yield {"task": task, "policy": kind, "updates": done, "paths": paths} | line | {
+                    "runs": options.runs, "doubt": doubt, "seed": options.seed,
+                    "device": jax.devices()[0].device_kind,
+                    "seconds": round(time.perf_counter() - begun, 1),
+                }  # fmt: skip
+
+
+def table(path: Path) -> str:
+    """Least and greatest over tasks and stages."""
+    cells = defaultdict(list)
+    for line in map(json.loads, path.read_text("utf-8").splitlines()):
+        cells[line["policy"], line["estimator"], line["paths"]].append(line)
+    head = ["policy", "estimator", "M", "said less counted", "interval 50", "interval 95",
+            "region 50", "region 95", "width at 95"]  # fmt: skip
+    rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for (policy, estimator, paths), each in sorted(cells.items()):
+        apart = [x[f"said_{w}"] - x[f"counted_{w}"] for x in each for w in ("mean", "natural")]
+        shown = [f"{min(apart):+.2f} to {max(apart):+.2f}"]
+        for name in ("interval_50", "interval_95", "region_50", "region_95"):
+            of = [100 * x[name] for x in each]
+            shown.append(f"{min(of):.0f} to {max(of):.0f} %")
+        widths = [x["width_95"] for x in each]
+        shown.append(f"{min(widths):.2f} to {max(widths):.2f}")
+        rows.append("| " + " | ".join([policy, estimator, str(paths), *shown]) + " |")
+    return "\n".join(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--policies", nargs="*", default=list(JUDGED), choices=list(JUDGED))
     parser.add_argument("--episodes", type=int, default=100_000, help="of the brute-force gradient")
-    parser.add_argument("--batch", type=int, default=500, help="episodes drawn at once")
-    parser.add_argument("--runs", type=int, default=500, help="batches that are judged")
+    parser.add_argument("--batch", type=int, default=2_000, help="episodes drawn at once")
+    parser.add_argument("--runs", type=int, default=300, help="batches that are judged")
     parser.add_argument("--paths", type=int, nargs="*", default=[4, 16, 64])
     parser.add_argument("--updates", type=int, default=10, help="until the second stage")
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    key = jax.random.key(0)
-    with given.out.open("w", encoding="utf-8") as book:
-        for name in given.tasks:
-            environment, make = TASKS[name]
-            for updates_done, policy in stages(environment, make(), given.updates, key):
-                truth, error = brute_force(
-                    environment, policy, estimators.MonteCarlo("states"),
-                    batches=max(given.episodes // given.batch, 2), paths=given.batch, key=key,
-                )  # fmt: skip
-                doubt = float(np.sum(error**2) / max(np.sum(truth**2), 1e-300))
-                for paths in given.paths:
-                    for row in reliability(
-                        environment, policy, JUDGED, paths=paths, runs=given.runs,
-                        key=jax.random.fold_in(key, paths), truth=truth,
-                    ):  # fmt: skip
-                        line = {"task": name, "updates": updates_done, "paths": paths}
-                        print(json.dumps(line | row._asdict() | {"doubt": doubt}), file=book)
-                        book.flush()
+    parser.add_argument("--at-once", type=int, default=100, help="batches of 4 judged at once")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path, help="print the table of a finished file and exit")
+    options = parser.parse_args()
+    if options.table:
+        print(table(options.table))
+        return
+    for task in options.tasks:
+        for kind in options.policies:
+            for line in map(json.dumps, measure(task, kind, options)):
+                print(line, flush=True)
+                if options.out:
+                    with options.out.open("a", encoding="utf-8") as book:
+                        book.write(line + "\n")
 
 
 if __name__ == "__main__":

@@ -147,3 +147,18 @@ def test_updates_compile(posterior):
 
     np.testing.assert_allclose(step(posterior), 0.1 * posterior.natural, rtol=1e-3)
     assert isinstance(jnp.asarray(step(posterior)), jax.Array)
+
+
+def test_an_update_is_made_only_if_its_paths_agree():
+    scores = np.array([[1.0], [1.1], [0.9], [1.2]])
+    fisher = np.eye(1)
+    for returns, moves in (([1.0, 1.1, 0.9, 1.0], True), ([1.0, -1.0, 1.0, -1.0], False)):
+        found = monte_carlo.reinforce(scores, returns, fisher)
+        change = apply(updates.only_if_sure(updates.natural(0.1), 0.7), found)
+        assert (change != 0).all() == moves
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, np.nan])
+def test_the_level_of_an_update_is_a_probability(level):
+    with pytest.raises(ValueError, match="level"):
+        updates.only_if_sure(updates.natural(0.1), level)

@@ -19,7 +19,7 @@ from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.statistics import binomial_interval, f_quantile, student_quantile
 from bayespg._support.types import Array
 from bayespg.environments import Environment, Solved, exact_gradient
-from bayespg.fisher import Dense
+from bayespg.fisher import Isotropic
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy, flatten
@@ -152,7 +152,7 @@ def _of_paths(key, truth, environment, policy, estimators, paths):
     return [estimator(batch) for estimator in estimators]
 
 
-ArrayEstimator = Callable[[Float[Array, "M n"], Float[Array, " M"], Dense], GradientPosterior]
+ArrayEstimator = Callable[[Float[Array, "M n"], Float[Array, " M"], Isotropic], GradientPosterior]
 
 
 def reliability_of_arrays(
@@ -174,8 +174,9 @@ def reliability_of_arrays(
     g[0] = np.sqrt(signal / paths)
     with jax.enable_x64(True):
         found = _followed(
-            _of_arrays, (list(estimators.values()), paths, curved), g, jax.random.split(key, runs)
-        )
+            _of_arrays, (list(estimators.values()), paths, np.asarray(curved)), g,
+            jax.random.split(key, runs),
+        )  # fmt: skip
     return _rows(estimators, found)
 
 
@@ -183,8 +184,8 @@ def _of_arrays(key, g, estimators, M, curved):
     key_scores, key_noise = jax.random.split(key)
     U = jax.random.normal(key_scores, (M, g.size))
     plain, grows = jax.random.normal(key_noise, (M,)), (U[:, -1] ** 2 - 1) / jnp.sqrt(2.0)
-    R = 3 + U @ g + (grows if curved else plain)
-    return [estimator(U, R, Dense(jnp.eye(g.size))) for estimator in estimators]
+    R = 3 + U @ g + jnp.where(curved, grows, plain)
+    return [estimator(U, R, Isotropic(g.size, 1.0)) for estimator in estimators]
 
 
 @eqx.filter_jit
@@ -196,12 +197,18 @@ def _followed(fitted, given, truth, keys):
         return [
             [
                 (uphill(p, natural), truth @ (p.natural if natural else p.mean))
-                for natural in (False, True)[: 1 + (p.fisher is not None)]
+                for natural in _ways(p)
             ]
             for p in fitted(key, truth, *given)
         ]
 
     return jax.lax.map(run, keys, batch_size=BATCH)
+
+
+def _ways(posterior: GradientPosterior) -> tuple[bool, ...]:
+    """Along the mean, and along the natural gradient where that is another direction."""
+    same = posterior.fisher is None or isinstance(posterior.fisher, Isotropic)
+    return (False,) if same else (False, True)
 
 
 def _rows(names, found) -> list[Reliability]:
@@ -232,7 +239,8 @@ def brute_force(
     errors."""
 
     def one(sums, key):
-        g = estimator(draw(environment, policy, key, paths)).mean
+        batch = draw(environment, policy, key, paths, scores=estimator.needs.path_scores)
+        g = estimator(batch).mean
         return (sums[0] + g, sums[1] + g**2), None
 
     with jax.enable_x64(True):

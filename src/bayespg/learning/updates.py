@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
+from bayespg._support import checks
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.fisher import Dense, Fisher, as_dense
-from bayespg.posterior import GradientPosterior
+from bayespg.posterior import GradientPosterior, uphill
 
 Rate = float | Float[Array, ""] | Float[Array, " n"] | Callable[[Any], Any]
 
@@ -164,6 +166,27 @@ def trust_region(
         return moved, TrustState((step / unit).astype(params.dtype), change.astype(params.dtype))
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
+
+
+def only_if_sure(
+    update: optax.GradientTransformationExtraArgs, level: float | Float[Array, ""] = 0.5
+) -> optax.GradientTransformationExtraArgs:
+    """Any update, made only where following the gradient goes uphill with probability `level` or
+    more, judged by the paths that did not choose it; otherwise the policy stays.
+
+    M paths say at most 1 - 2^-M, so `level` must be lower: with two paths, 0.75 or less.
+    """
+    if not traced(level):
+        level = checks.probability("level", level)
+
+    def staying(updates, state, params=None, *, posterior, **extra):
+        change, following = update.update(updates, state, params, posterior=posterior, **extra)
+        sure = uphill(posterior, natural=posterior.fisher is not None)
+        # Not `sure >= level`: an answer that is not a number must reach the change and be refused.
+        change = jax.tree.map(lambda c: jnp.where(sure < level, jnp.zeros_like(c), c), change)
+        return change, following
+
+    return optax.GradientTransformationExtraArgs(update.init, staying)  # pyright: ignore
 
 
 def ascending(optimiser: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:

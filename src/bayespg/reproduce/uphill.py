@@ -6,6 +6,8 @@ tasks whose gradient has a closed form. In every cell the mean stated probabilit
 0.05 above the observed frequency. It may be below it: the probability is cautious by construction.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -18,11 +20,14 @@ from bayespg.policies import Policy, Tabular
 from bayespg.reproduce import calibration
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, Effect
-from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings, draw_panels
+from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
 from bayespg.runs import plots
 
-SIGNALS = (0.0, 1.0, 4.0, 16.0, 64.0)
+SIGNALS = (0.0, 1.0, 4.0, 25.0)
 MARGIN = 0.05
+FRESH = 1
+"""Folded into the seed. What each path adds to Model 1's mean was defined after runs without it, so
+the cells here are not those that the definition was chosen on."""
 OF_ARRAYS = {
     "Monte Carlo": lambda U, R, G: monte_carlo.reinforce(U, R, G, baseline="mean"),
     "Model 1": lambda U, R, G: quadrature.model1(U, R, G, noise=R.var()),
@@ -47,24 +52,40 @@ TASKS: dict[str, tuple[Environment, Policy, dict[str, Estimator]]] = {
 def sizes(settings: Settings) -> list[tuple[int, int]]:
     """Pairs of a number of parameters and a number of paths."""
     if settings.quick:
-        return [(2, 4), (2, 20), (50, 10)]
+        return [(2, 4), (50, 10)]
     if settings.paper:
-        return [(n, M) for n in (2, 10, 100, 1000) for M in (4, 10, 30, 100)]
+        return [(n, M) for n in (2, 10, 100, 1000) for M in (4, 10, 30)] + [(10, 100)]
     return [(n, M) for n in (2, 10, 100) for M in (4, 20)] + [(1000, 10)]
 
 
+class Place(NamedTuple):
+    """Where batches were drawn."""
+
+    kind: str
+    name: str
+    paths: int
+    signal: float | None = None
+    """Squared length of the gradient times M, in units of the noise."""
+
+    def __str__(self) -> str:
+        signal = "" if self.signal is None else f", signal {self.signal:g}"
+        return f"{self.name}, M = {self.paths}{signal}"
+
+
+Found = dict[Place, list[Reliability]]
+
+
 def run(settings: Settings, progress: Progress) -> Report:
-    found: dict[tuple[str, str], list[Reliability]] = {}
+    found: Found = {}
     cells = [(n, M, curved) for n, M in sizes(settings) for curved in (False, True)]
     Ms = (4, 20) if settings.quick else (4, 8, 16, 64)
     total = len(cells) + len(TASKS) * len(Ms)
-    key, done = fast_key(settings.seed), 0
+    key, done = jax.random.fold_in(fast_key(settings.seed), FRESH), 0
     for n, M, curved in cells:
         progress(done / total, f"{n} parameters, M = {M}")
         for signal in SIGNALS:
-            kind = "noise grows with the score" if curved else "arrays"
-            place = f"{kind}, n = {n}, M = {M}, signal {signal:g}"
-            found["arrays", place] = reliability_of_arrays(
+            name = f"n = {n}{', noise grows with the score' if curved else ''}"
+            found[Place("arrays", name, M, signal)] = reliability_of_arrays(
                 OF_ARRAYS, parameters=n, paths=M, signal=signal, runs=settings.runs, curved=curved,
                 key=jax.random.fold_in(key, 1000 * done + int(signal)),
             )  # fmt: skip
@@ -72,65 +93,62 @@ def run(settings: Settings, progress: Progress) -> Report:
     for task, (environment, policy, estimators) in TASKS.items():
         for M in Ms:
             progress(done / total, f"{task}, M = {M}")
-            found["tasks", f"{task}, M = {M}"] = reliability(
+            found[Place("tasks", task, M)] = reliability(
                 environment, policy, estimators, paths=M, runs=settings.runs,
                 key=jax.random.fold_in(key, done),
             )  # fmt: skip
             done += 1
-    rows = [
-        [place, r.estimator, "natural" if r.natural else "mean", f"{r.said:.2f}",
-         f"{r.counted:.2f}", f"{r.said - r.counted:+.2f} ± {2 * r.error:.2f}", f"{r.certain:.2f}"]
-        for (_, place), each in found.items() for r in each
-    ]  # fmt: skip
-    claims = [_claim(kind, found) for kind in ("arrays", "tasks")]
+    judged = dict.fromkeys(r.estimator for each in found.values() for r in each)
     curves = _curves(found)
     return Report(
-        columns=[
-            "where",
-            "estimator",
-            "direction",
-            "stated",
-            "observed",
-            "stated - observed",
-            "> 0.95",
-        ],
-        rows=rows,
+        columns=["where", "M", "estimator", "direction", "stated / observed"],
+        rows=_table(found),
         curves=curves,
-        claims=claims,
+        claims=[_claim(estimator, found) for estimator in judged],
         figure=lambda: _figure(curves),
-        notes=["Means over batches. Where the gradient is zero, a step counts as half uphill."],
+        notes=[
+            f"Means over batches; on arrays with signals {', '.join(f'{s:g}' for s in SIGNALS)}. "
+            "Where the gradient is zero, a step counts as half uphill."
+        ],
         extra={
             "reliability": [
-                {"where": k[1], **r._asdict()} for k, each in found.items() for r in each
+                p._asdict() | r._asdict() for p, each in found.items() for r in each
             ]
         },
-    )
+    )  # fmt: skip
 
 
-def _claim(kind: str, found: dict[tuple[str, str], list[Reliability]]) -> Claim:
+def _table(found: Found) -> list[list[str]]:
+    """One row for each place, estimator and way to follow it, with all signals."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for place, each in found.items():
+        for r in each:
+            row = (place.name, str(place.paths), r.estimator, "natural" if r.natural else "mean")
+            rows.setdefault(row, []).append(f"{r.said:.2f} / {r.counted:.2f}")
+    return [[*row, ", ".join(cells)] for row, cells in rows.items()]
+
+
+def _claim(estimator: str, found: Found) -> Claim:
     effects = tuple(
         Effect(
-            f"{place}, {r.estimator}, {'natural' if r.natural else 'mean'}",
+            f"{place}, {'natural' if r.natural else 'mean'}",
             r.said - r.counted,
             r.said - r.counted - 4 * r.error,
             r.said - r.counted + 4 * r.error,
             f"stated {r.said:.2f}, observed {r.counted:.2f}",
         )
-        for (of, place), each in found.items()
-        if of == kind
+        for place, each in found.items()
         for r in each
-    )
-    where = (
-        "on arrays with a known gradient" if kind == "arrays" else "on bandit, LQR and random walk"
+        if r.estimator == estimator
     )
     return Claim(
-        f"uphill-{kind}", "",
-        f"the probability of going uphill along the mean is right or cautious {where}",
+        f"uphill-{estimator.lower().replace(',', '').replace(' ', '-')}", "",
+        f"{estimator}: the probability of going uphill along the mean is right or cautious",
         "stated probability minus observed frequency", effects, above=-1.01, below=MARGIN,
     )  # fmt: skip
 
 
-def _curves(found: dict[tuple[str, str], list[Reliability]]) -> list[Curve]:
+def _curves(found: Found) -> list[Curve]:
     """Stated probability against observed frequency, one panel per kind of input."""
     looks = {"Monte Carlo": "MC", "Model 1": "BQ", "Model 2": "ours", "BAC": "BAC"}
     curves = []
@@ -138,7 +156,7 @@ def _curves(found: dict[tuple[str, str], list[Reliability]]) -> list[Curve]:
         for name, look in looks.items():
             of = sorted(
                 (r.counted, r.said, r.error)
-                for (k, _), each in found.items() if k == kind
+                for place, each in found.items() if place.kind == kind
                 for r in each if r.estimator == name and not r.natural
             )  # fmt: skip
             if not of:
@@ -149,13 +167,17 @@ def _curves(found: dict[tuple[str, str], list[Reliability]]) -> list[Curve]:
 
 
 def _figure(curves: list[Curve]):
-    figure, axes = plots.sheet(1, 2, width=8, height=3.6, sharex=True, sharey=True)
-    for axis in axes.flat:
-        axis.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=(0, (4, 3)))
-        axis.set_xlabel("observed frequency")
-    draw_panels(axes.flat, curves, ylim=(0, 1.02))
-    axes.flat[0].set_ylabel("stated probability")
-    plots.legend_below(figure, axes.flat[0], 3)
+    figure, axes = plots.sheet(1, 2, width=8, height=4.2, sharex=True, sharey=True)
+    panels = {"arrays": "Arrays with a known gradient", "tasks": "Bandit, LQR and random walk"}
+    for axis, (kind, title) in zip(axes.flat, panels.items(), strict=True):
+        axis.plot([0, 1], [0, 1], color="black", lw=0.8, ls=(0, (4, 3)))
+        axis.fill_between([0, 1], [0, 1], color="#f2f2f2", lw=0)
+        for curve in (c for c in curves if c.panel == kind):
+            look = plots.LOOKS[curve.look] | {"linestyle": "", "alpha": 0.7, "mew": 0}
+            axis.plot(curve.x, curve.mean, label=curve.label, **look)
+        axis.set(title=title, xlabel="observed frequency", xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.flat[0].set_ylabel("stated probability (grey: right or cautious)")
+    plots.legend_below(figure, axes.flat[1], 4)
     return figure
 
 
@@ -163,9 +185,9 @@ EXPERIMENT = Experiment(
     name="uphill",
     item="beyond the paper",
     title="How often a step along the mean goes uphill, and the stated probability",
-    runs=1_000,
+    runs=500,
     quick_runs=200,
-    paper_runs=4_000,
+    paper_runs=2_000,
     run=run,
-    minutes=6,
+    minutes=2,
 )
