@@ -12,6 +12,12 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MADE = "Made by `python docs/render.py` from `docs/results/*.json`; do not edit."
 
+TITLES = {
+    "paper": "Claims of the paper",
+    "check": "Comparisons with the numbers the paper prints",
+    "ours": "Our own claims, in the same form",
+}
+
 
 def table(columns, rows):
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
@@ -27,10 +33,7 @@ def section(content):
     name, c = content["experiment"], content["configuration"]
     judged = table(
         ["", "claim", "measured", "verdict"],
-        [
-            ["paper" if k["place"] else "ours", k["says"], k["measured"], verdict(k)]
-            for k in content["claims"]
-        ],
+        [[k["kind"], k["says"], k["measured"], verdict(k)] for k in content["claims"]],
     )
     return f"""<a id="{name}"></a>
 ## {content["item"]}: {content["title"]}
@@ -49,22 +52,23 @@ JAX {content["versions"]["jax"]}.
 
 
 def verdict(claim):
-    return claim["verdict"] if claim["verdict"] == "holds" else f"**{claim['verdict']}**"
+    said = page.verdict(claim)
+    return said if said == "holds" else f"**{said}**"
 
 
 def ledger(found, whole=True):
     judged = [(content, claim) for content in found for claim in content["claims"]]
     parts = ["# The paper, claim by claim\n", MADE, _how(whole), _counts(judged)]
-    for title, ours in (("Claims of the paper", False), ("Our own claims, in the same form", True)):
+    for kind, title in TITLES.items():
         rows = [
             [
                 claim["says"], claim["place"] or "ours", claim["measured"], verdict(claim),
                 f"[{content['experiment']}](results.md#{content['experiment']})",
             ]
             for content, claim in judged
-            if bool(claim["place"]) != ours
+            if claim["kind"] == kind
         ]  # fmt: skip
-        where = "" if ours else "in the paper"
+        where = "" if kind == "ours" else "in the paper"
         parts += [f"\n## {title}\n", table(["claim", where, "measured", "verdict", "by"], rows)]
     commands = "\n".join(f"    {page.command(content)}" for content in found)
     parts += ["\n## The commands\n", commands, ""]
@@ -87,11 +91,11 @@ the verdicts are in [findings.md](findings.md).
 
 
 def _counts(judged):
-    def count(verdict, ours):
-        return str(sum(c["verdict"] == verdict and bool(c["place"]) != ours for _, c in judged))
+    def count(verdict, kind):
+        return str(sum(c["verdict"] == verdict and c["kind"] == kind for _, c in judged))
 
-    rows = [[v, count(v, False), count(v, True)] for v in page.CLASSES]
-    return table(["", "the paper's", "ours"], rows)
+    rows = [[v, *(count(v, kind) for kind in TITLES)] for v in page.CLASSES]
+    return table(["", "the paper's", "comparisons with printed numbers", "ours"], rows)
 
 
 def main():

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from bayespg.learning.training import History, Result
 from bayespg.learning.updates import conventional
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
 from bayespg.reproduce import EXPERIMENTS, learning, lqr_optimisation, page, report
@@ -45,7 +44,7 @@ def test_search_reports_every_estimator(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
-    def learn(methods, settings, progress, sizes=lqr_optimisation.SIZES):
+    def learn(methods, settings, progress, start=None, label="", sizes=lqr_optimisation.SIZES):
         rng = np.random.default_rng(0)
         return {
             (name, M): learning.Learned(
@@ -66,7 +65,7 @@ def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path,
 def test_the_random_walk_s_gradient_reports_every_estimator(tmp_path, monkeypatch):
     import bayespg.reproduce.random_walk_gradient as figure6
 
-    kept = ("MC", "GPOMDP", "BQ, Model 1", "BAC", figure6.PRINTED, figure6.BAC, figure6.OURS)
+    kept = (*figure6.PAPER, "BAC", figure6.PRINTED, figure6.BAC, figure6.OURS)
     few = {name: figure6.ESTIMATORS[name] for name in kept}
     monkeypatch.setattr(figure6, "ESTIMATORS", few)
     monkeypatch.setattr(figure6, "LOOKS", {name: figure6.LOOKS[name] for name in kept})
@@ -90,10 +89,9 @@ def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, mon
             for k, method in enumerate(methods):
                 at = np.arange(0, N + 1, task.every or 1)
                 values = np.random.default_rng(k).uniform(size=(settings.runs, at.size))
-                theta = np.full((settings.runs, at.size, 9), 1.5)
-                history = History(theta, *[values] * 5)
-                policy = POLICIES[name](settings.runs)
-                found[method, M] = learning.Learned(at, values, Result(policy, history))
+                policy = jax.tree.map(lambda leaf: leaf[0], POLICIES[name](1))
+                ended = np.zeros(settings.runs)
+                found[method, M] = learning.Learned(at, values, policy, ended)
         return found
 
     monkeypatch.setattr(learning, "learn", learn)

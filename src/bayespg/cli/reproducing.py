@@ -54,11 +54,25 @@ def reproduce(
             show_default="half the cores, at most 6",
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Keep finished parts in .parts of the directory and continue from them. Several "
+            "processes with the same directory share the work.",
+        ),
+    ] = False,
+    judge: Annotated[
+        bool,
+        typer.Option(
+            "--judge", help="Judge the claims again from the stored samples of an earlier run."
+        ),
+    ] = False,
 ) -> None:
     """Reproduce the paper: a table or figure by its name, or all of them.
 
-    Shows a table, and writes JSON, SVG and PNG files. 'all' skips experiments whose results are in
-    the directory already, and writes report.html with all claims.
+    Shows a table, and writes JSON, SVG and PNG files and the samples of all runs (NPZ). 'all' skips
+    experiments whose results are in the directory already, and writes report.html with all claims.
     """
     if name is None or listed:
         table(
@@ -80,8 +94,17 @@ def reproduce(
         raise ValueError(f"--{'again' if again else 'jobs'}: works with 'all' only; leave it out")
     chosen = [one.strip() for some in only or [] for one in some.split(",")] or list(EXPERIMENTS)
     names = list(dict.fromkeys(_known(one) for one in (chosen if name == "all" else [name])))
+    if judge:
+        if quick or paper or again or resume or jobs is not None or runs is not None:
+            raise ValueError("--judge: takes a name and --out only, because nothing is run")
+        for one in names:
+            if name != "all" or (out / f"{one}.npz").exists():
+                _show(reports.judge_again(EXPERIMENTS[one], out), out)
+        page.write(out, list(EXPERIMENTS))
+        return
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
-    wanted = {one: EXPERIMENTS[one].settings(runs, seed, quick, paper) for one in names}
+    parts = out / ".parts" if resume else None
+    wanted = {one: EXPERIMENTS[one].settings(runs, seed, quick, paper, parts) for one in names}
     if name == "all" and not again:
         done = [one for one in names if reports.done(EXPERIMENTS[one], wanted[one], out)]
         if done:
@@ -164,8 +187,7 @@ def _show(content: reports.Content, out: Path) -> None:
             ["", "claim", "measured here", "verdict"],
             [
                 [
-                    "paper" if c["place"] else "ours", c["says"], c["measured"],
-                    COLOURED[c["verdict"]],
+                    c["kind"], c["says"], c["measured"], COLOURED[c["verdict"]],
                 ]
                 for c in content["claims"]
             ],

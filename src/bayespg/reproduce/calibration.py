@@ -8,6 +8,7 @@ with its Student intervals. G has the actions integrated out.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bayespg._support.random import fast_key
 from bayespg.calibration import LEVELS, coverage
@@ -23,6 +24,7 @@ from bayespg.reproduce.report import (
     Settings,
     draw_panels,
 )
+from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
 TASKS: dict[str, tuple[Solved, Policy]] = {
@@ -75,13 +77,29 @@ def run(settings: Settings, progress: Progress) -> Report:
                     ]
                 )
     held = {
-        f"{task}, M = {M}": (round(row.region * settings.runs), settings.runs)
+        (task, M): (round(row.region * settings.runs), settings.runs)
         for task in TASKS
         for M in Ms
         if task.startswith("LQR")
         for row in [found[task, M, "evidence", True, 0.95]]
     }
-    claims = [
+    columns = ["task", "M", "error bars", *(f"{100 * level:.0f} %" for level in LEVELS)]
+    return Report(
+        columns=[*columns, "binomial interval at 95 %"],
+        rows=rows,
+        curves=curves,
+        samples=Samples({("held", task, M): np.array(of) for (task, M), of in held.items()}),
+        figure=lambda: _figure(curves),
+        notes=["Percentage of runs whose joint region contains the exact gradient."],
+        extra={
+            "coverage": [{"task": k[0], "paths": k[1], **r._asdict()} for k, r in found.items()]
+        },
+    )
+
+
+def judge(samples: Samples) -> list[Claim]:
+    held = {f"{task}, M = {M}": (int(k), int(n)) for (_, task, M), (k, n) in samples.items()}
+    return [
         Claim(
             "calibration", "",
             "with scale and noise chosen by evidence, robust 95 % regions contain the LQR gradient "
@@ -89,18 +107,6 @@ def run(settings: Settings, progress: Progress) -> Report:
             "share of runs whose region contains it", shares(held), above=0.92, below=0.99,
         )
     ]  # fmt: skip
-    columns = ["task", "M", "error bars", *(f"{100 * level:.0f} %" for level in LEVELS)]
-    return Report(
-        columns=[*columns, "binomial interval at 95 %"],
-        rows=rows,
-        curves=curves,
-        claims=claims,
-        figure=lambda: _figure(curves),
-        notes=["Percentage of runs whose joint region contains the exact gradient."],
-        extra={
-            "coverage": [{"task": k[0], "paths": k[1], **r._asdict()} for k, r in found.items()]
-        },
-    )
 
 
 def _figure(curves: list[Curve]):
@@ -127,5 +133,6 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    judge=judge,
     minutes=2,
 )

@@ -8,7 +8,7 @@ runs share initial policies and paths.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
@@ -16,6 +16,17 @@ from bayespg._support.statistics import binomial_interval, student_interval, stu
 
 LEVEL = 0.95
 Verdict = Literal["holds", "does not hold", "not decided"]
+Kind = Literal["paper", "check", "ours"]
+"""A sentence of the paper; a comparison with a number or curve that it prints; a claim of ours."""
+
+
+class Bounds(TypedDict):
+    above: float
+    below: float
+
+
+ALIKE: Bounds = {"above": 0.8, "below": 1.25}
+"""The bounds of a ratio for every claim that two things are alike."""
 Samples = np.ndarray
 """One number per run."""
 
@@ -30,6 +41,8 @@ class Effect:
     high: float
     words: str = ""
     """The numbers that were compared, as text."""
+    narrowest: tuple[float, float] | None = None
+    """The interval if every run had agreed with the claim, for a share of runs."""
 
 
 def judged(low: float, high: float, above: float | None, below: float | None) -> Verdict:
@@ -47,13 +60,15 @@ class Claim:
 
     id: str
     place: str
-    """Where the paper makes the claim; empty if the claim is ours."""
+    """Where in the paper; may be empty if the claim is ours."""
     says: str
     effect: str
     """The measured quantity."""
     effects: tuple[Effect, ...]
     above: float = 0.0
     below: float = math.inf
+    kind: Kind | None = None
+    """None: "paper" if there is a place, otherwise "ours"."""
 
     @property
     def verdict(self) -> Verdict:
@@ -63,6 +78,12 @@ class Claim:
         if "does not hold" in found:
             return "does not hold"
         return "not decided" if "not decided" in found else "holds"
+
+    @property
+    def confirmable(self) -> bool:
+        """Whether any outcome could have confirmed the claim with as many runs and as much spread:
+        intervals of the same width would have to fit between the bounds."""
+        return all(_fits(e, self.above, self.below) for e in self.effects)
 
     @property
     def measured(self) -> str:
@@ -78,9 +99,26 @@ class Claim:
         bounds = {"above": self.above, "below": self.below}
         return (
             dataclasses.asdict(self)
+            | {"effects": [_content(effect) for effect in self.effects]}
             | {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
             | {"verdict": self.verdict, "measured": self.measured}
+            | {"kind": self.kind or ("paper" if self.place else "ours")}
+            | {"confirmable": self.confirmable}
         )
+
+
+def _content(effect: Effect) -> dict[str, Any]:
+    return {k: v for k, v in dataclasses.asdict(effect).items() if k != "narrowest"}
+
+
+def _fits(effect: Effect, above: float, below: float) -> bool:
+    if effect.narrowest is not None:
+        return above < effect.narrowest[0] and effect.narrowest[1] < below
+    if not (math.isfinite(above) and math.isfinite(below)):
+        return True
+    if above > 0 and effect.low > 0:  # a ratio, whose interval is symmetric in its logarithm
+        return effect.high / effect.low < below / above
+    return effect.high - effect.low < below - above
 
 
 def _sentence(effect: Effect) -> str:
@@ -117,14 +155,20 @@ def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
     return _each(pairs, one)
 
 
+RESAMPLES = 2_000
+
+
 def times(pairs: Pairs) -> tuple[Effect, ...]:
-    """How many times longer b takes than a, from times measured in turn: the geometric mean of
-    their ratios, which is robust to a single disturbance."""
+    """The ratio of the median times of b to those of a, which were measured in turn. Its interval
+    is that of the bootstrap over measurements: a few that were disturbed do not decide it."""
 
     def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
-        logs = np.log(b / a)
-        said = f"{1e3 * np.median(a):.3g} ms against {1e3 * np.median(b):.3g}"
-        return _of_log(where, float(logs.mean()), logs, level, said)
+        drawn = np.random.default_rng(0).integers(a.size, size=(RESAMPLES, a.size))
+        found = np.median(b[drawn], 1) / np.median(a[drawn], 1)
+        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+        first, second = np.median(a), np.median(b)
+        said = f"{1e3 * second:.3g} ms over {1e3 * first:.3g} ms"
+        return Effect(where, float(second / first), float(low), float(high), said)
 
     return _each(pairs, one)
 
@@ -184,12 +228,14 @@ def means(samples: Mapping[str, Samples], words: str = "") -> tuple[Effect, ...]
     )
 
 
-def shares(counts: Mapping[str, tuple[int, int]]) -> tuple[Effect, ...]:
+def shares(counts: Mapping[str, tuple[int, int]], rare: bool = False) -> tuple[Effect, ...]:
     """k of n runs, as a fraction, with the interval of Clopper and Pearson."""
     found = []
     for where, (k, n) in counts.items():
-        low, high = binomial_interval(k, n, _shared(len(counts)))
-        found.append(Effect(where, k / n, low, high, f"{k} of {n:,} runs"))
+        level = _shared(len(counts))
+        low, high = binomial_interval(k, n, level)
+        best = binomial_interval(0 if rare else n, n, level)
+        found.append(Effect(where, k / n, low, high, f"{k} of {n:,} runs", best))
     return tuple(found)
 
 

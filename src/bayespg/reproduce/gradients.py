@@ -1,5 +1,6 @@
 """Repeated gradient estimation on the same samples, shared by Table 2 and Figures 1, 2 and 6."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ from bayespg._support.types import Array
 from bayespg.environments import LQR, Environment, Solved, exact_gradient
 from bayespg.learning.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
-from bayespg.reproduce.claims import Claim
+from bayespg.reproduce import parts
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, draw_panels, summarise
+from bayespg.reproduce.samples import Key, Samples, grouped
 from bayespg.runs import plots
 
 BATCH = 500
@@ -85,6 +87,16 @@ class Errors(NamedTuple):
         found = self.estimates[name, M]
         return squared_error(found, found.mean(0))
 
+    def cells(self, task: str = "") -> dict[Key, Float[np.ndarray, " groups"]]:
+        """Squared errors, angles and squared distances from the estimator's mean, as means over
+        groups of runs; `task` comes before their names."""
+        kinds = {"square": self.square, "angle": self.angle, "scatter": self.scatter}
+        return {
+            (f"{task}: {kind}" if task else kind, name, M): grouped(of(name, M))
+            for kind, of in kinds.items()
+            for name, M in self.estimates
+        }
+
     def curves(self, looks: Mapping[str, str], Ms: Sequence[int], task: str = "") -> list[Curve]:
         """One panel for squared errors and one for angles, with the task in their titles."""
         panels = (("mean squared error", self.square), ("angular error (degrees)", self.angle))
@@ -117,14 +129,25 @@ def errors(
     settings: Settings,
     progress: Progress,
     batch: int = BATCH,
+    task: str = "",
 ) -> Errors:
-    """Run all estimators on the same paths, for each M."""
-    found = Errors({}, np.asarray(exact_gradient(environment, policy)))
-    for M in Ms:
-        progress(sum(m for m in Ms if m < M) / sum(Ms), f"M = {M}")
+    """Run all estimators on the same paths, for each M. Each M is a part, whose label begins with
+    `task`."""
+
+    def part(M: int) -> dict[str, np.ndarray]:
         key = jax.random.fold_in(fast_key(settings.seed), M)
-        means = estimates(environment, policy, estimators, M, settings.runs, key, batch)
+        return estimates(environment, policy, estimators, M, settings.runs, key, batch)
+
+    found = Errors({}, np.asarray(exact_gradient(environment, policy)))
+    labels = {f"{task} M = {M}".strip(): M for M in Ms}
+    work = {label: functools.partial(part, M) for label, M in labels.items()}
+    ready = 0
+    progress(0.0, next(iter(labels)))
+    for label, means in parts.done(work, settings.parts):
+        M = labels[label]
         found.estimates.update({(name, M): values for name, values in means.items()})
+        ready += M
+        progress(ready / sum(Ms), label)
     return found
 
 
@@ -135,16 +158,14 @@ def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:
     return (5, 20, 100) if settings.quick else tuple(default)
 
 
-def report(
-    found: Errors, looks: Mapping[str, str], Ms: Sequence[int], form: str, claims: list[Claim]
-) -> Report:
+def report(found: Errors, looks: Mapping[str, str], Ms: Sequence[int], form: str) -> Report:
     """A report with mean squared errors in a table and both kinds of error in a figure."""
     curves = found.curves(looks, Ms)
     return Report(
         columns=["mean squared error", *(f"M = {M}" for M in Ms)],
         rows=found.rows(looks, Ms, form),
         curves=curves,
-        claims=claims,
+        samples=Samples(found.cells()),
         figure=lambda: two_panels(curves, "M"),
         notes=["± is one standard error over runs. All estimators of a run see the same paths."],
     )

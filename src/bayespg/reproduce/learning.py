@@ -2,6 +2,7 @@
 9."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from bayespg.environments import Environment
 from bayespg.learning.estimators import Estimator
 from bayespg.learning.training import History, Result, start, step, train
 from bayespg.learning.updates import conventional
+from bayespg.reproduce import parts
 from bayespg.reproduce.report import (
     Curve,
     Progress,
@@ -25,6 +27,7 @@ from bayespg.reproduce.report import (
     draw_panels,
     summarise,
 )
+from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
 
 POINTS = 126
@@ -52,6 +55,10 @@ class Task:
     evaluate: Callable[[Any, Any], Any] | None = None
     every: int | None = None
     drawn: bool = False
+    ended: Callable[[Result], Any] | None = None
+    """One number per run, from what training returned."""
+    label: str = ""
+    """Comes before the labels of parts."""
 
     def begin(self, runs: int, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
         """The initial policies, and the key for training."""
@@ -62,11 +69,16 @@ class Task:
 
 
 class Learned(NamedTuple):
-    """Values during training, one row per run, and the result of training."""
+    """What one method learned at one M."""
 
     updates: np.ndarray
+    """Updates made before each value."""
     values: np.ndarray
-    result: Result
+    """One row per run."""
+    policy: Any = None
+    """That of the first run, at the end."""
+    ended: np.ndarray | None = None
+    """What `Task.ended` says of every run."""
 
 
 def learn(
@@ -74,34 +86,72 @@ def learn(
 ) -> dict[tuple[str, int], Learned]:
     """Train every method at every M from the same initial policies. The `values` are those of
     `task.evaluate`, or the exact expected return before each update."""
+    cells = {
+        f"{task.label} {name}, M = {M}".strip(): (name, M) for M in task.updates for name in methods
+    }
+    total = sum(M * task.updates[M] for _, M in cells.values())
+    ready = 0
+
+    def part(label: str) -> parts.Part:
+        name, M = cells[label]
+        progress(ready / total, label)
+        share = M * task.updates[M] / total
+
+        def advance(done: int, of: int) -> None:
+            progress(ready / total + share * done / of, "")
+
+        return _learned(task, methods[name], M, settings, advance)
+
     found: dict[tuple[str, int], Learned] = {}
-    cells = [(name, M, N) for M, N in task.updates.items() for name in methods]
-    total = sum(M * N for _, M, N in cells)
-    done = 0
-    for name, M, N in cells:
-        progress(done / total, f"{name}, M = {M}")
-        key = jax.random.fold_in(fast_key(settings.seed), M)
-        policies, key = task.begin(settings.runs, key)
-        result = train(
-            task.environment,
-            policies,
-            methods[name].estimator,
-            methods[name].update(M),
-            key=key,
-            updates=N,
-            paths=M,
-            runs=settings.runs,
-            evaluate=task.evaluate,
-            every=task.every,
-            progress=lambda j, _, d=done, m=M: progress((d + m * j) / total, ""),
-        )
-        if result.evaluations is None:
-            at, values = np.arange(N), np.asarray(result.history.expected_return)
-        else:
-            at, values = result.evaluations
-        found[name, M] = Learned(at, np.asarray(values), result)
-        done += M * N
-    return found
+    work = {label: functools.partial(part, label) for label in cells}
+    for label, arrays in parts.done(work, settings.parts):
+        name, M = cells[label]
+        found[name, M] = _unpacked(task, arrays)
+        ready += M * task.updates[M]
+    return {cell: found[cell] for cell in cells.values()}
+
+
+def _learned(task: Task, method: Method, M: int, settings: Settings, progress) -> parts.Part:
+    key = jax.random.fold_in(fast_key(settings.seed), M)
+    policies, key = task.begin(settings.runs, key)
+    updates = task.updates[M]
+    result = train(
+        task.environment, policies, method.estimator, method.update(M), key=key, updates=updates,
+        paths=M, runs=settings.runs, evaluate=task.evaluate, every=task.every, progress=progress,
+    )  # fmt: skip
+    if result.evaluations is None:
+        at, values = np.arange(updates), np.asarray(result.history.expected_return)
+    else:
+        at, values = result.evaluations
+    leaves = [np.asarray(leaf)[0] for leaf in jax.tree.leaves(result.policy)]
+    found = {"updates": np.asarray(at), "values": np.asarray(values)}
+    found |= {f"policy {i}": leaf for i, leaf in enumerate(leaves)}
+    return found if task.ended is None else found | {"ended": np.asarray(task.ended(result))}
+
+
+def _unpacked(task: Task, arrays: parts.Part) -> Learned:
+    structure = jax.tree.structure(task.begin(1, fast_key(0))[0])
+    leaves = [arrays[f"policy {i}"] for i in range(structure.num_leaves)]
+    policy = jax.tree.unflatten(structure, leaves)
+    return Learned(arrays["updates"], arrays["values"], policy, arrays.get("ended"))
+
+
+KEPT = 40
+"""Longer curves are kept as their end and their mean."""
+
+
+def cells(
+    found: Mapping[tuple[str, int], Learned], value: Callable[[np.ndarray], np.ndarray] = np.asarray
+) -> dict[Key, np.ndarray]:
+    """What claims may look at: the last value and the mean over all updates of every run, and short
+    curves in full, with the updates they belong to."""
+    kept: dict[Key, np.ndarray] = {}
+    for (name, M), learned in found.items():
+        values = value(learned.values)
+        kept["final", name, M], kept["average", name, M] = values[:, -1], values.mean(1)
+        if values.shape[1] <= KEPT:
+            kept["curve", name, M], kept["updates", name, M] = values, learned.updates
+    return kept
 
 
 def final_and_average(values: Mapping[tuple[str, int], np.ndarray]) -> dict[str, list[list[str]]]:
@@ -127,11 +177,23 @@ def tune(
 ) -> Report:
     """Try the same constant learning rates for all methods at every M. The best rate has the
     largest mean over runs of `judge`, a number computed from the history of a run."""
-    rows, curves, best = [], [], {}
-    cells = [(name, M, N) for M, N in task.updates.items() for name in estimators]
-    for i, (name, M, N) in enumerate(cells):
-        progress(i / len(cells), f"{name}, M = {M}")
-        judged = _judged(task, estimators[name], update, rates, M, N, judge, settings)
+    rows, curves, best, kept = [], [], {}, {}
+    cells = {
+        f"{task.label} {name}, M = {M}".strip(): (name, M)
+        for M in task.updates
+        for name in estimators
+    }
+
+    def part(label: str) -> parts.Part:
+        name, M = cells[label]
+        progress(len(rows) / len(cells), label)
+        N = task.updates[M]
+        return {"judged": _judged(task, estimators[name], update, rates, M, N, judge, settings)}
+
+    work = {label: functools.partial(part, label) for label in cells}
+    for label, arrays in parts.done(work, settings.parts):
+        (name, M), judged = cells[label], arrays["judged"]
+        kept |= {(f"rate {rate:g}", name, M): of for rate, of in zip(rates, judged, strict=True)}
         mean, error = summarise(judged, 1)
         best[f"{name}, M = {M}"] = rates[int(np.nanargmax(mean))]
         rows.append(
@@ -144,7 +206,7 @@ def tune(
         columns=["", "M", *(f"rate {rate:g}" for rate in rates)],
         rows=rows,
         curves=curves,
-        claims=[],
+        samples=Samples(kept),
         figure=lambda: panels(
             curves, "score", columns=len(task.updates), xlabel="rate", xscale="log"
         ),
@@ -176,6 +238,18 @@ def _judged(
     with jax.enable_x64(True):
         starts = to_float64(task.start(settings.runs))
         return to_numpy(jax.jit(grid)(np.asarray(rates, float), keys, starts))
+
+
+def best(samples: Samples, name: str, M: int) -> tuple[str, np.ndarray]:
+    """The rate with the largest mean over the even runs, and what `tune` measured at it in the odd
+    runs, which did not choose it."""
+    means = {
+        what: np.nan_to_num(values[::2].mean(), nan=-np.inf)
+        for (what, of, size), values in samples.items()
+        if (of, size) == (name, M)
+    }
+    chosen = max(means, key=lambda rate: means[rate])
+    return chosen.removeprefix("rate "), samples[chosen, name, M][1::2]
 
 
 def curves(

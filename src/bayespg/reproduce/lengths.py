@@ -13,12 +13,14 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from bayespg._support.types import Array
 from bayespg.environments import LQR
 from bayespg.learning.estimators import Model1, Model2, Reinforce
-from bayespg.reproduce.claims import Claim, ratios_of_ratios
-from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
+from bayespg.reproduce.claims import Claim, Effect, ratios_of_ratios
+from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import sizes
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.samples import Samples
 
 STAY, LONGEST = 0.95, 100
+SAME, RANDOM = "20 steps", "20 steps on average"
 BASELINE = "Model 2 + baseline"
 ESTIMATORS = {
     "MC": Reinforce(),
@@ -54,11 +56,11 @@ class Ending(LQR):
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
     fixed, policy = lqr_setting()
-    tasks = {"20 steps": fixed, "20 steps on average": Ending(horizon=LONGEST)}
+    tasks = {SAME: fixed, RANDOM: Ending(horizon=LONGEST)}
     found = {
         name: errors(
             task, policy, ESTIMATORS, Ms, settings,
-            lambda f, what, k=k, name=name: progress((k + f) / 2, f"{name}, {what}"),
+            lambda f, what, k=k: progress((k + f) / 2, what), task=f"{name},",
         )
         for k, (name, task) in enumerate(tasks.items())
     }  # fmt: skip
@@ -78,7 +80,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         columns=["mean squared error", *(f"M = {M}" for M in Ms)],
         rows=rows,
         curves=curves,
-        claims=_claims(Ms[1:], same, random),
+        samples=Samples(same.cells(SAME) | random.cells(RANDOM)),
         figure=lambda: two_panels(curves, "M", ticks=False),
         notes=[
             "± is one standard error over runs. All estimators have the actions integrated out "
@@ -87,15 +89,17 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def _claims(Ms: tuple[int, ...], same: Errors, random: Errors) -> list[Claim]:
-    def lost(model: str, rival: str):
+def judge(samples: Samples) -> list[Claim]:
+    same, random = (samples.of(f"{task}: square") for task in (SAME, RANDOM))
+
+    def lost(model: str, rival: str) -> tuple[Effect, ...]:
         return ratios_of_ratios(
             {
                 f"M = {M}": (
-                    (same.square(model, M), same.square(rival, M)),
-                    (random.square(model, M), random.square(rival, M)),
+                    (same(model, M), same(rival, M)),
+                    (random(model, M), random(rival, M)),
                 )
-                for M in Ms
+                for M in samples.sizes()[1:]
             }
         )
 
@@ -124,5 +128,6 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    judge=judge,
     minutes=2,
 )

@@ -11,8 +11,9 @@ from bayespg.algebra.sparsification import Sparsify
 from bayespg.learning.estimators import GPOMDP, Model1, Model2, Reinforce, exact
 from bayespg.reproduce import gradients
 from bayespg.reproduce.claims import Claim, at, ratios
-from bayespg.reproduce.gradients import Errors, errors, lqr_setting
+from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.samples import Samples
 
 FLAT = float("inf")
 SPARSE = Sparsify(threshold=1e-6, capacity=8)
@@ -46,17 +47,18 @@ sizes = functools.partial(gradients.sizes, default=(5, 10, 20, 40, 60, 80, 100))
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
     found = errors(*lqr_setting(), ESTIMATORS, Ms, settings, progress)
-    return gradients.report(found, LOOKS, Ms, "{:,.0f} ± {:,.0f}", _claims(Ms, found))
+    return gradients.report(found, LOOKS, Ms, "{:,.0f} ± {:,.0f}")
 
 
-def _claims(Ms: tuple[int, ...], found: Errors) -> list[Claim]:
+def judge(samples: Samples) -> list[Claim]:
+    Ms, square, angle = samples.sizes(), samples.of("square"), samples.of("angle")
     squares, angles = "ratio of mean squared errors", "ratio of mean angular errors"
     figure = "Section 6.2.1, Figure 1"
     judged = []
     for model in ("Model 1", "Model 2"):
         for what, effect, of in (
-            ("squared", squares, found.square),
-            ("angular", angles, found.angle),
+            ("squared", squares, square),
+            ("angular", angles, angle),
         ):
             judged.append(
                 Claim(
@@ -72,14 +74,14 @@ def _claims(Ms: tuple[int, ...], found: Errors) -> list[Claim]:
             "G with the actions integrated out, which needs no model, costs Model 1 less than a "
             "factor of 2 in squared error",
             f"{squares}, actions integrated out to exact G",
-            ratios(at(Ms, found.square, "Model 1", "Model 1, actions integrated out")), below=2,
+            ratios(at(Ms, square, "Model 1", "Model 1, actions integrated out")), below=2,
         ),
         Claim(
             "lqr-baseline", "",
             "Model 2 with a baseline in its kernel, G estimated, has a smaller squared error than "
             "Monte Carlo with the best baseline at every M",
             f"{squares}, MC with the best baseline to ours",
-            ratios(at(Ms, found.square, OURS, "MC, best baseline")), above=1,
+            ratios(at(Ms, square, OURS, "MC, best baseline")), above=1,
         ),
     ]  # fmt: skip
 
@@ -92,4 +94,5 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    judge=judge,
 )

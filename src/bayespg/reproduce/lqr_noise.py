@@ -3,8 +3,8 @@
 The variance of the measurement noise is then known: T sigma_r^2 u_j^2 for component j of Model 1,
 T sigma_r^2 for Model 2. The paper's kernel of scale 1 implies a prior standard deviation of sqrt(3)
 for a gradient of length 206, and with that much noise it shrinks the estimates almost to zero. A
-kernel scaled to the returns (10^4 here) gives what the paper reports. Choosing scale and noise by
-evidence needs neither number.
+kernel scaled to the returns (10^4 here) gives what the paper reports, and so does leaving Sigma =
+1e-3 I in place. Choosing scale and noise by evidence needs neither number.
 """
 
 import dataclasses
@@ -12,21 +12,30 @@ from collections.abc import Sequence
 
 from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.reproduce.claims import Claim, Effect, ratios
-from bayespg.reproduce.gradients import Errors, errors, lqr_setting, two_panels
+from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import SPARSE, sizes
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
+from bayespg.reproduce.samples import Samples
 
-NOISES = (0.0, 1.0)
+NOISES = (0.0, 0.1, 1.0)
+"""The paper's standard deviations, and none. Figure 2 shows 1."""
 FLAT = float("inf")
 
 
 def estimators(reward_noise: float) -> dict[str, Estimator]:
     known = {"fisher": exact, "reward_noise": reward_noise, "sparsify": SPARSE}
-    return {
+    same = {"fisher": exact, "sparsify": SPARSE}
+    shown: dict[str, Estimator] = {
         "MC": Reinforce(),
-        "MC, best baseline": Reinforce("best"),
+        "Model 1, Σ = 10⁻³ I": Model1(**same),
+        "Model 2, Σ = 10⁻³ I": Model2(**same),
         "Model 1, scale 1": Model1(**known),
         "Model 2, scale 1": Model2(**known),
+    }
+    if reward_noise == 0.1:
+        return shown
+    return shown | {
+        "MC, best baseline": Reinforce("best"),
         "Model 1, scale 10⁴": Model1(scale=1e4, **known),
         "Model 2, scale 10⁴": Model2(scale=1e4, **known),
         "Model 2 + baseline, evidence": Model2(noise=None, baseline=FLAT),
@@ -36,6 +45,8 @@ def estimators(reward_noise: float) -> dict[str, Estimator]:
 LOOKS = {
     "MC": "MC",
     "MC, best baseline": "MC, best baseline",
+    "Model 1, Σ = 10⁻³ I": "BAC as printed",
+    "Model 2, Σ = 10⁻³ I": "eNAC",
     "Model 1, scale 1": "BQ variant",
     "Model 2, scale 1": "GPOMDP",
     "Model 1, scale 10⁴": "BQ",
@@ -43,81 +54,126 @@ LOOKS = {
     "Model 2 + baseline, evidence": "ours",
 }
 SCALED = ("Model 1, scale 10⁴", "Model 2, scale 10⁴")
+PRINTED = ("Model 1, scale 1", "Model 2, scale 1")
+UNCHANGED = ("Model 1, Σ = 10⁻³ I", "Model 2, Σ = 10⁻³ I")
 
 
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
-    quiet, noisy = (
-        errors(
+    found = {
+        noise: errors(
             *lqr_setting(noise), estimators(noise), Ms, settings,
-            lambda f, what, k=k, noise=noise: progress((k + f) / 2, f"noise {noise:g}, {what}"),
+            lambda f, what, k=k: progress((k + f) / len(NOISES), what), task=f"σ_r = {noise:g},",
         )
         for k, noise in enumerate(NOISES)
-    )  # fmt: skip
+    }  # fmt: skip
+    quiet, _, noisy = found.values()
     curves = quiet.curves(LOOKS, Ms) + [
         dataclasses.replace(c, label=f"{c.label}, noisy rewards") for c in noisy.curves(LOOKS, Ms)
     ]
     rows = [
         [name, f"{noise:g}", *cells]
         for name in LOOKS
-        for noise, found in zip(NOISES, (quiet, noisy), strict=True)
-        for _, *cells in found.rows([name], Ms, "{:,.0f} ± {:,.0f}")
+        for noise, at in found.items()
+        if (name, Ms[0]) in at.estimates
+        for _, *cells in at.rows([name], Ms, "{:,.0f} ± {:,.0f}")
     ]
+    kept = [at.cells(f"σ_r = {noise:g}") for noise, at in found.items()]
     return Report(
         columns=["mean squared error", "σ_r", *(f"M = {M}" for M in Ms)],
         rows=rows,
         curves=curves,
-        claims=_claims([M for M in Ms if M >= 20], quiet, noisy),
+        samples=Samples({key: values for cells in kept for key, values in cells.items()}),
         figure=lambda: _figure(curves),
         notes=["± is one standard error over runs."],
     )
 
 
-def _claims(Ms: list[int], quiet: Errors, noisy: Errors) -> list[Claim]:
+def judge(samples: Samples) -> list[Claim]:
     figure = "Section 6.2.1, Figure 2"
+    every = samples.sizes()
+    later = [M for M in every if M >= 20]
 
-    def rises(names: Sequence[str]) -> tuple[Effect, ...]:
+    def rises(names: Sequence[str], Ms: Sequence[int], noise: str = "1", kind: str = "square"):
         return ratios(
             {
-                f"{name}, M = {M}": (quiet.square(name, M), noisy.square(name, M))
+                f"{name}, M = {M}": (
+                    samples[f"σ_r = 0: {kind}", name, M],
+                    samples[f"σ_r = {noise}: {kind}", name, M],
+                )
                 for name in names
                 for M in Ms
             }
         )
 
     rise = "ratio of mean squared errors, noisy rewards to exact ones"
+    order = "ratio of mean squared errors, MC to the model"
+
+    def smaller(names: Sequence[str], Ms: Sequence[int]) -> tuple[Effect, ...]:
+        noisy = samples.of("σ_r = 1: square")
+        return ratios(
+            {f"{name}, M = {M}": (noisy(name, M), noisy("MC", M)) for name in names for M in Ms}
+        )
+
     return [
         Claim(
             "noise-as-printed", figure,
-            "reward noise raises the error only slightly, with the kernel of scale 1 as printed "
-            "(M from 20)",
-            rise, rises(("Model 1, scale 1", "Model 2, scale 1")), below=1.5,
+            "reward noise of σ_r = 1 raises the error only slightly, with Σ as printed and a "
+            "kernel of scale 1 (M from 20)",
+            rise, rises(PRINTED, later), below=1.5,
+        ),
+        Claim(
+            "noise-unchanged", figure,
+            "reward noise of σ_r = 1 raises the error only slightly, with Σ = 10⁻³ I as without "
+            "noise (every M)",
+            rise, rises(UNCHANGED, every), below=1.5,
+        ),
+        Claim(
+            "noise-unchanged-angle", figure,
+            "so it does the angular error, with Σ = 10⁻³ I as without noise (every M)",
+            "ratio of mean angular errors, noisy rewards to exact ones",
+            rises(UNCHANGED, every, kind="angle"), below=1.5,
+        ),
+        Claim(
+            "noise-order-unchanged", figure,
+            "with noise the comparison with Monte Carlo is as in Figure 1: both models have "
+            "smaller squared errors at every M (Σ = 10⁻³ I)",
+            order, smaller(UNCHANGED, every), above=1,
+        ),
+        Claim(
+            "noise-monte-carlo", figure,
+            "reward noise of σ_r = 1 raises the error of Monte Carlo slightly (every M)",
+            rise, rises(["MC"], every), above=1, below=1.5,
+        ),
+        Claim(
+            "noise-tenth", figure,
+            "reward noise of σ_r = 0.1 raises the error only slightly, with Σ as printed and a "
+            "kernel of scale 1 (M from 20)",
+            rise, rises(PRINTED, later, "0.1"), below=1.5,
+        ),
+        Claim(
+            "noise-tenth-unchanged", figure,
+            "reward noise of σ_r = 0.1 raises the errors of Monte Carlo and of both models "
+            "slightly, if at all (Σ = 10⁻³ I, every M)",
+            rise, rises(["MC", *UNCHANGED], every, "0.1"), below=1.5,
         ),
         Claim(
             "noise-scaled", "",
-            "with a kernel scaled to the returns, reward noise raises the error by less than 50 % "
-            "(M from 20)",
-            rise, rises(SCALED), below=1.5,
+            "with a kernel scaled to the returns, reward noise raises the error by less than half, "
+            "if at all (M from 20)",
+            rise, rises(SCALED, later), below=1.5,
         ),
         Claim(
             "noise-order", "",
-            "with reward noise, both models with a scaled kernel have smaller errors than Monte "
-            "Carlo (M from 20)",
-            "ratio of mean squared errors, MC to the model",
-            ratios(
-                {
-                    f"{name}, M = {M}": (noisy.square(name, M), noisy.square("MC", M))
-                    for name in SCALED
-                    for M in Ms
-                }
-            ),
-            above=1,
+            "with noise both models (scaled kernel) have smaller errors than Monte Carlo (M from "
+            "20)",
+            order, smaller(SCALED, later), above=1,
         ),
         Claim(
             "noise-evidence", "",
-            "with scale and noise chosen by evidence, and neither given, reward noise raises the "
-            "error only slightly (M from 20)",
-            rise, rises(["Model 2 + baseline, evidence"]), below=1.5,
+            "with scale and noise chosen by evidence, without prior knowledge, the error rises "
+            "only slightly (M from 20)",
+            rise, rises(["Model 2 + baseline, evidence"], later), below=1.5,
         ),
     ]  # fmt: skip
 
@@ -144,5 +200,6 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    judge=judge,
     minutes=3,
 )

@@ -7,6 +7,7 @@ The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,14 +15,17 @@ import optax
 
 from bayespg.environments import LQR
 from bayespg.learning import updates
-from bayespg.learning.estimators import Model1, Model2, Reinforce, exact
+from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce, exact
+from bayespg.learning.training import Result
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce import learning
-from bayespg.reproduce.claims import Claim, at, differences
+from bayespg.reproduce.claims import Claim, Kind, at, differences
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.samples import Samples
 
 SIZES = (5, 10, 20, 40)
+LARGER = SIZES[1:]
 UPDATES = 100
 OPTIMUM = 0.3067
 RATES = {
@@ -47,64 +51,80 @@ def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
     return update
 
 
-OURS = "Model 2 + baseline"
+OURS, PER_STEP = "Model 2 + baseline", "MCPG, mean over steps"
+EQUAL = "MCPG, best baseline, rates of BPG"
 METHODS = {
     "MCPG": Method(Reinforce(), rated("MCPG"), "MC"),
+    PER_STEP: Method(MonteCarlo(weights="uniform"), rated("MCPG"), "GPOMDP"),
     "MCPG, best baseline": Method(Reinforce("best"), rated("MCPG"), "MC, best baseline"),
+    EQUAL: Method(Reinforce("best"), rated("BPG"), "MC, mean baseline"),
     "BPG": Method(Model1(fisher=exact), rated("BPG"), "BQ"),
     "BPNG": Method(Model1(fisher=exact), rated("BPNG"), "BQ natural"),
     "BPG-var": Method(Model1(fisher=exact), rated("BPG-var"), "BQ variant"),
     OURS: Method(Model2(baseline=float("inf")), rated("BPG"), "ours"),
 }
-"""The last method has a flat baseline, the actions integrated out of G, and the rates of BPG."""
+"""MCPG is Eq. 6. The second method is Algorithm 1 of Baxter and Bartlett, a mean over steps, which
+the paper uses in Section 8. The last has a flat baseline, the actions integrated out of G, and the
+rates of BPG."""
 Costs = Mapping[tuple[str, int], Learned]
 """Learning curves by method and M."""
 
 
 def learn(
-    methods: Mapping[str, Method], settings: Settings, progress: Progress, sizes=SIZES
+    methods: Mapping[str, Method],
+    settings: Settings,
+    progress: Progress,
+    start: Callable[..., BoundedLinearGaussian] | None = None,
+    label: str = "",
+    sizes: Sequence[int] = SIZES,
 ) -> Costs:
     """Exact expected cost before each update and after the last, (runs, N + 1)."""
     environment, found = LQR(), {}
-    task = Task(environment, _start, dict.fromkeys(sizes, UPDATES), drawn=True)
-    for cell, learned in learning.learn(task, methods, settings, progress).items():
+
+    def last(result: Result) -> Any:
         with jax.enable_x64(True):
-            last = jax.vmap(environment.expected_return)(learned.result.policy)
-        costs = -np.concatenate([learned.values, np.asarray(last)[:, None]], 1)
+            return jax.vmap(environment.expected_return)(result.policy)
+
+    updates = dict.fromkeys(sizes, UPDATES)
+    task = Task(environment, start or normal, updates, drawn=True, ended=last, label=label)
+    for cell, learned in learning.learn(task, methods, settings, progress).items():
+        assert learned.ended is not None
+        costs = -np.concatenate([learned.values, learned.ended[:, None]], 1)
         found[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
     return found
 
 
-def _start(runs: int, key) -> BoundedLinearGaussian:
+def normal(runs: int, key) -> BoundedLinearGaussian:
+    """kappa ~ N(0, I)."""
     with jax.enable_x64(True):
         return BoundedLinearGaussian(jax.random.normal(key, (runs, 2)))
 
 
-def above_optimum(found: Costs) -> Callable[[str, int], np.ndarray]:
-    """A function that gives each run's final cost above the optimum, by method and M."""
-    return lambda name, M: found[name, M].values[:, -1] - OPTIMUM
+def above_optimum(costs: np.ndarray) -> np.ndarray:
+    return costs - OPTIMUM
 
 
 def ordering(
-    found: Costs,
+    samples: Samples,
     id: str,
     place: str,
     says: str,
     better: str,
     worse: str,
     sizes: Sequence[int] = SIZES,
+    kind: Kind | None = None,
 ) -> Claim:
     """The claim that `better` ends at a lower expected cost than `worse` at each of `sizes`.
 
     Each effect also states in how many runs that is so, which shows whether a few outliers decide
     the mean.
     """
-    pairs = at(sizes, lambda name, M: found[name, M].values[:, -1], better, worse)
+    pairs = at(sizes, lambda name, M: OPTIMUM + samples["final", name, M], better, worse)
     effects = differences(pairs, "{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs")
-    return Claim(id, place, says, "difference of final costs", effects)
+    return Claim(id, place, says, "difference of final costs", effects, kind=kind)
 
 
-def report(methods: Mapping[str, Method], found: Costs, claims: list[Claim]) -> Report:
+def report(methods: Mapping[str, Method], found: Costs) -> Report:
     """A table of final costs and averages over the whole curve, and one panel for each M."""
     curves = learning.curves(found, methods)
     excess = [dataclasses.replace(c, mean=[v - OPTIMUM for v in c.mean]) for c in curves]
@@ -113,7 +133,7 @@ def report(methods: Mapping[str, Method], found: Costs, claims: list[Claim]) -> 
         columns=["expected cost", "", *(f"M = {M}" for M in sorted({M for _, M in found}))],
         rows=[row for name in methods for row in rows[name]],
         curves=curves,
-        claims=claims,
+        samples=Samples(learning.cells(found, above_optimum)),
         figure=lambda: learning.panels(excess, "expected cost above the optimum", yscale="log"),
         notes=[
             f"± is one standard error; {OPTIMUM} is optimal; 'average' is over all updates.",
@@ -125,7 +145,8 @@ def report(methods: Mapping[str, Method], found: Costs, claims: list[Claim]) -> 
 def _diverged(found: Costs, factor: float = 2.0) -> list[str]:
     """Notes on runs that end above `factor` times the median initial cost."""
     notes = []
-    for (name, M), (_, cost, _) in found.items():
+    for (name, M), learned in found.items():
+        cost = learned.values
         bad = int(np.sum(cost[:, -1] > factor * np.median(cost[:, 0])))
         if bad:
             notes.append(
@@ -140,25 +161,37 @@ SHOWN = {name: method for name, method in METHODS.items() if name != "BPG-var"}
 
 
 def run(settings: Settings, progress: Progress) -> Report:
-    costs = learn(SHOWN, settings, progress)
-    larger = SIZES[1:]
+    return report(SHOWN, learn(SHOWN, settings, progress))
 
+
+def judge(samples: Samples) -> list[Claim]:
     def ahead(id: str, says: str, better: str, worse: str, sizes=SIZES, place: str = FIGURE):
-        return ordering(costs, f"lqr-{id}", place, says, better, worse, sizes)
+        return ordering(samples, f"lqr-{id}", place, says, better, worse, sizes)
 
     baseline = "Model 2 with a baseline is ahead of"
-    claims = [
-        ahead("mcpg-bpg-5", "Monte Carlo is ahead of BPG at M = 5", "MCPG", "BPG", (5,)),
-        ahead("mcpg-bpng-5", "Monte Carlo is ahead of BPNG at M = 5", "MCPG", "BPNG", (5,)),
-        ahead("bpg", "BPG is ahead of Monte Carlo from M = 10 on", "BPG", "MCPG", larger),
-        ahead("bpng", "BPNG is ahead of Monte Carlo from M = 10 on", "BPNG", "MCPG", larger),
-        ahead("ours-bpg", f"{baseline} BPG at every M", OURS, "BPG", place=""),
+    return [
+        *paper_claims(samples, FIGURE),
+        ahead("ours-bpg", f"{baseline} BPG at every M, at the same rates", OURS, "BPG", place=""),
         ahead(
-            "ours-mcpg", f"{baseline} Monte Carlo with the best baseline at every M",
-            OURS, "MCPG, best baseline", place="",
+            "ours-mcpg", f"{baseline} Monte Carlo with the best baseline at every M, at the same "
+            "rates (BPG's)",
+            OURS, EQUAL, place="",
         ),
     ]  # fmt: skip
-    return report(SHOWN, costs, claims)
+
+
+def paper_claims(samples: Samples, place: str, id: str = "lqr", start: str = "") -> list[Claim]:
+    """What the paper says about Figure 3; `start` says which initial policies were used."""
+
+    def ahead(suffix: str, says: str, better: str, worse: str, sizes: Sequence[int]) -> Claim:
+        return ordering(samples, f"{id}-{suffix}", place, says + start, better, worse, sizes)
+
+    return [
+        ahead("mcpg-bpg-5", "Monte Carlo is ahead of BPG at M = 5", "MCPG", "BPG", (5,)),
+        ahead("mcpg-bpng-5", "Monte Carlo is ahead of BPNG at M = 5", "MCPG", "BPNG", (5,)),
+        ahead("bpg", "BPG is ahead of Monte Carlo from M = 10 on", "BPG", "MCPG", LARGER),
+        ahead("bpng", "BPNG is ahead of Monte Carlo from M = 10 on", "BPNG", "MCPG", LARGER),
+    ]
 
 
 EXPERIMENT = Experiment(
@@ -169,4 +202,5 @@ EXPERIMENT = Experiment(
     quick_runs=50,
     paper_runs=10_000,
     run=run,
+    judge=judge,
 )

@@ -9,7 +9,6 @@ values a prior of the right magnitude.
 """
 
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +20,19 @@ from bayespg.algebra import conditioning
 from bayespg.environments import MountainCar
 from bayespg.environments.mountain_car import HIGH, LOW
 from bayespg.learning import estimators, updates
-from bayespg.learning.estimators import BAC, GPOMDP, CompatibleLeastSquares, FittedValues, g_est
+from bayespg.learning.estimators import (
+    BAC,
+    GPOMDP,
+    CompatibleLeastSquares,
+    FittedValues,
+    MonteCarlo,
+    g_est,
+    g_est_as_printed,
+)
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, mountain_car_softmax
 from bayespg.reproduce import learning
-from bayespg.reproduce.claims import Claim, at, differences, means, ratios, spreads
+from bayespg.reproduce.claims import ALIKE, Claim, at, differences, means, ratios, spreads
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import (
     Experiment,
@@ -35,6 +42,7 @@ from bayespg.reproduce.report import (
     cell,
     draw_panels,
 )
+from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
 UPDATES, EVERY = 500, 50
@@ -60,15 +68,18 @@ def _bac(kernel, noise=1.0, **choices) -> BAC:
 
 
 OURS = "BAC, ours"
+EPISODES, PAPER, PRINTED = "MCPG, sum over episodes", "BAC, G-EST", "BAC, G-EST as printed"
 METHODS = {
-    "MCPG": Method(GPOMDP(), _at("MCPG"), "MC"),
+    "MCPG": Method(MonteCarlo(weights="uniform"), _at("MCPG"), "MC"),
+    EPISODES: Method(GPOMDP(), _at("MCPG"), "GPOMDP"),
     "MC, fitted values": Method(
         FittedValues(WIDE, 1.0, state_map=ENVIRONMENT.unit), _at("BAC"), "MC, fitted values"
     ),
     "compatible least squares": Method(
         CompatibleLeastSquares(WIDE, 1.0, state_map=ENVIRONMENT.unit), _at("BAC"), "compatible"
     ),
-    "BAC, G-EST": Method(_bac(STATE_KERNEL, fisher=g_est), _at("BAC"), "BAC"),
+    PAPER: Method(_bac(STATE_KERNEL, fisher=g_est), _at("BAC"), "BAC"),
+    PRINTED: Method(_bac(STATE_KERNEL, fisher=g_est_as_printed), _at("BAC"), "BAC as printed"),
     "BAC, actions integrated out": Method(_bac(STATE_KERNEL), _at("BAC"), "BAC variant"),
     OURS: Method(_bac(WIDE, 0.1, trace=0.0), _at("BAC"), "ours"),
 }
@@ -95,7 +106,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         columns=["steps to goal", "updates", *(f"M = {M}" for M in sizes)],
         rows=rows,
         curves=curves,
-        claims=_claims(found, sizes),
+        samples=Samples(learning.cells(found)),
         figure=lambda: _figure(curves, found[OURS, sizes[0]]),
         notes=[
             f"± is one standard error over {settings.runs} runs; {N} updates; each evaluation is "
@@ -104,58 +115,80 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def _claims(found: dict[tuple[str, int], Learned], sizes) -> list[Claim]:
+def judge(samples: Samples) -> list[Claim]:
     figure, gap = "Section 8.2, Figure 8", "difference of steps to the goal"
-    last, paper = int(found["MCPG", sizes[0]].updates[-1]), "BAC, G-EST"
+    sizes, final = samples.sizes(), samples.of("final")
+    few, many = sizes[0], sizes[-1]
 
-    def after(updates: int) -> Callable[[str, int], np.ndarray]:
-        def steps(name: str, M: int) -> np.ndarray:
-            learned = found[name, M]
-            return learned.values[:, int(np.argmax(learned.updates >= updates))]
+    def after_hundred(name: str, M: int) -> np.ndarray:
+        return samples["curve", name, M][:, int(np.argmax(samples["updates", name, M] >= 100))]
 
-        return steps
+    def by_size(name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        return {f"M = {many} against {few}": (final(name, many), final(name, few))}
 
     claims = [
         Claim(
             "car-bac", figure, "BAC ends with fewer steps than MCPG at every M", gap,
-            differences(at(sizes, after(last), paper, "MCPG")),
+            differences(at(sizes, final, PAPER, "MCPG")),
+        ),
+        Claim(
+            "car-bac-episodes", figure,
+            "BAC ends with fewer steps than MCPG at every M (MCPG as a sum over episodes)", gap,
+            differences(at(sizes, final, PAPER, EPISODES)),
+        ),
+        Claim(
+            "car-bac-printed", figure,
+            "BAC ends with fewer steps than MCPG at every M (G-EST as printed)", gap,
+            differences(at(sizes, final, PRINTED, "MCPG")),
         ),
         Claim(
             "car-spread", figure, "BAC varies less between runs than MCPG",
             "ratio of standard deviations, MCPG to BAC",
-            spreads(at(sizes, after(last), paper, "MCPG")), above=1,
+            spreads(at(sizes, final, PAPER, "MCPG")), above=1,
         ),
         Claim(
             "car-five", figure, "BAC learns a good policy even with M = 5",
-            "steps to the goal at the end", means({"M = 5": after(last)(paper, 5)}), below=70,
+            "steps to the goal at the end", means({"M = 5": final(PAPER, 5)}), below=70,
         ),
         Claim(
             "car-integrated", "",
             "with the actions integrated out of G, BAC is ahead of the paper's BAC after 100 "
             "updates", gap,
-            differences(at(sizes, after(100), "BAC, actions integrated out", paper)),
+            differences(at(sizes, after_hundred, "BAC, actions integrated out", PAPER)),
         ),
         Claim(
             "car-fitted", "",
             "with noise on the rewards, BAC is ahead of Monte Carlo with fitted values after 100 "
             "updates",
-            gap, differences(at(sizes, after(100), OURS, "MC, fitted values")),
+            gap, differences(at(sizes, after_hundred, OURS, "MC, fitted values")),
         ),
         Claim(
             "car-hundred", "",
             "with noise on the rewards, BAC needs fewer than 70 steps after 100 updates of 5 "
             "episodes",
-            "steps to the goal", means({"M = 5": after(100)(OURS, 5)}), below=70,
+            "steps to the goal", means({"M = 5": after_hundred(OURS, 5)}), below=70,
         ),
     ]  # fmt: skip
     if 40 in sizes:
-        claims.append(
+        claims += [
+            Claim(
+                "car-insensitive", figure, "BAC's performance does not change much with M",
+                "ratio of steps to the goal at the end", ratios(by_size(PAPER)), **ALIKE,
+            ),
+            Claim(
+                "car-mcpg-better", figure, "MCPG improves with M", gap,
+                differences(by_size("MCPG")),
+            ),
+            Claim(
+                "car-mcpg-steadier", figure, "MCPG varies less between runs with more episodes",
+                "ratio of standard deviations, M = 5 to 40", spreads(by_size("MCPG")), above=1,
+            ),
             Claim(
                 "car-forty", figure, "MCPG is close to BAC at M = 40",
                 "ratio of steps to the goal, MCPG to BAC",
-                ratios(at((40,), after(last), paper, "MCPG")), below=1.25,
-            )
-        )  # fmt: skip
+                ratios(at((40,), final, PAPER, "MCPG")), **ALIKE,
+            ),
+        ]  # fmt: skip
     return claims
 
 
@@ -164,8 +197,7 @@ def _figure(curves, learned: Learned):
     figure, axes = plots.sheet(2, 3, width=12, height=7)
     draw_panels(axes[:, :2].flat, curves, xlabel="updates", ylabel="steps to goal", ylim=(40, 175))
     plots.legend_below(figure, axes[0, 0], 3)
-    policy = jax.tree.map(lambda leaf: leaf[0], learned.result.policy)
-    _maps(figure, axes[0, 2], axes[1, 2], policy)
+    _maps(figure, axes[0, 2], axes[1, 2], learned.policy)
     return figure
 
 
@@ -208,5 +240,6 @@ EXPERIMENT = Experiment(
     quick_runs=2,
     paper_runs=100,
     run=run,
+    judge=judge,
     minutes=5,
 )

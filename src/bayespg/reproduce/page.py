@@ -13,6 +13,8 @@ from bayespg.runs.page import Markup, element, link
 from bayespg.runs.store import write_whole
 
 CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
+UNCONFIRMABLE = "not decided; no outcome at this size could confirm it"
+KINDS = {"paper": "of the paper", "check": "comparisons with printed numbers", "ours": "of ours"}
 WORDS = {"holds": "hold", "does not hold": "do not hold", "not decided": "not decided at this size"}
 PAPER = (
     "Bayesian Policy Gradient and Actor-Critic Algorithms (Ghavamzadeh, Engel, Valko, JMLR 2016)"
@@ -47,12 +49,13 @@ def _head(found: Sequence[Content]) -> list[Markup]:
     claims = [(content, claim) for content in found for claim in content["claims"]]
     counts = []
     for verdict, css in CLASSES.items():
-        ours = [bool(c["place"]) for _, c in claims if c["verdict"] == verdict]
-        words = f"{WORDS[verdict]} ({sum(ours)} of the paper, {len(ours) - sum(ours)} of ours)"
-        counts.append(element("li", element("b", str(len(ours)), class_=css), words))
+        kinds = [c["kind"] for _, c in claims if c["verdict"] == verdict]
+        each = ", ".join(f"{kinds.count(kind)} {of}" for kind, of in KINDS.items())
+        words = f"{WORDS[verdict]} ({each})"
+        counts.append(element("li", element("b", str(len(kinds)), class_=css), words))
     rows = [
         [
-            _badge(claim["verdict"]),
+            badge(claim),
             link(f"#{claim['id']}", claim["says"]),
             claim["place"] or "ours",
             _shortest(claim),
@@ -95,8 +98,14 @@ def _shortest(claim: Content) -> str:
     return f"{e['where']}: {_words(e)}" if e["where"] else _words(e)
 
 
-def _badge(verdict: str) -> Markup:
-    return element("span", verdict, class_=f"verdict {CLASSES[verdict]}")
+def badge(claim: Content) -> Markup:
+    return element("span", verdict(claim), class_=f"verdict {CLASSES[claim['verdict']]}")
+
+
+def verdict(claim: Content) -> str:
+    """The verdict in words, which say so if nothing measured at this size could confirm it."""
+    undecided = claim["verdict"] == "not decided" and not claim["confirmable"]
+    return UNCONFIRMABLE if undecided else claim["verdict"]
 
 
 def _experiment(content: Content, folder: Path) -> Markup:
@@ -135,7 +144,7 @@ def _claim(claim: Content, experiment: str) -> Markup:
     said = claim["effect"][:1].upper() + claim["effect"][1:]
     return element(
         "article",
-        element("header", element("h3", claim["says"]), _badge(claim["verdict"])),
+        element("header", element("h3", claim["says"]), badge(claim)),
         element("p", f"{where}. ", link(f"#figure-{experiment}", "Figure"), class_="soft"),
         element("p", f"{said}; the claim says {' and '.join(bounds)}.", class_="words"),
         _effects(claim),

@@ -1,4 +1,4 @@
-"""What an experiment is, and the files it writes: JSON, SVG and PNG."""
+"""What an experiment is, and what it writes: a JSON file, the samples of every run, and figures."""
 
 import dataclasses
 import itertools
@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayespg.reproduce.claims import Claim
+from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 from bayespg.runs.store import write_whole
 
@@ -40,6 +41,13 @@ class Settings:
     """Smaller sizes, to check that the experiment works."""
     paper: bool = False
     """The sizes and the number of runs of the paper."""
+    parts: Path | None = None
+    """Folder that keeps finished parts, so that an interrupted experiment resumes."""
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """What the numbers depend on."""
+        return {name: getattr(self, name) for name in ("runs", "seed", "quick", "paper")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +74,9 @@ class Report:
     columns: list[str]
     rows: list[list[str]]
     curves: list[Curve]
-    claims: list[Claim]
     figure: Callable[[], Figure]
+    samples: Samples = dataclasses.field(default_factory=lambda: Samples({}))
+    """What the claims are judged by."""
     notes: list[str] = dataclasses.field(default_factory=list)
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -85,15 +94,23 @@ class Experiment:
     quick_runs: int
     paper_runs: int
     run: Callable[[Settings, Progress], Report]
+    judge: Callable[[Samples], list[Claim]] = lambda samples: []
+    """The claims, from the samples of any run of this experiment."""
     minutes: float = 1
     """Approximate time at the paper's size on a GPU. When several experiments run at once, the
     longest start first."""
     timed: bool = False
     """Whether the experiment measures times, so that nothing else may run beside it."""
 
-    def settings(self, runs: int | None, seed: int, quick: bool, paper: bool) -> Settings:
+    def settings(
+        self, runs: int | None, seed: int, quick: bool, paper: bool, parts: Path | None = None
+    ) -> Settings:
         default = self.quick_runs if quick else self.paper_runs if paper else self.runs
-        return Settings(default if runs is None else runs, seed, quick, paper)
+        runs = default if runs is None else runs
+        if parts is not None:
+            size = "quick" if quick else "paper" if paper else "default"
+            parts = parts / f"{self.name}-{size}-{runs}-{seed}"
+        return Settings(runs, seed, quick, paper, parts)
 
 
 def summarise(samples: np.ndarray, axis: int = 0) -> tuple[Any, Any]:
@@ -136,7 +153,12 @@ def read(path: Path) -> Content | None:
         current = content.keys() >= KEYS and all("effects" in claim for claim in content["claims"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return content if current else None
+    if not current:
+        return None
+    for claim in content["claims"]:  # files of version 0.1 do not say
+        claim.setdefault("kind", "paper" if claim["place"] else "ours")
+        claim.setdefault("confirmable", True)
+    return content
 
 
 def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
@@ -144,18 +166,18 @@ def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
     library with these settings."""
     from bayespg import __version__
 
-    paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".svg", ".png")]
+    paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".npz", ".svg", ".png")]
     content = read(paths[0]) if all(path.exists() for path in paths) else None
     return content is not None and (
         (content["configuration"], content["versions"]["bayespg"])
-        == (dataclasses.asdict(settings), __version__)
+        == (settings.configuration, __version__)
     )
 
 
 def write(
     experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float
 ) -> Content:
-    """Write <out>/<name>.json, .svg and .png, each atomically."""
+    """Write <out>/<name>.json, .npz, .svg and .png, each atomically."""
     from bayespg import __version__
 
     out.mkdir(parents=True, exist_ok=True)
@@ -163,7 +185,7 @@ def write(
         "experiment": experiment.name,
         "item": experiment.item,
         "title": experiment.title,
-        "configuration": dataclasses.asdict(settings),
+        "configuration": settings.configuration,
         "versions": {
             "bayespg": __version__,
             "jax": jax.__version__,
@@ -173,7 +195,7 @@ def write(
         "device": jax.devices()[0].device_kind,
         "seconds": round(seconds, 1),
         "table": {"columns": report.columns, "rows": report.rows},
-        "claims": [claim.content() for claim in report.claims],
+        "claims": [claim.content() for claim in experiment.judge(report.samples)],
         "curves": [dataclasses.asdict(curve) for curve in report.curves],
         "notes": report.notes,
         **report.extra,
@@ -183,7 +205,24 @@ def write(
         figure = report.figure()
         for suffix in (".svg", ".png"):
             plots.save(figure, path.with_suffix(suffix))
+    report.samples.save(path.with_suffix(".npz"))
     write_whole(path, readable(content).encode())  # last, so that its presence implies the others
+    return json.loads(path.read_text("utf-8"))
+
+
+def judge_again(experiment: Experiment, out: Path) -> Content:
+    """The claims of an experiment from the samples that an earlier run left in a folder; the JSON
+    file is written again with them."""
+    path = out / f"{experiment.name}.json"
+    content = read(path) if path.exists() else None
+    if content is None or not path.with_suffix(".npz").exists():
+        raise ValueError(
+            f"--judge: {out} does not hold both {experiment.name}.json and {experiment.name}.npz; "
+            f"run 'bayespg reproduce {experiment.name}' first"
+        )
+    found = experiment.judge(Samples.load(path.with_suffix(".npz")))
+    content["claims"] = [claim.content() for claim in found]
+    write_whole(path, readable(content).encode())
     return json.loads(path.read_text("utf-8"))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from bayespg._support.random import normal
 from bayespg._support.statistics import f_quantile
 from bayespg.posterior import region_statistics
-from bayespg.reproduce.claims import Claim, ratios, shares
+from bayespg.reproduce.claims import Claim, Effect, ratios, shares
 from bayespg.reproduce.report import (
     Curve,
     Experiment,
@@ -24,6 +24,7 @@ from bayespg.reproduce.report import (
     draw_panels,
     summarise,
 )
+from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
 from bayespg.search import gradient_posterior
 
@@ -90,38 +91,49 @@ def run(settings: Settings, progress: Progress) -> Report:
         ["95 % regions that contain the gradient", *(f"{k / m:.3f}" for k, m in held.values())]
     )
 
-    def against(rival: str):
-        return ratios({f"n = {n}": (errors[OURS, n], errors[rival, n]) for n in sizes})
-
+    kept: dict[Key, np.ndarray] = {("square", *cell): of for cell, of in errors.items()}
+    kept |= {("held", OURS, n): np.array(held[f"n = {n}"]) for n in sizes}
     return Report(
         columns=["relative squared error", *(f"n = {n}" for n in sizes)],
         rows=rows,
         curves=curves,
-        claims=[
-            Claim(
-                "search-monte-carlo", "",
-                "quadrature in the space of parameters is more accurate than Monte Carlo",
-                "ratio of mean squared errors, MC to quadrature", against(MC), above=1,
-            ),
-            Claim(
-                "search-pgpe", "",
-                "quadrature in the space of parameters is more accurate than PGPE with antithetic "
-                "pairs",
-                "ratio of mean squared errors, PGPE to quadrature", against(PGPE), above=1,
-            ),
-            Claim(
-                "search-coverage", "",
-                "with the kernel chosen by evidence, the model's 95 % regions contain the gradient "
-                "in at least 80 % of runs",
-                "share of runs whose region contains it", shares(held), above=0.8,
-            ),
-        ],
+        samples=Samples(kept),
         figure=lambda: _figure(curves),
         notes=[
             f"M = {PER_PARAMETER} n returns, noise of standard deviation {NOISE}; ± is one "
             "standard error over runs. Length scale, amplitude and noise are chosen by evidence."
         ],
     )  # fmt: skip
+
+
+def judge(samples: Samples) -> list[Claim]:
+    square, sizes = samples.of("square"), samples.sizes()
+    counts = {f"n = {n}": samples["held", OURS, n] for n in sizes}
+    held = {where: (int(k), int(runs)) for where, (k, runs) in counts.items()}
+
+    def against(rival: str) -> tuple[Effect, ...]:
+        return ratios({f"n = {n}": (square(OURS, n), square(rival, n)) for n in sizes})
+
+    return [
+        Claim(
+            "search-monte-carlo", "",
+            "quadrature in the space of parameters is more accurate than Monte Carlo",
+            "ratio of mean squared errors, MC to quadrature", against(MC), above=1,
+        ),
+        Claim(
+            "search-pgpe", "",
+            "quadrature in the space of parameters is more accurate than PGPE with antithetic "
+            "pairs",
+            "ratio of mean squared errors, PGPE to quadrature", against(PGPE), above=1,
+        ),
+        Claim(
+            "search-coverage", "",
+            "with the kernel chosen by evidence, the model's 95 % regions contain the gradient "
+            "in at least 80 % of runs",
+            "share of runs whose region contains it", shares(held), above=0.8,
+        ),
+
+    ]  # fmt: skip
 
 
 def _figure(curves: list[Curve]):
@@ -139,5 +151,6 @@ EXPERIMENT = Experiment(
     quick_runs=40,
     paper_runs=1_000,
     run=run,
+    judge=judge,
     minutes=5,
 )

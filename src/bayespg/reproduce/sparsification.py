@@ -26,6 +26,7 @@ from bayespg.reproduce.claims import Claim, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.lqr_optimisation import METHODS
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings, cell, summarise
+from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
 TAUS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -71,7 +72,9 @@ def run(settings: Settings, progress: Progress) -> Report:
         columns=["", f"mean squared error, M = {M}", f"milliseconds, M = {many:,}"],
         rows=rows,
         curves=curves,
-        claims=_claims(found, taken, M, many),
+        samples=Samples(
+            found.cells() | {("seconds", name, many): times for name, times in taken.items()}
+        ),
         figure=lambda: _figure(curves, taken, M, many),
         notes=[
             f"± is one standard error; times are medians of {REPEATS} timings on the CPU. The M x "
@@ -134,7 +137,10 @@ def _updates(seed: int) -> dict[str, Callable[[], Any]]:
     return programs
 
 
-def _claims(found, taken, M: int, many: int) -> list[Claim]:
+def judge(samples: Samples) -> list[Claim]:
+    (M,), (many,) = samples.sizes("square"), samples.sizes("seconds")
+    taken = {name: samples["seconds", name, many] for name in samples.names("seconds")}
+    square = samples.of("square")
     section = "Section 4.4"
     return [
         Claim(
@@ -159,7 +165,7 @@ def _claims(found, taken, M: int, many: int) -> list[Claim]:
             ratios(
                 {
                     f"{name}, τ = {tau:g}": (
-                        found.square(name, M), found.square(f"{name}, τ = {tau:g}", M)
+                        square(name, M), square(f"{name}, τ = {tau:g}", M)
                     )
                     for name in MODELS
                     for tau in TAUS
@@ -217,5 +223,6 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=10_000,
     run=run,
+    judge=judge,
     timed=True,
 )

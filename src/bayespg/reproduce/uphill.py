@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bayespg import evidence, monte_carlo, quadrature
 from bayespg._support.random import fast_key
@@ -21,6 +22,7 @@ from bayespg.reproduce import calibration
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, Effect
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
+from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
 SIGNALS = (0.0, 1.0, 4.0, 25.0)
@@ -98,13 +100,19 @@ def run(settings: Settings, progress: Progress) -> Report:
                 key=jax.random.fold_in(key, done),
             )  # fmt: skip
             done += 1
-    judged = dict.fromkeys(r.estimator for each in found.values() for r in each)
     curves = _curves(found)
     return Report(
         columns=["where", "M", "estimator", "direction", "stated / observed"],
         rows=_table(found),
         curves=curves,
-        claims=[_claim(estimator, found) for estimator in judged],
+        samples=Samples(
+            {
+                (f"{place}, {'natural' if r.natural else 'mean'}", r.estimator, place.paths):
+                    np.array([r.said, r.counted, r.error])
+                for place, each in found.items()
+                for r in each
+            }
+        ),
         figure=lambda: _figure(curves),
         notes=[
             f"Means over batches; on arrays with signals {', '.join(f'{s:g}' for s in SIGNALS)}. "
@@ -128,18 +136,21 @@ def _table(found: Found) -> list[list[str]]:
     return [[*row, ", ".join(cells)] for row, cells in rows.items()]
 
 
-def _claim(estimator: str, found: Found) -> Claim:
+def judge(samples: Samples) -> list[Claim]:
+    return [_claim(name, samples) for name in dict.fromkeys(name for _, name, _ in samples)]
+
+
+def _claim(estimator: str, samples: Samples) -> Claim:
     effects = tuple(
         Effect(
-            f"{place}, {'natural' if r.natural else 'mean'}",
-            r.said - r.counted,
-            r.said - r.counted - 4 * r.error,
-            r.said - r.counted + 4 * r.error,
-            f"stated {r.said:.2f}, observed {r.counted:.2f}",
+            where,
+            said - counted,
+            said - counted - 4 * error,
+            said - counted + 4 * error,
+            f"stated {said:.2f}, observed {counted:.2f}",
         )
-        for place, each in found.items()
-        for r in each
-        if r.estimator == estimator
+        for (where, name, _), (said, counted, error) in samples.items()
+        if name == estimator
     )
     return Claim(
         f"uphill-{estimator.lower().replace(',', '').replace(' ', '-')}", "",
@@ -189,5 +200,6 @@ EXPERIMENT = Experiment(
     quick_runs=200,
     paper_runs=2_000,
     run=run,
+    judge=judge,
     minutes=2,
 )

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Every experiment of the paper except ship steering at the paper's size, on a machine with 16 cores
+# and a GPU: bash benchmarks/verdicts.sh SECONDS. Finished parts are kept, so that a second call
+# continues; several processes of one experiment share its parts.
+set -u
+limit=${1:-500}
+out=results/led
+mkdir -p $out
+export PYTHONPATH=src XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=3 PYTHONUNBUFFERED=1
+start() {  # device, experiment, number of processes
+    for i in $(seq "$3"); do
+        JAX_PLATFORMS=$1 timeout "$limit" python -m bayespg reproduce "$2" --paper --resume \
+            --out $out > "$out/$2-$i.log" 2>&1 &
+    done
+}
+start cuda random-walk-learning 2
+start cuda mountain-car 2
+start cuda random-walk-gradient 3
+start cuda partial-observation 2
+start cpu lqr-noise 3
+start cpu lqr-gradient 2
+start cpu lengths 2
+start cuda lqr-variance 1
+start cuda lqr-fisher 1
+start cuda lqr-optimisation 1
+start cuda lqr-rates 1
+start cuda random-walk-rates 1
+start cpu bandit 1
+wait
