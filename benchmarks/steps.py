@@ -59,17 +59,20 @@ class Seen(NamedTuple):
 
 
 @eqx.filter_jit
-def learn(environment, estimator, policy, keys, levels, episodes, count):
+def learn(environment, estimator, policy, persistence, keys, levels, episodes, count):
     """`count` updates of one run for each level and key; all levels see the same first batch."""
 
     def one(level, key):
         update = updates.only_if_sure(updates.trust_region(LIMIT), level)
-        state = start(environment, policy, estimator, update, key)
+        state = start(environment, policy, estimator, update, key, persistence=persistence)
 
         def body(state, _):
             key, key_paths = jax.random.split(state.key)
             state = eqx.tree_at(lambda s: s.key, state, key)
-            batch = draw(environment, state.policy, key_paths, episodes, jnp.float32, False)
+            batch = draw(
+                environment, state.policy, key_paths, episodes, jnp.float32, False,
+                state.persistence,
+            )  # fmt: skip
             known = (state.critic, recent(state, batch.paths))
             batch = eqx.tree_at(
                 lambda b: (b.critic, b.recent), batch, known, is_leaf=lambda x: x is None
@@ -112,7 +115,16 @@ def measure(task: str, episodes: int, options: argparse.Namespace) -> Iterator[d
         keys = jax.random.split(jax.random.key(options.seed), options.runs)
         seen, last = jax.tree.map(
             np.asarray,
-            learn(environment, agent._estimator, policy, keys, levels, episodes, count),
+            learn(
+                environment,
+                agent._estimator,
+                policy,
+                agent.settings.persistence,
+                keys,
+                levels,
+                episodes,
+                count,
+            ),
         )
         thetas = np.concatenate([seen.parameters, last[:, :, None]], 2)
         found = returns(

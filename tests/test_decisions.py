@@ -8,9 +8,14 @@ import scipy.stats
 from oracle import problem
 from test_posterior import make
 
-from bayespg import evidence, monte_carlo, quadrature
+from bayespg import callbacks, evidence, monte_carlo, quadrature
+from bayespg.learning.agents import Agent
+from bayespg.learning.metrics import Evaluation
+from bayespg.learning.training import History, Result
 from bayespg.posterior import LARGE, Influence
 from bayespg.posterior.decisions import _noncentrality, episodes_needed
+from bayespg.runs.columns import Column
+from bayespg.runs.store import Run
 
 
 @pytest.mark.parametrize(("ratio", "f"), [(12.0, 3.0), (40.0, 20.0), (300.0, 200.0)])
@@ -138,3 +143,57 @@ class Rows(Influence):
 def test_paths_are_counted_without_writing_influences_down():
     assert make(influence=Rows()).paths == 7
     assert make(M=5).paths == 5
+
+
+def rows(sure, returns=1.0):
+    columns = {Column.SURE: sure, Column.RETURN: returns}
+    return [
+        {c: float(np.broadcast_to(v, np.shape(sure))[i]) for c, v in columns.items()}
+        | {Column.UPDATE: i + 1, Column.STEPS: 100 * (i + 1)}
+        for i in range(len(sure))
+    ]
+
+
+def stopped(callback, sure):
+    """The update after which training ends, or None."""
+    agent = object.__new__(Agent)  # of which the rule takes no notice
+    return next((r[Column.UPDATE] for r in rows(sure) if callback(agent, r) is False), None)
+
+
+def test_training_ends_once_no_direction_is_uphill_and_says_why():
+    said = []
+    rng = np.random.default_rng(0)
+    learning, learned = rng.uniform(0.4, 1.0, 60), rng.uniform(0.0, 1.0, 200)
+    stop = callbacks.StopWhenSure(say=said.append)
+    at = stopped(stop, np.concatenate([learning, learned]))
+    assert 60 < at <= 160
+    assert said == [stop.evidence]
+    assert f"after update {at}, {100 * at:,} steps" in stop.evidence
+
+
+def test_training_goes_on_while_there_is_a_gradient_and_ends_where_returns_are_constant():
+    rng = np.random.default_rng(1)
+    assert stopped(callbacks.StopWhenSure(), rng.choice([0.25, 0.75], 300, p=[0.1, 0.9])) is None
+    assert stopped(callbacks.StopWhenSure(10, say=None), np.full(30, 0.5)) == 10
+    assert stopped(callbacks.StopWhenSure(10), np.full(30, np.nan)) is None
+
+
+@pytest.mark.parametrize("bad", [{"last": 1}, {"level": 0.5}, {"level": 1.0}])
+def test_a_rule_that_could_not_decide_is_refused(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        callbacks.StopWhenSure(**bad)
+
+
+def test_results_print_themselves_in_a_line(tmp_path):
+    evaluation = Evaluation(np.array([1.0, 2.0, 3.0]), np.array([1, 2, 3]))
+    assert repr(evaluation) == f"Evaluation({evaluation})"
+    returns = np.arange(12.0).reshape(3, 4)
+    history = History(**dict.fromkeys(History._fields, returns))
+    assert repr(Result(None, history)).startswith("Result(3 runs of 4 updates, mean return 4")
+    run = Run.create(tmp_path, {"environment": "CartPole-v1", "steps": 5000})
+    assert repr(run) == f"Run('{tmp_path}' of CartPole-v1, 5,000 steps)"
+
+
+def test_a_posterior_without_a_gradient_says_so():
+    found = monte_carlo.reinforce(np.ones((4, 2)), np.full(4, 500.0), np.eye(2), baseline="mean")
+    assert "probability 0.5\nno gradient shows" in str(found)

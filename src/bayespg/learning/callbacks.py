@@ -5,10 +5,15 @@ that must also know when training starts and ends derives from `Callback`.
 """
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
+from bayespg._support import checks
+from bayespg._support.statistics import student_quantile
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.runs.columns import Column
@@ -87,6 +92,48 @@ class StopAtReturn(Callback):
         self._seen = [*self._seen, row[Column.RETURN]][-self.last :]
         enough = len(self._seen) == self.last
         return not (enough and sum(self._seen) / self.last >= self.threshold)
+
+
+class StopWhenSure(Callback):
+    """End training once no direction is uphill any more, and say what shows it.
+
+    `sure` is the probability of going uphill, judged by episodes that did not choose the direction.
+    Where there is no gradient, its mean over updates is one half; where there is one, it is larger.
+    Training ends when its mean over the `last` updates is below `level` with 95 % confidence.
+    Episodes that all return the same show no direction either, so give a run that must first find a
+    reward a larger `last`. `evidence` holds the sentence that `say` was called with.
+    """
+
+    def __init__(
+        self, last: int = 50, level: float = 0.6, *, say: Callable[[str], Any] | None = print
+    ):
+        self.last = checks.whole("last", last, 2)
+        self.level = checks.probability("level", level)
+        if self.level <= 0.5:
+            raise ValueError(
+                f"level: expected more than 0.5, the mean where there is no gradient, found {level}"
+            )
+        self.say, self.evidence = say, ""
+        self._seen: list[tuple[float, float]] = []
+
+    def update(self, agent: Agent, row: Row) -> bool:
+        self._seen = [*self._seen, (row[Column.SURE], row[Column.RETURN])][-self.last :]
+        if len(self._seen) < self.last:
+            return True
+        sure, returns = np.array(self._seen).T
+        error, most = sure.std(ddof=1) / math.sqrt(self.last), student_quantile(0.9, self.last - 1)
+        upper = sure.mean() + most * error
+        if not upper < self.level:
+            return True
+        self.evidence = (
+            f"Stopped after update {int(row[Column.UPDATE])}, {int(row[Column.STEPS]):,} steps: "
+            f"over the last {self.last} updates the probability of going uphill was "
+            f"{sure.mean():.2f} on average, below {upper:.2f} with 95 % confidence; mean return "
+            f"{Column.RETURN.show(returns.mean())}."
+        )
+        if self.say is not None:
+            self.say(self.evidence)
+        return False
 
 
 class JSONLines(Callback):

@@ -55,6 +55,9 @@ class Evaluation:
         It says nothing about training with another seed."""
         return student_interval(self.returns, self.level)
 
+    def __repr__(self) -> str:
+        return f"Evaluation({self})"
+
     def __str__(self) -> str:
         mean, low, high = shown(self.mean, *self.interval)
         return f"{mean} [{low}, {high}] over {self.returns.size} episodes"

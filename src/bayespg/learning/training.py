@@ -22,6 +22,7 @@ from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.paths.rollout import rollout
 from bayespg.policies import AnyPolicy, as_dtype, flatten
 from bayespg.posterior import LARGE, Covariance, GradientPosterior, influences
+from bayespg.runs.numbers import shown
 
 Progress = Callable[[int, int], None]
 """Called with updates done and updates in all."""
@@ -64,6 +65,12 @@ class Result(NamedTuple):
     evaluations: Evaluations | None = None
     state: Any = None
     """Normaliser and critic included."""
+
+    def __repr__(self) -> str:
+        returns = np.asarray(self.history.sample_return)
+        runs = f"{len(returns)} runs of " if returns.ndim > 1 else ""
+        first, last = (shown(float(returns[..., i].mean()))[0] for i in (0, -1))
+        return f"Result({runs}{returns.shape[-1]} updates, mean return {first} to {last})"
 
 
 def train(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayespg.posterior.decisions import Episodes
 from bayespg.posterior.operators import LARGE
 
 if TYPE_CHECKING:
@@ -30,16 +31,18 @@ def _summary(posterior: "GradientPosterior") -> list[str]:
     lines = [f"Gradient of {n} parameter{'s' * (n != 1)} from {M} path{'s' * (M != 1)}"]
     lines.append(f"uphill along the mean with probability {posterior.probability_uphill():.3g}")
     if M > 1:
-        more = posterior.episodes_needed()
-        lines.append(
-            f"{_count(more.more)} more paths until 0.95 (between {_count(more.lower)} and "
-            f"{_count(more.upper)})"
-        )
+        lines.append(_needed(posterior.episodes_needed()))
     return lines
 
 
-def _count(number: float) -> str:
-    return f"{number:,.0f}" if np.isfinite(number) else "unknown"
+def _needed(episodes: Episodes) -> str:
+    more, lower, upper = episodes
+    if not np.isfinite(more):
+        return "no gradient shows: how many more paths it takes is unknown"
+    bounds = (
+        f"between {lower:,.0f} and {upper:,.0f}" if np.isfinite(upper) else f"{lower:,.0f} or more"
+    )
+    return f"{more:,.0f} more paths until 0.95 ({bounds})"
 
 
 def text(posterior: "GradientPosterior") -> str:

@@ -245,6 +245,11 @@ class Run:
         self._columns: list[str] = []
         self._writer, self._events = summary_writer() if tensorboard else None, None
 
+    def __repr__(self) -> str:
+        task, steps = (self.config.get(name) for name in ("environment", "steps"))
+        of = f" of {task}" if isinstance(task, str) else ""
+        return f"Run('{self.path}'{of}{f', {steps:,} steps' if isinstance(steps, int) else ''})"
+
     @classmethod
     def create(cls, path: StrPath, config: dict[str, Any], *, tensorboard: bool = False) -> "Run":
         """A new run, in a directory that holds none. `tensorboard` mirrors the metrics."""
