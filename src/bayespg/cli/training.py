@@ -145,15 +145,19 @@ def train(
         ),
     ] = None,
     limit: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            help="Limit of the Kullback-Leibler divergence per update.",
+            help="Limit of the Kullback-Leibler divergence per update: a number, "
+            "linear:START:END:UPDATES or hyperbolic:START:HALVING.",
             show_default=str(DEFAULTS["limit"]),
         ),
     ] = None,
     rate: Annotated[
-        float | None,
-        typer.Option(help="Learning rate, for optimisers.", show_default=str(DEFAULTS["rate"])),
+        str | None,
+        typer.Option(
+            help="Learning rate, for optimisers: a number or a schedule, as --limit.",
+            show_default=str(DEFAULTS["rate"]),
+        ),
     ] = None,
     hidden: Annotated[
         str | None, typer.Option(help="Widths of the layers of policy mlp.", show_default="32,32")
@@ -180,6 +184,22 @@ def train(
             "--normalise/--no-normalise",
             help="Normalise observations.",
             show_default="on Gymnasium",
+        ),
+    ] = None,
+    normalise_rewards: Annotated[
+        bool,
+        typer.Option(
+            "--normalise-rewards",
+            help="Learn from normalised rewards; returns are reported as they are.",
+        ),
+    ] = False,
+    masks: Annotated[
+        bool | None,
+        typer.Option(
+            "--masks/--no-masks",
+            help="Choose among the actions that the environment allows: its action_masks() or "
+            "info['action_mask'].",
+            show_default="if it has action_masks()",
         ),
     ] = None,
     bounds: Annotated[
@@ -223,7 +243,8 @@ def train(
     settings = {
         "episodes": Settings.episodes if episodes is None and not searching else episodes,
         "discount": discount,
-        "smoothing": smoothing, "limit": limit, "rate": rate, "hidden": _widths(hidden),
+        "smoothing": smoothing, "limit": _number(limit), "rate": _number(rate),
+        "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,
         "horizon": horizon, "lanes": lanes, "processes": processes, "normalise": normalise,
         "persistence": persistence,
         "bounds": bounds,
@@ -231,7 +252,9 @@ def train(
 
     def made(k: int) -> Agent:
         if searching:
-            more = settings | {"max_episodes": max_episodes, "processes": processes or None}
+            flags = ("processes", "normalise_rewards")
+            more = settings | {name: settings[name] or None for name in flags}
+            more |= {"max_episodes": max_episodes}
             return pgpe.PGPE(environment, policy, estimator, update, seed=k, **more)
         return Agent(environment, policy, estimator, update, seed=k, **settings)
 
@@ -365,6 +388,14 @@ def _free(path: Path) -> Path:
         k += 1
         found = path.with_name(f"{path.name}-{k}")
     return found
+
+
+def _number(text: str | None) -> float | str | None:
+    """A number, or the text of a schedule."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _widths(text: str | None) -> tuple[int, ...] | None:

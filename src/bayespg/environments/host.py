@@ -20,6 +20,7 @@ import gymnasium
 import numpy as np
 
 from bayespg._support import checks
+from bayespg.environments import masks as action_masks
 from bayespg.environments import spaces
 from bayespg.environments.workers import Worker, ask_all, end_all
 
@@ -69,6 +70,13 @@ class Lanes(abc.ABC):
         self.horizon = min(limits) if limits else FALLBACK
         self.limited = bool(limits)
         """Whether the environment or the caller has set the horizon."""
+        self.masks = 0
+        """So many numbers at the end of an observation say which actions are allowed."""
+
+    @property
+    def width(self) -> int:
+        """How many numbers a policy gets."""
+        return self.observations.size + self.masks
 
     @property
     @abc.abstractmethod
@@ -128,6 +136,7 @@ class Host(Lanes):
         bounds: spaces.Bounds = "clip",
         options: dict[str, Any] | None = None,
         processes: bool = False,
+        masks: bool | None = None,
     ):
         first = _make(environment, options or {})
         alone = isinstance(environment, gymnasium.Env)
@@ -138,6 +147,12 @@ class Host(Lanes):
             first.observation_space, first.action_space,
             discount=discount, horizon=horizon, bounds=bounds,
         )  # fmt: skip
+        if masks is True and not isinstance(self.actions, spaces.Choices):
+            raise ValueError(f"masks: are for choices, and the actions are {first.action_space}")
+        if isinstance(self.actions, spaces.Choices) and (
+            action_masks.has_method(first) if masks is None else masks
+        ):
+            self.masks = sum(self.actions.sizes)
         rest = 0 if alone or processes else lanes - 1
         self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
         if len({id(e) for e in self.environments}) < len(self.environments):
@@ -159,7 +174,7 @@ class Host(Lanes):
                 again = functools.partial(gymnasium.make, spec, disable_env_checker=True)
             one = functools.partial(
                 _lane, again, first.observation_space, first.action_space, discount=discount,
-                horizon=self.horizon, lanes=1,
+                horizon=self.horizon, lanes=1, masks=self.masks > 0,
             )  # fmt: skip
             self._workers = [Worker(one, f"worker {lane}") for lane in range(lanes)]
             weakref.finalize(self, end_all, self._workers)
@@ -191,22 +206,37 @@ class Host(Lanes):
         """The first observation of an episode in this process."""
         environment = self.environments[lane]
         try:
-            observation = parts(environment.reset(seed=seed), RESET)[0]
+            observation, info = parts(environment.reset(seed=seed), RESET)
             if environment.action_space != self.acted:
                 raise ValueError(
                     f"the action space is {environment.action_space} where it was {self.acted}"
                 )
-            return self.seen(observation)
+            return self.masked(self.seen(observation), environment, info)
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", 0) from problem
 
     def step(self, lane: int, action: Any, seed: int, time: int) -> Step:
         """A step in this process. `action` is decoded."""
         try:
-            observation, reward, ended, cut, _ = parts(self.environments[lane].step(action), STEP)
-            return self.step_of(observation, reward, ended, cut, time)
+            environment = self.environments[lane]
+            observation, reward, ended, cut, info = parts(environment.step(action), STEP)
+            seen, *rest = self.step_of(observation, reward, ended, cut, time)
+            over = rest[1] or rest[2]
+            return self.masked(seen, environment, info, over), *rest
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
+
+    def masked(
+        self, seen: np.ndarray, environment: gymnasium.Env, info: dict[str, Any], over: bool = False
+    ) -> np.ndarray:
+        """An observation with the mask of its state behind it, if masks are used; where an episode
+        is `over`, everything is allowed."""
+        if not self.masks:
+            return seen
+        mask = np.ones(self.masks, np.float32)
+        if not over:
+            mask = action_masks.found(environment, info, self.actions.sizes)  # pyright: ignore
+        return np.concatenate([seen, mask])
 
     def close(self) -> None:
         end_all(self._workers)

@@ -31,6 +31,18 @@ class Observations:
         self.shape = space.shape if isinstance(space, spaces.Box) else None
         """The shape of a plain box, whose observations need no conversion."""
 
+    def refuse_images(self) -> None:
+        """ValueError if observations are images, of which policies by name would take every pixel
+        as a number of its own."""
+        space = self.space
+        if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 3:
+            raise ValueError(
+                f"environment: observations are images of shape {space.shape}, and policies by "
+                f"name would take their {self.size:,} pixels one by one; give a wrapper that turns "
+                "an image into a few numbers (gymnasium.wrappers.TransformObservation), or a "
+                "policy= of your own that computes features"
+            )
+
     def encode(self, observation: Any) -> np.ndarray:
         """One observation as a float32 vector; ValueError where it does not fit the space."""
         if self.shape is not None:

@@ -59,10 +59,16 @@ class Normaliser(eqx.Module):
     mean: Float[Array, " *d"]
     variance: Float[Array, " *d"]
     count: Float[Array, ""]
+    exempt: int = eqx.field(static=True, default=0)
+    """So many numbers at the end of an observation stay as they are: masks of actions."""
 
     def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "..."]:
         scale = jnp.sqrt(self.variance + 1e-8)
-        return jnp.clip((x - self.mean) / scale, -CLIP, CLIP).astype(self.mean.dtype)
+        found = jnp.clip((x - self.mean) / scale, -CLIP, CLIP).astype(self.mean.dtype)
+        if self.exempt:
+            last = jnp.arange(x.shape[-1]) >= x.shape[-1] - self.exempt
+            found = jnp.where(last, x.astype(found.dtype), found)
+        return found
 
     def seen(self, x: Shaped[Array, "N *d"], taken: Shaped[Array, " N"]) -> "Normaliser":
         """The statistics after another batch (Chan et al.)."""
@@ -76,13 +82,14 @@ class Normaliser(eqx.Module):
         old, new = self.count / total, count / total
         away = mean - self.mean
         spread = old * self.variance + new * variance + old * new * away**2
-        return Normaliser((self.mean + new * away).astype(dtype), spread.astype(dtype), total)
+        mean = (self.mean + new * away).astype(dtype)
+        return Normaliser(mean, spread.astype(dtype), total, self.exempt)
 
 
-def no_statistics(shape: tuple[int, ...]) -> Normaliser:
+def no_statistics(shape: tuple[int, ...], exempt: int = 0) -> Normaliser:
     """Statistics before the first batch, which leave observations unchanged."""
     zeros = jnp.zeros(shape, jnp.float32)
-    return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32))
+    return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32), exempt)
 
 
 def as_input(
@@ -131,6 +138,8 @@ class State(eqx.Module):
     """False once the stopping rule has fired."""
     persistence: Float[Array, ""] | None = None
     """Persistence of exploration in the next batch; None for independent noise."""
+    rewards: Normaliser | None = None
+    """Statistics of discounted sums of rewards, where rewards are normalised."""
 
     @property
     def acting(self) -> Normalised:
@@ -147,21 +156,25 @@ def begin(
     normalise: bool = False,
     recent: bool = False,
     persistence: float = 0.0,
+    exempt: int = 0,
+    rewards: bool = False,
 ) -> State:
     """The state of a run before its first update; `observation` is the shape and type of one.
     States of recent batches are kept if the estimator needs them or with `recent`, but not for a
     policy with memory, whose choices do not follow from the state alone. Exploration begins with
-    `persistence`."""
+    `persistence`. `exempt` numbers at the end of an observation are not normalised; with `rewards`
+    there are statistics of rewards."""
     policy = jax.tree.map(jnp.asarray, policy)
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
     wanted = (recent or estimator.needs.recent) and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
     return State(
-        policy, update.init(theta), critic, no_statistics(shape) if normalise else None,
+        policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
         nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
         zero, zero, zero, jnp.asarray(True),
         jnp.asarray(persistence, jnp.float32) if persistence else None,
+        no_statistics(()) if rewards else None,
     )  # fmt: skip
 
 
@@ -286,6 +299,7 @@ def advance(
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
         going & (_norm(change) >= stop), fading(state.persistence, batch.paths.terminated),
+        state.rewards,
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), slope, error, freedom,

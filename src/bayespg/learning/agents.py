@@ -29,6 +29,7 @@ import optax
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, host_key
+from bayespg.environments import masks
 from bayespg.environments.spaces import Bounded, Choices
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import choices, copies, describing, metrics, settings
@@ -40,8 +41,10 @@ from bayespg.learning.extending import agent_of, longer
 from bayespg.learning.hints import Stuck
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
+from bayespg.learning.rewards import scaled
 from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
 from bayespg.policies import AnyPolicy, as_dtype, count, named
+from bayespg.policies.masked import masked
 from bayespg.runs import progress as interruption
 from bayespg.runs.columns import Column
 from bayespg.runs.store import CONFIG, METRICS, Run
@@ -95,7 +98,8 @@ class Agent:
             limited = isinstance(update, str) and update in choices.LIMITED
             self.state = _first(
                 start, found, self._update, key_run, self.world.observation, self._normalised(),
-                recent=limited, persistence=self._persistence(),
+                recent=limited, persistence=self._persistence(), exempt=self.world.masks,
+                rewards=s.normalise_rewards,
             )  # fmt: skip
         self.settings = s.as_done(self._facts())
         self._seconds, self._begun = 0.0, False
@@ -112,10 +116,10 @@ class Agent:
         found = world(
             known.environment if known else environment, discount=s["discount"],
             horizon=s.horizon, lanes=min(s["lanes"], s.episodes), bounds=s["bounds"],
-            options=self.options, processes=s.processes,
+            options=self.options, processes=s.processes, masks=s.masks,
         )  # fmt: skip
         if isinstance(policy, AnyPolicy):
-            return found, policy, policy
+            return found, policy, masked(policy, found.masks) if found.masks else policy
         if not isinstance(policy, str | None):
             raise ValueError(
                 "policy: expected a name, a Policy or a MemoryPolicy, found "
@@ -131,8 +135,11 @@ class Agent:
             raise ValueError("policy: for an environment of your own in JAX give a Policy object")
         if policy is None:
             policy = "fourier" if self._estimator.needs.recent else "linear"
-        inputs = math.prod(found.observation.shape)
-        return found, policy, named.make(policy, inputs, found.actions, key, s["hidden"])
+        if isinstance(found, OnHost):
+            found.host.observations.refuse_images()
+        inputs = math.prod(found.observation.shape) - found.masks
+        start = named.make(policy, inputs, found.actions, key, s["hidden"])
+        return found, policy, masked(start, found.masks) if found.masks else start
 
     def _facts(self) -> dict[str, tuple[Any, str]]:
         """The settings in force, each with the reason why it can have no other value."""
@@ -156,6 +163,7 @@ class Agent:
             "processes": (s.processes and host is not None, f"{task} runs in JAX"),
             "normalise": (self.state.normaliser is not None, ""),
             "persistence": (self._persistence(), ""),
+            "masks": (found.masks > 0, f"{task} is no single Gymnasium environment"),
             "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "smoothing": (
@@ -250,7 +258,12 @@ class Agent:
             )
 
     def predict(
-        self, observation: Any, deterministic: bool = True, *, episode_start: Any = None
+        self,
+        observation: Any,
+        deterministic: bool = True,
+        *,
+        episode_start: Any = None,
+        action_masks: Any = None,
     ) -> Any:
         """The environment's action for one observation, as the environment gives it, or for a batch
         of them.
@@ -261,6 +274,7 @@ class Agent:
 
         A policy with memory remembers the observations since the last `reset`, row by row. Where
         `episode_start` is true, B flags or one, a row begins an episode and its memory is cleared.
+        An agent that was trained with masks needs `action_masks`, one for each row.
         """
         deterministic = checks.flag("deterministic", deterministic)
         key = host_key(int(np.random.default_rng().integers(2**31)))
@@ -268,6 +282,7 @@ class Agent:
             seen, several = self.world.rows(observation)
         except (TypeError, ValueError) as problem:
             raise ValueError(f"observation: {problem}") from None
+        seen = self._with_masks(seen, action_masks)
         if not np.isfinite(seen).all():
             raise ValueError(f"observation: expected finite numbers, found {observation!r}")
         rows = len(seen)
@@ -291,6 +306,25 @@ class Agent:
         self._memory = act.memories
         told = self.world.decode(actions)
         return np.stack(told) if several else told[0]
+
+    def _with_masks(self, seen: np.ndarray, given: Any) -> np.ndarray:
+        """Observations with the masks of their states behind them, if this agent uses masks."""
+        if self.world.masks == 0:
+            if given is not None:
+                raise settings.no_effect("action_masks", given, "this agent uses no masks")
+            return seen
+        sizes = self.world.actions.sizes  # pyright: ignore
+        rows = np.atleast_2d(np.asarray(given)) if given is not None else []
+        if len(rows) != len(seen):
+            raise ValueError(
+                f"action_masks: expected one mask for each of {len(seen)} observations, found "
+                f"{len(rows)}"
+            )
+        try:
+            found = np.stack([masks.checked(row, sizes) for row in rows])
+        except ValueError as problem:
+            raise ValueError(f"action_masks: {problem}") from None
+        return np.concatenate([seen, found], 1)
 
     def reset(self) -> None:
         """Clear the memory of the policy; call it before the first `predict` of an episode."""
@@ -598,6 +632,9 @@ def _learner() -> Any:
 
 
 def _learned(estimator, update, state, raw, discount, horizon, environment):
+    if state.rewards is not None:
+        raw, statistics = scaled(raw, state.rewards, discount)
+        state = eqx.tree_at(lambda s: s.rewards, state, statistics)
     batch = batch_of(state, raw, discount, horizon, environment)
     return advance(estimator, update, state, batch, raw)[:2]
 

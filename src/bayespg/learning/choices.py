@@ -12,7 +12,7 @@ import optax
 from bayespg import environments, policies
 from bayespg._support import checks
 from bayespg.environments import Environment, classic
-from bayespg.learning import estimators, line_search, updates
+from bayespg.learning import estimators, line_search, schedules, updates
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 
@@ -98,7 +98,9 @@ def estimator(choice: Any, smoothing: float) -> Estimator:
     return ESTIMATORS[choice](smoothing)
 
 
-def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
+def update(
+    choice: Any, limit: float | str, rate: float | str
+) -> optax.GradientTransformationExtraArgs:
     """An update by name, or the one given. A name always gives the same object, so that agents
     share compiled programs."""
     if isinstance(choice, optax.GradientTransformation):
@@ -109,19 +111,23 @@ def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformati
 
 
 @functools.lru_cache(64)
-def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
+def _update(
+    choice: str, limit: float | str, rate: float | str
+) -> optax.GradientTransformationExtraArgs:
     match choice:
         case "natural":
-            return updates.trust_region(limit)
+            return updates.trust_region(schedules.of(limit))
         case "plain":
-            return updates.trust_region(limit, natural=False)
+            return updates.trust_region(schedules.of(limit), natural=False)
         case "conjugate-gradients":
+            if isinstance(limit, str):
+                raise ValueError("limit: conjugate-gradients takes a number, not a schedule")
             return line_search.searching(limit)
         case "variance-scaled":
-            return updates.variance_scaled(rate)
+            return updates.variance_scaled(schedules.of(rate))
     if not _is_optimiser(choice):
         raise known("update", choice, list(UPDATES))
-    return updates.ascending(getattr(optax, choice)(rate))
+    return updates.ascending(getattr(optax, choice)(schedules.of(rate)))
 
 
 def _is_optimiser(name: str) -> bool:

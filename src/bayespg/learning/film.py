@@ -8,6 +8,7 @@ import gymnasium
 from PIL import Image
 
 from bayespg._support.files import write_whole
+from bayespg.environments import masks
 from bayespg.learning.agents import Agent
 from bayespg.paths.worlds import OnHost
 
@@ -48,15 +49,18 @@ def _play(agent, environment, episodes, seed, deterministic):
     frames, returns = [], []
     for k in range(episodes):
         agent.reset()
-        observation, _ = environment.reset(seed=seed + k)
+        observation, info = environment.reset(seed=seed + k)
         total, ended, time = 0.0, False, 0
         while not ended:
             frame = environment.render()
             if frame is None:
                 raise ValueError(f"watch: {agent.names['environment']} draws nothing")
             frames.append(Image.fromarray(frame))
-            action = agent.predict(observation, deterministic)
-            observation, reward, terminated, truncated, _ = environment.step(action)
+            mask = None
+            if agent.world.masks:
+                mask = masks.found(environment, info, agent.world.actions.sizes)
+            action = agent.predict(observation, deterministic, action_masks=mask)
+            observation, reward, terminated, truncated, info = environment.step(action)
             total, time = total + float(reward), time + 1
             ended = terminated or truncated or time >= agent.world.horizon
         returns.append(total)

@@ -32,7 +32,7 @@ from bayespg.learning import agents, choices, copies, describing, metrics, setti
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.agents import Agent, Callback
 from bayespg.learning.metrics import Row
-from bayespg.paths.worlds import world
+from bayespg.paths.worlds import OnHost, world
 from bayespg.policies import AnyPolicy, Policy, named
 from bayespg.policies.distributions import Distribution
 from bayespg.policies.features import Features
@@ -189,12 +189,14 @@ class PGPE(Agent):
         known = choices.built_in(environment) if isinstance(environment, str) else None
         self.world = world(
             known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
-            bounds=s["bounds"], options=self.options, processes=s.processes,
+            bounds=s["bounds"], options=self.options, processes=s.processes, masks=False,
         )  # fmt: skip
         if self.world.actions is None or not self.world.real:
             raise ValueError(
                 "environment: PGPE needs observations that are real numbers, and known actions"
             )
+        if isinstance(self.world, OnHost):
+            self.world.host.observations.refuse_images()
         policy = checks.one_of("policy", "linear" if policy is None else policy, POLICIES)
         self.names = {
             "environment": environment, "policy": policy, "estimator": NAME, "update": UPDATE

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from bayespg._support import checks
 from bayespg.environments.spaces import Bounds
+from bayespg.learning import schedules
 
 DEFAULTS: dict[str, Any] = {
     "discount": 0.99, "smoothing": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": (32, 32),
@@ -31,11 +32,11 @@ class Settings:
     """0.99; an environment in JAX has its own."""
     smoothing: float | None = None
     """lambda, 0.9, for estimators that have one."""
-    limit: float | None = None
+    limit: float | str | None = None
     """Kullback-Leibler divergence of an update, mean over states: 0.05, for updates that have a
-    limit."""
-    rate: float | None = None
-    """1e-3, for optimisers that have one."""
+    limit. A number, or a schedule such as "linear:0.05:0.01:200" (`bayespg.learning.schedules`)."""
+    rate: float | str | None = None
+    """1e-3, for optimisers that have one. A number or a schedule."""
     hidden: tuple[int, ...] | None = None
     """Widths of the layers of the policy "mlp": 32, 32."""
     horizon: int | None = None
@@ -51,6 +52,12 @@ class Settings:
     """Probability that a step explores with the random numbers of the step before, at the start: it
     fades as episodes end by themselves, and with every update. 0.9 for estimators with a damped
     metric, and 0 for those of the paper, whose gradients are those of independent noise."""
+    normalise_rewards: bool = False
+    """Learn from rewards divided by the spread of their discounted sums; returns are reported as
+    the environment gives them."""
+    masks: bool | None = None
+    """Choose among allowed actions only, as the environment's method action_masks() or
+    info["action_mask"] says; None means yes if it has that method."""
     bounds: Bounds | None = None
     """How draws of a Gaussian policy are brought into the bounds of actions: "clip" or "squash"."""
     seed: int = 0
@@ -100,15 +107,15 @@ def _widths(name: str, value: Any) -> tuple[int, ...]:
 
 
 _share = functools.partial(checks.real, least=0, most=1)
-_above_zero = functools.partial(checks.real, above=0)
 _count = functools.partial(checks.whole, least=1)
 seed = functools.partial(checks.whole, least=0, most=LARGEST_SEED)
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "episodes": _count, "discount": _share, "smoothing": _share, "limit": _above_zero,
-    "rate": _above_zero, "hidden": _widths, "horizon": _count, "lanes": _count,
+    "episodes": _count, "discount": _share, "smoothing": _share, "limit": schedules.check,
+    "rate": schedules.check, "hidden": _widths, "horizon": _count, "lanes": _count,
     "processes": checks.flag, "normalise": checks.flag,
     "persistence": _share,
+    "normalise_rewards": checks.flag, "masks": checks.flag,
     "bounds": functools.partial(checks.one_of, names=get_args(Bounds)), "seed": seed,
 }  # fmt: skip
 """The check of each setting."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bayespg._support import checks
 from bayespg._support.precision import traced
@@ -102,6 +102,8 @@ class TrustState(NamedTuple):
     step: Float[Array, ""]
     """Multiple of the direction; 0 if no step was accepted."""
     divergence: Float[Array, ""]
+    count: Int[Array, ""] | None = None
+    """Updates so far, where the limit is a schedule."""
 
 
 HALVINGS = 10
@@ -110,10 +112,10 @@ FLOOR = 0.02
 
 
 def trust_region(
-    limit: float = 0.01, *, natural: bool = True, slack: float = 1.5
+    limit: float | Callable[[Any], Any] = 0.01, *, natural: bool = True, slack: float = 1.5
 ) -> optax.GradientTransformationExtraArgs:
     """Step along G^-1 g (or g) until the policy has changed by `limit`, in Kullback-Leibler
-    divergence.
+    divergence. `limit` is a number or a function of the number of updates made before.
 
     `divergence(theta)`, an extra argument of each update, measures that change. Since it grows with
     the square of the step, one measurement tells how long the step must be; it is then halved until
@@ -123,17 +125,18 @@ def trust_region(
     step, is left out. The parameters do not change if the gradient is zero or the step is still too
     long after ten halvings. If the gradient is finite and its direction is not, the change is NaN.
     """
-    if not limit > 0:
+    if not callable(limit) and not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")
     whole = limit
 
     def init(params):
         nothing = jnp.zeros((), params.dtype)
-        return TrustState(nothing, nothing)
+        return TrustState(nothing, nothing, jnp.zeros((), jnp.int32) if callable(whole) else None)
 
     def update(updates, state, params, *, posterior, divergence, confirmed=1.0, **_):
-        del state
-        limit = whole * jnp.clip(2 * confirmed, FLOOR, 1.0)
+        count = state.count
+        most = whole(count) if callable(whole) else whole
+        limit = most * jnp.clip(2 * confirmed, FLOOR, 1.0)
         # Only the direction counts, so squares of large or small gradients need never be formed.
         finite = jnp.all(jnp.isfinite(updates))
         unit = jnp.max(jnp.abs(updates))
@@ -163,7 +166,10 @@ def trust_region(
         change = jnp.where(step > 0, change, 0.0)
         lost = finite & ~jnp.all(jnp.isfinite(d))
         moved = jnp.where(lost, jnp.nan, jnp.where(step > 0, step * d, 0.0))
-        return moved, TrustState((step / unit).astype(params.dtype), change.astype(params.dtype))
+        return moved, TrustState(
+            (step / unit).astype(params.dtype), change.astype(params.dtype),
+            None if count is None else count + 1,
+        )  # fmt: skip
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
 

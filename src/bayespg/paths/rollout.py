@@ -132,12 +132,12 @@ def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
     are raw, and the actions are the policy's choices.
     """
     M, T = len(seeds), host.horizon
-    states = np.zeros((T, M, host.observations.size), np.float32)
+    states = np.zeros((T, M, host.width), np.float32)
     rewards, mask = np.zeros((T, M), np.float32), np.zeros((T, M), bool)
     terminated, final = np.zeros(M, bool), np.zeros(states.shape[1:], np.float32)
     actions = None
     waiting = iter(range(M))
-    seen = np.zeros((host.lanes, host.observations.size), np.float32)
+    seen = np.zeros((host.lanes, host.width), np.float32)
     episode, time = [-1] * host.lanes, [0] * host.lanes
 
     def begin() -> None:

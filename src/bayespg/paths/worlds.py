@@ -37,6 +37,8 @@ class World(abc.ABC):
     """The environment itself, if it is one in JAX."""
     actions: Actions | None = None
     """The action space, for policies by name; None if it is not known."""
+    masks: int = 0
+    """So many numbers at the end of an observation say which actions are allowed."""
 
     @property
     def real(self) -> bool:
@@ -76,7 +78,8 @@ class OnHost(World):
     def __init__(self, host: Lanes):
         self.host, self.horizon, self.discount = host, host.horizon, host.discount
         self.name, self.actions = host.name, host.actions
-        self.observation = jax.ShapeDtypeStruct((host.observations.size,), np.float32)
+        self.observation = jax.ShapeDtypeStruct((host.width,), np.float32)
+        self.masks = host.masks
 
     def play(
         self,
