@@ -315,9 +315,9 @@ def _resume(path: Path, steps: int | None, tensorboard: bool, imports: list[str]
     if steps is not None:
         _extend(members, steps, imports)
     wanted = {member: _steps(member) for member in members}
-    for member, steps in wanted.items():
+    for member, total in wanted.items():
         agent, run = saved.resume(member, tensorboard=tensorboard, imports=imports)
-        left = steps - int(agent.state.steps)
+        left = total - int(agent.state.steps)
         if left <= 0:
             say(f"{member}: done, {int(agent.state.steps):,} steps")
             continue

@@ -220,9 +220,8 @@ class Host(Lanes):
         try:
             environment = self.environments[lane]
             observation, reward, ended, cut, info = parts(environment.step(action), STEP)
-            seen, *rest = self.step_of(observation, reward, ended, cut, time)
-            over = rest[1] or rest[2]
-            return self.masked(seen, environment, info, over), *rest
+            seen, worth, ended, cut = self.step_of(observation, reward, ended, cut, time)
+            return self.masked(seen, environment, info, ended or cut), worth, ended, cut
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 

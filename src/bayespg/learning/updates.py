@@ -102,7 +102,7 @@ class TrustState(NamedTuple):
     step: Float[Array, ""]
     """Multiple of the direction; 0 if no step was accepted."""
     divergence: Float[Array, ""]
-    count: Int[Array, ""] | None = None
+    made: Int[Array, ""] | None = None
     """Updates so far, where the limit is a schedule."""
 
 
@@ -134,7 +134,7 @@ def trust_region(
         return TrustState(nothing, nothing, jnp.zeros((), jnp.int32) if callable(whole) else None)
 
     def update(updates, state, params, *, posterior, divergence, confirmed=1.0, **_):
-        count = state.count
+        count = state.made
         most = whole(count) if callable(whole) else whole
         limit = most * jnp.clip(2 * confirmed, FLOOR, 1.0)
         # Only the direction counts, so squares of large or small gradients need never be formed.
