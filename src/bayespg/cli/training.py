@@ -259,8 +259,8 @@ def train(
         return Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
-    if steps is None:
-        steps = 100_000 if max_episodes is None else max_episodes * first.world.horizon
+    total: int = 100_000 if max_episodes is None else max_episodes * first.world.horizon
+    total = total if steps is None else steps
     kind = first.config["policy"]
     per_update = (
         len(first.search.ask()) if isinstance(first, pgpe.PGPE) else first.settings.episodes
@@ -276,10 +276,10 @@ def train(
         (str(folder), "bold"),
     )
     say((describing.settings(first.config, describing.NAMES), "dim"))
-    folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": steps})
+    folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": total})
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
-        agent.learn(steps, run=folders.directory(folder, k), tensorboard=tensorboard)
+        agent.learn(total, run=folders.directory(folder, k), tensorboard=tensorboard)
         _stop_if_asked(agent, folder)
     _summary(folder)
 
