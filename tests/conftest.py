@@ -1,5 +1,6 @@
 """Before bayespg is imported: shapes are checked at run time, and hypothesis repeats itself."""
 
+import gc
 import importlib.metadata
 import os
 import signal
@@ -40,12 +41,14 @@ hypothesis.settings.load_profile("bayespg")
 SLOW = (
     "test_agents.py::test_killed_at_any_moment",
     "test_agents.py::test_three_trainings_at_once",
+    "test_actor_critic.py::test_40500_parameters_have_a_posterior",
     "test_docs.py::test_code_of_a_page_runs[docs/partial-observation.md]",
     "test_docs.py::test_code_of_a_page_runs[docs/how-to/environment.md]",
     "test_memory.py::test_bpg_teaches_the_t_maze",
     "test_memory_agents.py::test_bpg_learns_what_no_policy_without_memory_can",
     "test_reproduce.py::test_gradient_experiments_report_every_curve_with_errors",
     "test_reproduce.py::test_learning_experiments_report_every_curve_with_errors",
+    "test_reproduce.py::test_search_reports",
     "test_reproduce.py::test_sparsification_reports",
     "test_reproduce.py::test_the_random_walk_s_gradient_reports",
     "test_together.py::test_the_processes_end_with_the_command[9]",
@@ -58,6 +61,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if any(name in item.nodeid for name in SLOW):
             item.add_marker("slow")
+
+
+def pytest_collection_finish():
+    """What was collected stays until the end, so the garbage collector need not look at it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture

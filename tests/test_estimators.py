@@ -9,7 +9,7 @@ import pytest
 
 from bayespg import actor_critic, evidence, fisher, kernels, monte_carlo
 from bayespg import estimators as E
-from bayespg._support.precision import to_numpy
+from bayespg._support.precision import in_float64, to_numpy
 from bayespg._support.random import fast_key
 from bayespg.algebra.sparse import Rows
 from bayespg.algebra.sparsification import Sparsify
@@ -405,9 +405,7 @@ def test_noise_on_rewards_counts_the_steps_of_each_path(model):
     """Var[R] = sigma_r^2 sum_t gamma^(2t) over the steps that a path has, not over the horizon."""
     environment, policy = RandomWalk(size=4, horizon=30), Tabular(np.zeros(3))
     sigma, base = 2.0, 0.5
-    with jax.enable_x64(True):
-        sample = E.draw(environment, jax.tree.map(jnp.asarray, policy), fast_key(0), 12)
-        sample = to_numpy(sample)
+    sample = in_float64(E.draw)(environment, policy, fast_key(0), 12)
     lengths = sample.paths.lengths
     assert len(set(lengths.tolist())) > 3
     variances = sigma**2 * np.array([sum(0.99 ** (2 * t) for t in range(T)) for T in lengths])
@@ -416,6 +414,5 @@ def test_noise_on_rewards_counts_the_steps_of_each_path(model):
     U = sample.scores
     noise = base + (variances[:, None] * U**2 if model is E.Model1 else variances)
     expected = getattr(oracle, model.__name__.lower())(U, sample.returns, G, noise)
-    with jax.enable_x64(True):
-        found = model(base, fisher=E.exact, reward_noise=sigma)(sample)
+    found = in_float64(model(base, fisher=E.exact, reward_noise=sigma).__call__)(sample)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4)

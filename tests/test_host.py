@@ -9,7 +9,8 @@ from gymnasium import spaces as gym
 
 from bayespg.environments import host
 from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
-from bayespg.paths.rollout import AT_ONCE, play
+from bayespg.paths import rollout
+from bayespg.paths.rollout import play
 
 
 class Counting(gymnasium.Env):
@@ -282,10 +283,13 @@ def test_episodes_of_one_step_are_whole():
     np.testing.assert_array_equal(paths.terminated, [True, False, False, True, False])
 
 
+AT_ONCE = 16
+
+
 @pytest.mark.parametrize(
     ("length", "horizon", "padded"),
     [
-        (5, 90, 90),
+        (5, 9, 9),
         (5, AT_ONCE, AT_ONCE),
         (5, 6 * AT_ONCE, AT_ONCE),
         (AT_ONCE, 6 * AT_ONCE, AT_ONCE),
@@ -293,7 +297,8 @@ def test_episodes_of_one_step_are_whole():
         (4 * AT_ONCE + 1, 6 * AT_ONCE, 6 * AT_ONCE),
     ],
 )
-def test_paths_are_padded_to_one_of_a_handful_of_lengths(length, horizon, padded):
+def test_paths_are_padded_to_one_of_a_handful_of_lengths(length, horizon, padded, monkeypatch):
+    monkeypatch.setattr(rollout, "AT_ONCE", AT_ONCE)
     paths = play(Host(Counting(length), horizon=horizon), by_state, [0])
     assert len(paths.states) == len(paths.rewards) == len(paths.mask) == padded
     assert paths.lengths == [length]

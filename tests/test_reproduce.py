@@ -117,18 +117,18 @@ def test_learning_and_tuning_run_every_method_from_the_same_start(monkeypatch):
     from bayespg.reproduce import random_walk_learning as figure7
 
     task = learning.Task(walk.walk(40), figure7._start, {3: 4})
-    methods = {name: figure7.METHODS[name] for name in ("MCPG", "BAC")}
+    methods = {name: figure7.METHODS[name] for name in ("MCPG", "BPG")}
     methods = {
         k: dataclasses.replace(m, update=lambda M: conventional(0.1)) for k, m in methods.items()
     }
     found = learning.learn(task, methods, report.Settings(runs=2), lambda *_: None)
-    np.testing.assert_allclose(found["MCPG", 3].values[:, 0], found["BAC", 3].values[:, 0])
-    assert found["BAC", 3].values.shape == (2, 4)
+    np.testing.assert_allclose(found["MCPG", 3].values[:, 0], found["BPG", 3].values[:, 0])
+    assert found["BPG", 3].values.shape == (2, 4)
     outcome = learning.tune(
-        task, {"BAC": walk.PAPER}, {"BAC": "BAC"}, (0.01, 1.0),
+        task, {"MCPG": methods["MCPG"].estimator}, {"MCPG": "MC"}, (0.01, 1.0),
         lambda h: h.expected_return.mean(), report.Settings(runs=2), lambda *_: None,
     )  # fmt: skip
-    assert outcome.extra["best"] == {"BAC, M = 3": 1.0}
+    assert outcome.extra["best"] == {"MCPG, M = 3": 0.01}
 
 
 def check(name, runs, tmp_path):
