@@ -149,8 +149,9 @@ def _claim(estimator: str, samples: Samples) -> Claim:
             said - counted + 4 * error,
             f"stated {said:.2f}, observed {counted:.2f}",
         )
-        for (where, name, _), (said, counted, error) in samples.items()
+        for (where, name, _), numbers in samples.items()
         if name == estimator
+        for said, counted, error in [map(float, numbers)]
     )
     return Claim(
         f"uphill-{estimator.lower().replace(',', '').replace(' ', '-')}", "",
