@@ -532,6 +532,13 @@ class Agent:
         with run:
             run.replace(self.config, self.state, {"seconds": self._seconds})
 
+    def export(self, path: str | Path, batch: int = 1) -> None:
+        """Write the policy as an ONNX file, from `batch` observations to their most likely actions,
+        for programs without JAX (`bayespg.learning.export`)."""
+        from bayespg.learning import export  # which is built on agents
+
+        export.onnx(self, path, batch)
+
     def restore(self, run: Run, *, best: bool = False) -> bool:
         """Load the newest checkpoint of a run, or its best; False if there is none yet."""
         with self._precision():
