@@ -142,12 +142,12 @@ FAULTS = {
 }
 
 
-def by_state(observations, tick, first):
+def by_state(observations, time, wave):
     """Actions that depend on a lane's own observation alone, exact however many there are."""
     return (observations[:, 1:] / 4,) * 2
 
 
-def upright(observations, tick, first):
+def upright(observations, time, wave):
     return ((observations[:, 2] > 0).astype(int),) * 2
 
 
@@ -307,9 +307,9 @@ def test_paths_are_padded_to_one_of_a_handful_of_lengths(length, horizon, padded
 def test_idle_lanes_are_asked_and_not_listened_to():
     asked = []
 
-    def act(observations, tick, first):
-        asked.append((len(observations), tick))
-        return by_state(observations, tick, first)
+    def act(observations, time, wave):
+        asked.append((len(observations), time))
+        return by_state(observations, time, wave)
 
     paths = play(Host(lambda: Counting(3), lanes=4), act, [0, 1])
     assert asked == [(4, 0), (4, 1), (4, 2)]

@@ -15,8 +15,8 @@ from bayespg.environments.vector import Vector
 from bayespg.learning import choices, saved
 from bayespg.learning.advance import Normalised, no_statistics
 from bayespg.learning.agents import Agent
+from bayespg.paths.acting import Acting
 from bayespg.paths.rollout import play
-from bayespg.paths.worlds import Acting
 from bayespg.policies import FiniteStateController, Recurrent, memory
 
 MAZE = TMaze(length=1, horizon=3)

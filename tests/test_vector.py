@@ -14,8 +14,8 @@ from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
 from bayespg.environments.vector import Vector
 from bayespg.learning import saved
 from bayespg.learning.agents import Agent
+from bayespg.paths.acting import Acting
 from bayespg.paths.rollout import play
-from bayespg.paths.worlds import Acting
 from bayespg.policies import named
 
 MODES = list(AutoresetMode)
@@ -41,17 +41,14 @@ def policy_for(lanes):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_paths_are_those_of_single_environments(name, mode, copy):
-    """As many episodes as lanes with a policy that draws, and more of them with one that does not:
-    draws belong to lanes and ticks."""
+    """In one wave and in several."""
     host, vector = Host(name, lanes=5), Vector(sync(name, 5, mode, copy=copy))
     policy, key = policy_for(host), jax.random.key(3)
     assert vector.horizon == host.horizon
-    drawn = [play(lanes, Acting(policy, key), SEEDS[:5]) for lanes in (host, vector)]
+    drawn = [play(lanes, Acting(policy, key), SEEDS) for lanes in (host, vector)]
     assert_same(*drawn)
     if name == "CartPole-v1":
         assert len(set(drawn[0].lengths.tolist())) > 2
-    sure = [play(lanes, Acting(policy, key, True), SEEDS) for lanes in (host, vector)]
-    assert_same(*sure)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -101,7 +98,7 @@ class Nested(Counting):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_spaces_of_every_kind_go_through(mode):
-    def act(observations, tick, first):
+    def act(observations, time, wave):
         return (np.stack([observations[:, 1] > 0, observations[:, 0] > 2], 1).astype(int),) * 2
 
     expected = play(Host(Nested, lanes=3), act, SEEDS)
@@ -198,5 +195,5 @@ def test_an_agent_learns_and_goes_on_exactly(tmp_path):
 
 
 def test_processes_are_the_vector_environment_s_own_affair():
-    with pytest.raises(ValueError, match="processes: a vector environment has its own"):
-        Agent(sync("CartPole-v1"), processes=True)
+    with pytest.raises(ValueError, match="workers: a vector environment has processes of its own"):
+        Agent(sync("CartPole-v1"), workers=2)

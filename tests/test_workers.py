@@ -1,170 +1,213 @@
-"""Processes of their own: whatever happens to one of them, a sentence says so and the next call is
-right."""
+"""Episodes played elsewhere: the numbers of one process, whatever happens to the workers."""
 
-import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
 
-import cloudpickle
 import gymnasium
+import jax
 import numpy as np
 import pytest
-from test_host import Counting, by_state
+from test_host import Counting
 
-from bayespg.environments import workers
-from bayespg.environments.host import EnvironmentFailure, Host
-from bayespg.paths.rollout import play
+from bayespg._support import processes, workers
+from bayespg.environments.host import EnvironmentFailure
+from bayespg.learning.agents import Agent
+from bayespg.learning.pgpe import PGPE
+from bayespg.paths.worlds import InWorkers, world
+from bayespg.policies import named
 
-SEEDS = [5, 3, 8, 9]
+COMPILE_QUICKLY = True
 
 
 class Unreliable(Counting):
-    """Its seed says what goes wrong at the second step."""
+    """What a file says goes wrong at the second step, once if the file says so."""
 
-    RAISES, KILLED, EXITS = 1001, 1002, 1003
-
-    def __init__(self):
+    def __init__(self, fault: Path):
         super().__init__(6)
-
-    def reset(self, *, seed=None, options=None):
-        self.seed = seed
-        return super().reset(seed=seed)
+        self.fault = fault
 
     def step(self, action):
-        if self.time == 1:
-            if self.seed == self.RAISES:
+        what = self.fault.read_text() if self.time == 1 and self.fault.exists() else ""
+        if "once" in what:
+            self.fault.unlink()
+        match what.split():
+            case ["raise", *_]:
                 raise KeyError("wheel")
-            if self.seed == self.KILLED:
+            case ["kill", *_]:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if self.seed == self.EXITS:
-                sys.exit(3)
+            case ["hang", *_]:
+                time.sleep(1000)
         return super().step(action)
 
 
-def assert_right(host):
-    """The paths are those of environments in this process."""
-    expected = play(Host(Unreliable, lanes=2), by_state, SEEDS)
-    found = play(host, by_state, SEEDS)
-    for one, other in zip(vars(found).values(), vars(expected).values(), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quickly():
-    """Workers that are forked from a clean process which has imported everything start in a
-    fraction of the time; one test below starts them as users do."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bayespg.environments.host"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "CONTEXT", context)
-        yield
-
-
-@pytest.fixture(scope="module")
-def host():
-    made = Host(Unreliable, lanes=2, processes=True)
-    yield made
-    processes = [worker._process for worker in made._workers]
-    made.close()
-    assert not any(process.is_alive() for process in processes)
-
-
-def test_spawned_workers_know_this_process_s_environments_and_never_hear_of_ctrl_c(monkeypatch):
-    """A terminal sends Ctrl-C to all processes, also to those that are just starting."""
-    monkeypatch.setattr(workers, "CONTEXT", multiprocessing.get_context("spawn"))
-    gymnasium.register("OnlyHere-v0", entry_point=Unreliable)
-    try:
-        host = Host("OnlyHere-v0", lanes=1, processes=True)
-    finally:
-        del gymnasium.registry["OnlyHere-v0"]
-    os.kill(host._workers[0]._process.pid, signal.SIGINT)
-    assert_right(host)
-    os.kill(host._workers[0]._process.pid, signal.SIGINT)
-    assert_right(host)
-    host.close()
+def assert_same(one, other):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.fixture
-def pids(host):
-    assert_right(host)
-    return [worker._process.pid for worker in host._workers]
+def fault(tmp_path):
+    return tmp_path / "fault"
 
 
-def now(host):
-    return [worker._process.pid for worker in host._workers]
+@pytest.fixture(scope="module")
+def policy():
+    actions = world(Counting, lanes=1).actions
+    return named.make("linear", 2, actions, jax.random.key(0), ())
 
 
-@pytest.mark.parametrize(
-    ("seed", "says"),
-    [(Unreliable.RAISES, "KeyError: 'wheel'"), (Unreliable.EXITS, "SystemExit: 3")],
-)
-def test_a_failure_in_one_leaves_all_in_step(host, pids, seed, says):
-    for seeds in ([seed, 5, 3], [5, 3, seed], [seed, seed]):
-        with pytest.raises(
-            EnvironmentFailure, match=f"^Unreliable, episode of seed {seed}, step 2: {says}$"
-        ):
-            play(host, by_state, seeds)
-        assert_right(host)
-    assert now(host) == pids
+@pytest.fixture
+def made(fault):
+    """Worlds with workers or without; the workers end with the test."""
+    found = []
+
+    def make(count, **settings):
+        where = world(lambda: Unreliable(fault), workers=count, **{"lanes": 2} | settings)
+        found.append(where)
+        return where
+
+    yield make
+    for where in found:
+        if isinstance(where, InWorkers):
+            where.players.close()
 
 
-def test_one_killed_in_a_step_is_named_and_started_again(host, pids):
-    says = (
-        rf"^Unreliable, episode of seed {Unreliable.KILLED}, step 2: WorkerEnded: worker 1 "
-        rf"\(process {pids[1]}\) was killed by SIGKILL"
-    )
-    with pytest.raises(EnvironmentFailure, match=says):
-        play(host, by_state, [5, Unreliable.KILLED])
-    assert_right(host)
-    assert now(host)[0] == pids[0]
-    assert now(host)[1] != pids[1]
+def pids(where):
+    return [worker.pid for worker in where.players.crew.workers]
 
 
-def test_one_killed_between_calls_is_named_and_started_again(host, pids):
-    os.kill(pids[0], signal.SIGTERM)
-    host._workers[0]._process.join()
-    says = rf"step 0: WorkerEnded: worker 0 \(process {pids[0]}\) was killed by signal 15"
-    with pytest.raises(EnvironmentFailure, match=says):
-        play(host, by_state, SEEDS)
-    assert_right(host)
+def draw(where, policy, **options):
+    """Five episodes fill two lanes in three waves."""
+    return where.play(policy, jax.random.key(2), [5, 3, 8, 9, 12], **options)
 
 
-def test_an_interrupt_between_question_and_answer_ends_those_that_have_not_answered(
-    host, pids, monkeypatch
+def test_an_agent_with_any_number_of_workers_that_are_killed_learns_what_one_process_learns(
+    fault, caplog
 ):
-    def interrupted():
-        raise KeyboardInterrupt
+    """Observations are normalised, so that every update depends on what those before have seen."""
+    agents = [
+        Agent(lambda: Unreliable(fault), "linear", "gpomdp", episodes=5, lanes=2, workers=count)
+        for count in (None, 1, 2)
+    ]
+    for update in range(1, 4):
+        for agent in agents:
+            if agent.settings.workers == 2:
+                fault.write_text("kill once")
+            agent.update()
+            assert not fault.exists()
+            assert_same(agent.state.policy, agents[0].state.policy)
+            assert_same(agent.state.normaliser, agents[0].state.normaliser)
+        assert len([r for r in caplog.records if "killed by SIGKILL" in r.message]) == update
+    for agent in agents[1:]:
+        agent.world.players.close()
 
-    monkeypatch.setattr(host._workers[1], "answer", interrupted)
-    old = host._workers[1]._process
+
+@pytest.mark.parametrize("name", ["fourier", "mlp"])
+def test_a_row_of_the_program_does_not_depend_on_the_others(name):
+    """A policy with wide layers, whose rows may be vectorised together."""
+    here, there = (world("Pendulum-v1", lanes=5, horizon=20, workers=count) for count in (None, 2))
+    inputs = here.observation.shape[0]
+    policy = named.make(name, inputs, here.actions, jax.random.key(0), (48, 48))
+    policy = jax.tree.map(lambda w: w + 0.3 * jax.random.normal(jax.random.key(1), w.shape), policy)
+    drawn = [w.play(policy, jax.random.key(2), list(range(7))) for w in (here, there)]
+    there.players.close()
+    assert_same(*drawn)
+
+
+def test_a_search_plays_its_round_there_too():
+    agents = [PGPE(Counting, seed=0, workers=count) for count in (None, 2)]
+    for agent in agents:
+        agent.update()
+    agents[1].world.players.close()
+    assert_same(agents[0].state.policy, agents[1].state.policy)
+
+
+def test_what_goes_wrong_once_is_played_again(made, fault, policy):
+    expected, where = draw(made(None), policy), made(2, episode_timeout=10.0)
+    for what in ("raise once", "kill once", "hang once"):
+        fault.write_text(what)
+        assert_same(draw(where, policy), expected)
+        assert not fault.exists()
+    before = pids(where)
+    os.kill(before[0], signal.SIGKILL)
+    assert_same(draw(where, policy), expected)
+    assert before[0] not in pids(where)
+
+
+FAILURES = {
+    "raise": r"^Unreliable, episode of seed \d+, step 2: KeyError: 'wheel'$",
+    "kill": r"^Unreliable, episode of seed \d+: worker \d \(process \d+\) was killed by SIGKILL",
+    "hang": r"seed \d+: worker .* took longer than 1 seconds; episode_timeout= sets the limit$",
+}
+
+
+def test_what_goes_wrong_every_time_is_one_sentence(made, fault, policy):
+    where = made(2, episode_timeout=1.0)
+    for what, says in FAILURES.items():
+        fault.write_text(what)
+        with pytest.raises(EnvironmentFailure, match=says):
+            draw(where, policy)
+    fault.unlink()
+    assert_same(draw(where, policy), draw(made(None), policy))
+
+
+def test_an_interrupt_ends_the_workers_that_are_busy_and_no_others(made, fault, policy):
+    where = made(2)
+    expected, before = draw(where, policy), pids(where)
+    fault.write_text("hang once")
+    waiting = where.players.crew.wait
+
+    def interrupted(workers, seconds):
+        found = waiting(workers, 2.0)
+        if not found:
+            raise KeyboardInterrupt
+        return found
+
+    where.players.crew.wait = interrupted
     with pytest.raises(KeyboardInterrupt):
-        play(host, by_state, SEEDS)
-    assert not old.is_alive()
-    monkeypatch.undo()
-    assert_right(host)
-    assert now(host)[0] == pids[0]
+        draw(where, policy)
+    assert len(set(before) & set(pids(where))) == 1
+    where.players.crew.wait = waiting
+    assert_same(draw(where, policy), expected)
 
 
-def test_an_answer_to_another_question_is_not_taken(host, pids):
-    """What an interrupt in the middle of a call would leave in the pipe."""
-    worker = host._workers[0]
-    worker._pipe.send_bytes(cloudpickle.dumps((0, ("reset", 0, 3))))
-    with pytest.raises(EnvironmentFailure, match="worker 0 answered request 0 where"):
-        play(host, by_state, SEEDS)
-    assert_right(host)
+# What is sent.
 
 
-def test_a_question_whose_answer_nobody_fetched_is_forgotten(host, pids):
-    host._workers[0].ask(("reset", 0, 3))
-    assert host._workers[0].owes
-    assert_right(host)
+def test_an_environment_registered_in_this_process_alone_is_known_there():
+    gymnasium.register("OnlyHere-v0", entry_point=Counting)
+    try:
+        found = world("OnlyHere-v0", lanes=1, workers=1)
+    finally:
+        del gymnasium.registry["OnlyHere-v0"]
+    policy = named.make("linear", 2, found.actions, jax.random.key(0), ())
+    assert found.play(policy, jax.random.key(0), [0, 1]).mask.any()
+    found.players.close()
+
+
+def test_what_cannot_be_sent_is_named():
+    lock = threading.Lock()
+
+    def make():
+        assert lock
+        return Counting()
+
+    with pytest.raises(ValueError, match=r"^workers: the function .* uses 'lock', which cannot be"):
+        Agent(make, workers=1)
+    with pytest.raises(ValueError, match="workers: give an id, or a function"):
+        Agent(Counting(), workers=1)
 
 
 class Elsewhere(Counting):
     """Another environment in another process."""
 
-    def __init__(self, fault, home=os.getpid()):
+    def __init__(self, fault, home):
         super().__init__(6)
         if os.getpid() != home:
             if fault == "made":
@@ -173,37 +216,97 @@ class Elsewhere(Counting):
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "error", "says"),
     [
-        ("made", "^Elsewhere, episode of seed 5, step 0: RuntimeError: no display$"),
-        ("spaces", "^Elsewhere, episode of seed 5, step 0: .*the action space is Box.* where it"),
+        ("made", RuntimeError, "^no display$"),
+        ("spaces", EnvironmentFailure, "^Elsewhere, .*, step 0: .*the action space is Box.* where"),
     ],
 )
-def test_an_environment_that_is_another_in_its_process_is_refused(fault, says):
+def test_an_environment_that_is_another_in_its_process_is_refused(fault, error, says):
     home = os.getpid()
-    host = Host(lambda: Elsewhere(fault, home), lanes=1, processes=True)
-    for _ in range(2):
-        with pytest.raises(EnvironmentFailure, match=says):
-            play(host, by_state, [5])
-    host.close()
+    agent = Agent(lambda: Elsewhere(fault, home), workers=1)
+    with pytest.raises(error, match=says):
+        agent.draw()
+    agent.world.players.close()
+
+
+# How they end.
 
 
 class Stubborn(Counting):
     """Cannot be closed, and does not listen."""
+
+    def __init__(self, home):
+        super().__init__()
+        self.home = home
 
     def reset(self, *, seed=None, options=None):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return super().reset(seed=seed)
 
     def close(self):
-        signal.pause()
+        if os.getpid() != self.home:
+            signal.pause()
 
 
 def test_one_that_cannot_be_closed_is_ended_all_the_same(monkeypatch):
-    monkeypatch.setattr("bayespg.environments.workers.PATIENCE", 0.2)
-    host = Host(Stubborn, lanes=1, processes=True)
-    play(host, by_state, [5])
-    process = host._workers[0]._process
-    host.environments.clear()  # that of this process would hang
-    host.close()
-    assert process.exitcode == -signal.SIGKILL
+    monkeypatch.setattr(processes, "PATIENCE", 0.2)
+    monkeypatch.setattr(workers, "PATIENCE", 0.2)
+    home = os.getpid()
+    agent = Agent(lambda: Stubborn(home), workers=1)
+    agent.draw()
+    worker = agent.world.players.crew.workers[0]
+    agent.world.players.close()
+    assert worker._process.exitcode == -signal.SIGKILL
+
+
+SCRIPT = """
+import os, signal, sys, time
+import gymnasium
+from bayespg import Agent
+
+class Slow(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        print(os.getpid(), flush=True)
+        return self.observation_space.low, {}
+    def step(self, action):
+        time.sleep(1000)
+
+agent = Agent(Slow, workers=2)
+agent.update()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_behind_by_a_script_without_a_guard(tmp_path, how):
+    """Its workers hang in a step when it ends."""
+    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
+    driver = subprocess.Popen(
+        [sys.executable, "script.py"], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    playing = [int(driver.stdout.readline()) for _ in range(2)]
+    driver.send_signal(how)
+    driver.communicate(timeout=60)
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in playing) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not [pid for pid in playing if Path(f"/proc/{pid}").exists()]
+    assert driver.pid not in playing
+
+
+@pytest.fixture(scope="module")
+def ray():
+    found = pytest.importorskip("ray")
+    yield found
+    found.shutdown()
+
+
+def test_on_ray_the_numbers_are_the_same_and_a_lost_actor_is_replaced(ray, made, fault, policy):
+    expected, where = draw(made(None), policy), made("ray")
+    for what in ("raise once", "kill once"):
+        fault.write_text(what)
+        assert_same(draw(where, policy), expected)
+        assert not fault.exists()

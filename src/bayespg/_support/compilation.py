@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+from bayespg._support import device
+
 
 def remember() -> None:
     """Let JAX keep compiled programs under ~/.cache/bayespg, unless the user has set a
@@ -27,19 +29,30 @@ def remember() -> None:
 
 
 @functools.cache
-def quickly() -> dict[str, Any]:
+def quickly(platform: str | None = None) -> dict[str, Any]:
     """XLA's options for programs of many small kernels, as those of an agent, on a CPU.
 
     They halve the compile time and do not change the run time: LLVM's first level of optimisation
     vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions do not have
     that option and refuse its name. Where JAX was asked for no optimisations, there are none here.
     """
-    if jax.default_backend() != "cpu" or jax.config.read("jax_disable_most_optimizations"):
+    if (platform or jax.default_backend()) != "cpu" or jax.config.read(
+        "jax_disable_most_optimizations"
+    ):
         return {}
     plain = jax.__version__.startswith("0.10.")
     return {"xla_backend_optimization_level": 1} | (
         {"xla_cpu_use_fusion_emitters": False} if plain else {}
     )
+
+
+@functools.cache
+def on_one_thread() -> dict[str, Any]:
+    """XLA's options for a small program on the CPU whose numbers must not depend on the number of
+    cores: a product of matrices that threads share out is summed in another order."""
+    if device.cpu().platform != "cpu":
+        return {}
+    return quickly("cpu") | {"xla_cpu_multi_thread_eigen": False}
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The device that JAX computes on."""
 
 import functools
+from typing import Any
 
 import jax
 
@@ -20,3 +21,12 @@ def require() -> None:
             f"JAX_PLATFORMS: JAX cannot use '{wanted}' on this machine ({why}); unset the variable "
             "or set it to cpu"
         ) from None
+
+
+@functools.cache
+def cpu() -> Any:
+    """The CPU, on which policies act; where JAX_PLATFORMS leaves it out, the default device."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return jax.devices()[0]

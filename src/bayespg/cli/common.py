@@ -30,6 +30,17 @@ class Commands(typer.core.TyperGroup):
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
 
+class MaybeAddress(typer.core.TyperCommand):
+    """A command whose option --ray may have an address, or none."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # pyright: ignore
+        for i, word in enumerate(args):
+            following = args[i + 1 : i + 2]
+            if word == "--ray" and not any(x == "auto" or ":" in x for x in following):
+                args = [*args[:i], "--ray=ray", *args[i + 1 :]]
+        return super().parse_args(ctx, args)  # pyright: ignore
+
+
 app = typer.Typer(
     name="bayespg",
     cls=Commands,

@@ -9,12 +9,12 @@ import numpy as np
 import typer
 
 from bayespg._support.statistics import student_interval
-from bayespg.cli.common import app, progress, say, table
+from bayespg.cli.common import MaybeAddress, app, progress, say, table
 from bayespg.learning import choices, describing, film, pgpe, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import import_all, resuming
 from bayespg.learning.metrics import Row
-from bayespg.learning.settings import DEFAULTS, Settings
+from bayespg.learning.settings import DEFAULTS, WHERE, Settings
 from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
@@ -40,6 +40,18 @@ Imports = Annotated[
 ]
 Best = Annotated[
     bool, typer.Option("--best", help="The best policy of the run instead of the last one.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Play episodes in this many processes. Changes no numbers."),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[ADDRESS]",
+        help="Play episodes on Ray: on this machine, or on the cluster at ADDRESS.",
+        show_default=False,
+    ),
 ]
 RunPath = Annotated[Path, typer.Argument(help="A run directory written by 'bayespg train'.")]
 
@@ -81,7 +93,7 @@ def demo(
     say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")
 
 
-@app.command()
+@app.command(cls=MaybeAddress)
 def train(
     environment: Annotated[
         str | None,
@@ -168,14 +180,19 @@ def train(
     lanes: Annotated[
         int | None, typer.Option(help="Environments run in parallel.", show_default="up to 8")
     ] = None,
-    processes: Annotated[
-        bool, typer.Option(help="Run each environment in its own process.")
-    ] = False,
     persistence: Annotated[
         float | None,
         typer.Option(
             help="Persistence of exploration at the start, from 0 to 1.",
             show_default="0.9, with a damped metric",
+        ),
+    ] = None,
+    workers: Workers = None,
+    ray: Ray = None,
+    episode_timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds after which a worker's episode is played again.", show_default="3600"
         ),
     ] = None,
     normalise: Annotated[
@@ -220,11 +237,13 @@ def train(
     """Train a policy, with error bars on every gradient. Every update is saved immediately."""
     said = _not_default(locals())
     if resume is not None:
-        if more := said - {"resume", "steps", "tensorboard", "imports"}:
+        if more := said - {"resume", "steps", "tensorboard", "imports", *WHERE, "ray"}:
             raise ValueError(
                 f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
             )
-        _resume(resume, steps, tensorboard, imports or [])
+        chosen = {"workers": _where(workers, ray), "episode_timeout": episode_timeout}
+        chosen = {name: value for name, value in chosen.items() if value is not None}
+        _resume(resume, steps, tensorboard, imports or [], chosen)
         return
     if environment is None:
         raise ValueError("give an environment, as in: bayespg train CartPole-v1")
@@ -245,15 +264,13 @@ def train(
         "discount": discount,
         "smoothing": smoothing, "limit": _number(limit), "rate": _number(rate),
         "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,
-        "horizon": horizon, "lanes": lanes, "processes": processes, "normalise": normalise,
-        "persistence": persistence,
-        "bounds": bounds,
+        "horizon": horizon, "lanes": lanes, "normalise": normalise, "persistence": persistence,
+        "bounds": bounds, "workers": _where(workers, ray), "episode_timeout": episode_timeout,
     }  # fmt: skip
 
     def made(k: int) -> Agent:
         if searching:
-            flags = ("processes", "normalise_rewards")
-            more = settings | {name: settings[name] or None for name in flags}
+            more = settings | {"normalise_rewards": normalise_rewards or None}
             more |= {"max_episodes": max_episodes}
             return pgpe.PGPE(environment, policy, estimator, update, seed=k, **more)
         return Agent(environment, policy, estimator, update, seed=k, **settings)
@@ -276,6 +293,11 @@ def train(
         (str(folder), "bold"),
     )
     say((describing.settings(first.config, describing.NAMES), "dim"))
+    if workers and workers > per_update:
+        say(
+            f"Only {per_update} of {workers} workers have an episode to play at a time; "
+            f"--episodes {workers} would use them all."
+        )
     folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": total})
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
@@ -310,13 +332,22 @@ def _stop_if_asked(agent: Agent, folder: Path) -> None:
         raise typer.Exit(130)
 
 
-def _resume(path: Path, steps: int | None, tensorboard: bool, imports: list[str]) -> None:
+def _where(workers: int | None, ray: str | None) -> int | str | None:
+    """The setting `workers` of agents."""
+    if workers is not None and ray is not None:
+        raise ValueError("workers: are processes of this machine; give --workers or --ray")
+    return workers or ray
+
+
+def _resume(
+    path: Path, steps: int | None, tensorboard: bool, imports: list[str], chosen: dict[str, Any]
+) -> None:
     members = folders.members(path)
     if steps is not None:
         _extend(members, steps, imports)
     wanted = {member: _steps(member) for member in members}
     for member, total in wanted.items():
-        agent, run = saved.resume(member, tensorboard=tensorboard, imports=imports)
+        agent, run = saved.resume(member, tensorboard=tensorboard, imports=imports, **chosen)
         left = total - int(agent.state.steps)
         if left <= 0:
             say(f"{member}: done, {int(agent.state.steps):,} steps")
@@ -327,7 +358,7 @@ def _resume(path: Path, steps: int | None, tensorboard: bool, imports: list[str]
     for k in folders.waiting(path):
         run = folders.directory(path, k)
         say(f"{run}: starting")
-        agent, _ = saved.reopen(members[0], seed=k, imports=imports)
+        agent, _ = saved.reopen(members[0], seed=k, imports=imports, **chosen)
         agent.learn(wanted[members[0]], run=run, tensorboard=tensorboard)
         _stop_if_asked(agent, path)
     _summary(path)

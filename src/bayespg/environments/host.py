@@ -8,11 +8,9 @@ episode is always its own.
 
 import abc
 import difflib
-import functools
 import math
 import numbers
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +20,6 @@ import numpy as np
 from bayespg._support import checks
 from bayespg.environments import masks as action_masks
 from bayespg.environments import spaces
-from bayespg.environments.workers import Worker, ask_all, end_all
 
 FALLBACK = 1000
 """Steps after which an episode is cut off if the environment has no limit of its own."""
@@ -44,10 +41,6 @@ class EnvironmentFailure(RuntimeError):
 
 class Lanes(abc.ABC):
     """Parallel environments, each of which plays one episode at a time."""
-
-    together: bool
-    """Whether episodes begin in all lanes at once, instead of in each lane as soon as it is
-    free."""
 
     def __init__(
         self,
@@ -120,11 +113,8 @@ class Host(Lanes):
     """`lanes` copies of a Gymnasium environment.
 
     `environment` is an id, a function that makes one, or an environment (then there is one lane).
-    `horizon` cuts episodes off; without it the environment's own limit holds. With `processes` each
-    lane has its own process, which is faster if a step takes longer than a tenth of a millisecond.
+    `horizon` cuts episodes off; without it the environment's own limit holds.
     """
-
-    together = False
 
     def __init__(
         self,
@@ -135,13 +125,10 @@ class Host(Lanes):
         lanes: int = 8,
         bounds: spaces.Bounds = "clip",
         options: dict[str, Any] | None = None,
-        processes: bool = False,
         masks: bool | None = None,
     ):
         first = _make(environment, options or {})
         alone = isinstance(environment, gymnasium.Env)
-        if alone and processes:
-            raise ValueError("processes: give an id, or a function that makes the environment")
         super().__init__(
             environment if isinstance(environment, str) else _name(first), _limit(first),
             first.observation_space, first.action_space,
@@ -153,7 +140,7 @@ class Host(Lanes):
             action_masks.has_method(first) if masks is None else masks
         ):
             self.masks = sum(self.actions.sizes)
-        rest = 0 if alone or processes else lanes - 1
+        rest = 0 if alone else lanes - 1
         self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
         if len({id(e) for e in self.environments}) < len(self.environments):
             raise ValueError(
@@ -166,41 +153,16 @@ class Host(Lanes):
                 "normalise_rewards=True instead of the wrapper reports raw returns",
                 stacklevel=2,
             )
-        self._workers: list[Worker] = []
-        if processes:
-            again = environment
-            if isinstance(environment, str):  # which may be registered in this process alone
-                spec = first.spec or environment
-                again = functools.partial(gymnasium.make, spec, disable_env_checker=True)
-            one = functools.partial(
-                _lane, again, first.observation_space, first.action_space, discount=discount,
-                horizon=self.horizon, lanes=1, masks=self.masks > 0,
-            )  # fmt: skip
-            self._workers = [Worker(one, f"worker {lane}") for lane in range(lanes)]
-            weakref.finalize(self, end_all, self._workers)
 
     @property
     def lanes(self) -> int:
-        return len(self._workers or self.environments)
+        return len(self.environments)
 
     def begin(self, lanes: list[tuple[int, int]]) -> list[np.ndarray]:
-        return self._all("reset", [((lane, seed), seed, 0) for lane, seed in lanes])
+        return [self.reset(*lane) for lane in lanes]
 
     def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Step]:
-        return self._all("step", [(lane, lane[2], lane[3] + 1) for lane in lanes])
-
-    def _all(self, what: str, asked: list[tuple[tuple[Any, ...], int, int]]) -> list[Any]:
-        """Several lanes at the same time where they have processes: arguments, seed and step of
-        each."""
-        if not self._workers:
-            return [getattr(self, what)(*arguments) for arguments, *_ in asked]
-        answers = ask_all([(self._workers[a[0]], (what, 0, *a[1:])) for a, *_ in asked])
-        for (_, seed, step), found in zip(asked, answers, strict=True):
-            if isinstance(found, EnvironmentFailure):
-                raise found
-            if isinstance(found, Exception):
-                raise self.located(found, f"episode of seed {seed}", step) from found
-        return answers
+        return [self.step(*lane) for lane in lanes]
 
     def reset(self, lane: int, seed: int) -> np.ndarray:
         """The first observation of an episode in this process."""
@@ -238,24 +200,8 @@ class Host(Lanes):
         return np.concatenate([seen, mask])
 
     def close(self) -> None:
-        end_all(self._workers)
         for environment in self.environments:
             environment.close()
-
-
-def _lane(
-    environment: Any, observed: gymnasium.Space, acted: gymnasium.Space, **options: Any
-) -> Callable[[tuple[Any, ...]], Any]:
-    """The function that answers requests in a worker; the spaces are those of the policy."""
-    host = Host(environment, **options)
-    host.observations, host.acted = spaces.Observations(observed), acted
-
-    def answer(request: tuple[Any, ...]) -> Any:
-        what, *rest = request
-        return getattr(host, what)(*rest)
-
-    answer.close = host.close  # pyright: ignore[reportFunctionMemberAccess]
-    return answer
 
 
 def parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:

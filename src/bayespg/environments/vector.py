@@ -23,8 +23,6 @@ class Vector(Lanes):
     steps is known, give `horizon`; otherwise the default limit of `Host` holds.
     """
 
-    together = True
-
     def __init__(
         self,
         environment: VectorEnv,

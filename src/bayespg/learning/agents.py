@@ -42,7 +42,8 @@ from bayespg.learning.hints import Stuck
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.learning.rewards import scaled
-from bayespg.paths.worlds import Acting, AnyEnvironment, OnHost, World, world
+from bayespg.paths.acting import Acting
+from bayespg.paths.worlds import AnyEnvironment, OnHost, World, world
 from bayespg.policies import AnyPolicy, as_dtype, count, named
 from bayespg.policies.masked import masked
 from bayespg.runs import progress as interruption
@@ -116,7 +117,8 @@ class Agent:
         found = world(
             known.environment if known else environment, discount=s["discount"],
             horizon=s.horizon, lanes=min(s["lanes"], s.episodes), bounds=s["bounds"],
-            options=self.options, processes=s.processes, masks=s.masks,
+            options=self.options, workers=s.workers, episode_timeout=s.episode_timeout,
+            masks=s.masks,
         )  # fmt: skip
         if isinstance(policy, AnyPolicy):
             return found, policy, masked(policy, found.masks) if found.masks else policy
@@ -144,7 +146,7 @@ class Agent:
     def _facts(self) -> dict[str, tuple[Any, str]]:
         """The settings in force, each with the reason why it can have no other value."""
         s, found, task = self.settings, self.world, self.world.name
-        host = found.host if isinstance(found, OnHost) else None
+        host = found if isinstance(found, OnHost) else None
         policy, estimator, update = (
             name if isinstance(name, str) else f"a {type(name).__name__} of your own"
             for name in (self.names[kind] for kind in ("policy", "estimator", "update"))
@@ -160,7 +162,7 @@ class Agent:
             "discount": (found.discount, f"{task} has its own discount, {found.discount:g}"),
             "horizon": (found.horizon, f"{task} ends episodes after {found.horizon} steps"),
             "lanes": (host and host.lanes, lanes),
-            "processes": (s.processes and host is not None, f"{task} runs in JAX"),
+            "workers": (s.workers if host is not None else None, f"{task} runs in JAX"),
             "normalise": (self.state.normaliser is not None, ""),
             "persistence": (self._persistence(), ""),
             "masks": (found.masks > 0, f"{task} is no single Gymnasium environment"),
@@ -302,7 +304,7 @@ class Agent:
                 ) from None
         with self._precision():
             act = Acting(self.state.acting, key, deterministic, self._memory)
-            _, actions = act(seen, 0, first)
+            _, actions = act.step(seen, 0, 0, first)
         self._memory = act.memories
         told = self.world.decode(actions)
         return np.stack(told) if several else told[0]

@@ -54,4 +54,9 @@ def resuming(path: Path, config: dict[str, Any]) -> str:
     words = ["bayespg", "train", "--resume", str(path)]
     for module in needed(config["environment"], config["options"]):
         words += ["--import", module]
+    match config.get("workers"):
+        case int(count):
+            words += ["--workers", str(count)]
+        case str(address):
+            words += ["--ray"] + [address] * (address != "ray")
     return shlex.join(words)

@@ -45,7 +45,7 @@ NAME = "pgpe"
 UPDATE = "search"
 """What a run's configuration has for estimator and update."""
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
-SETTINGS = ("hidden", "horizon", "processes", "bounds", "seed")
+SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "bounds", "seed")
 """Those that PGPE has; the others of `Settings` have no meaning here."""
 
 
@@ -154,8 +154,8 @@ class PGPE(Agent):
     """A deterministic policy, found by search in the space of its parameters.
 
     `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` ends training
-    once so many episodes were played. The other settings are `hidden`, `horizon`, `processes`,
-    `bounds` and `seed`, as agents have them.
+    once so many episodes were played. The other settings are `hidden`, `horizon`, `workers`,
+    `episode_timeout`, `bounds` and `seed`, as agents have them.
     """
 
     def __init__(
@@ -189,7 +189,8 @@ class PGPE(Agent):
         known = choices.built_in(environment) if isinstance(environment, str) else None
         self.world = world(
             known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
-            bounds=s["bounds"], options=self.options, processes=s.processes, masks=False,
+            bounds=s["bounds"], options=self.options, workers=s.workers,
+            episode_timeout=s.episode_timeout, masks=False,
         )  # fmt: skip
         if self.world.actions is None or not self.world.real:
             raise ValueError(
@@ -282,7 +283,7 @@ class PGPE(Agent):
         if first:  # in raw units, where the scale means nothing yet
             asked = search.mean + SCALE / scale * (asked - search.mean)
         seeds = agents._seeds(self.settings.seed, int(self.state.updates), len(asked))
-        paths = [self._play(theta, seed) for theta, seed in zip(asked, seeds, strict=True)]
+        paths = self._play(asked, seeds)
         returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
         lengths = np.array([np.asarray(one.mask).sum() for one in paths])
         if not np.isfinite(returns).all():
@@ -315,11 +316,11 @@ class PGPE(Agent):
             "seconds_learning": done - drawn,
         }  # fmt: skip
 
-    def _play(self, theta: np.ndarray, seed: int) -> Trajectories:
+    def _play(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
         with self._precision():
-            return self.world.play(
-                self.state.policy.at(theta), jax.random.fold_in(self.state.key, seed), [seed], True
-            )
+            policies = [self.state.policy.at(theta) for theta in asked]
+            keys = [jax.random.fold_in(self.state.key, seed) for seed in seeds]
+            return self.world.play_each(policies, keys, seeds)
 
     def _in_units(self, policy: Deterministic, paths: list[Trajectories], asked: np.ndarray):
         """The policy with units from the first round, and the parameters of the round in them; None

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from bayespg.learning import choices, pgpe
+from bayespg.learning import choices, pgpe, settings
 from bayespg.learning.agents import Agent
 from bayespg.learning.extending import agent_of
 from bayespg.learning.imports import Imports, import_all, needed
@@ -42,7 +42,10 @@ def reopen(
 ) -> tuple[Agent, Run]:
     """The agent that a run directory describes, before any checkpoint, and the run."""
     run = Run.open(path, tensorboard=tensorboard)
-    config: dict[str, Any] = agent_of(run.config)
+    # Where episodes were played is for the user to say again: the address of a cluster that a
+    # stranger's directory names is not called.
+    left_out = {"processes", *settings.WHERE}
+    config = {k: v for k, v in agent_of(run.config).items() if k not in left_out}
     stored = {k: v for k, v in config.items() if k not in objects}
     for name, kind in STORED.items():
         if not isinstance(stored.get(name), kind | None):

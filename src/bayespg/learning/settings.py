@@ -17,6 +17,8 @@ DEFAULTS: dict[str, Any] = {
     "lanes": 8, "bounds": "clip", "persistence": 0.9,
 }  # fmt: skip
 """Defaults of settings that do not apply to every agent."""
+WHERE = ("workers", "episode_timeout")
+"""Settings that say where episodes are played, and change no numbers."""
 LARGEST_SEED = 2**63 - 1
 """The largest seed that JAX accepts."""
 
@@ -43,9 +45,13 @@ class Settings:
     """Steps after which an episode is cut off; None keeps the environment's own limit, which an
     environment in JAX always has."""
     lanes: int | None = None
-    """Gymnasium environments that run in parallel: 8, but at most `episodes`."""
-    processes: bool = False
-    """Run each Gymnasium environment in its own process."""
+    """Gymnasium episodes for which the policy chooses at once: 8, but at most `episodes`. Numbers
+    depend on it in their last bits, and with more episodes than lanes in their draws."""
+    workers: int | str | None = None
+    """Play Gymnasium episodes in so many other processes, or on Ray: "ray" or the address of a
+    cluster. Numbers do not depend on it."""
+    episode_timeout: float | None = None
+    """Seconds after which a worker's episode is given up and played again: 3600."""
     normalise: bool | None = None
     """Normalise observations; None means yes on Gymnasium and no in JAX."""
     persistence: float | None = None
@@ -86,6 +92,8 @@ class Settings:
 
 def made(given: dict[str, Any]) -> Settings:
     """Settings from keyword arguments; ValueError for an unknown name."""
+    if given.get("processes") is not None:
+        raise ValueError("processes: is now workers=N, whole episodes in N processes")
     known = sorted(field.name for field in dataclasses.fields(Settings))
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"{unknown[0]}: no such setting; there are {', '.join(known)}")
@@ -110,10 +118,22 @@ _share = functools.partial(checks.real, least=0, most=1)
 _count = functools.partial(checks.whole, least=1)
 seed = functools.partial(checks.whole, least=0, most=LARGEST_SEED)
 
+
+def _workers(name: str, value: Any) -> int | str:
+    if isinstance(value, str):
+        if value in ("ray", "auto") or ":" in value:
+            return value
+        raise ValueError(
+            f"{name}: expected a number of processes, 'ray' or the address of a Ray cluster such "
+            f"as 'ray://head:10001', found {value!r}"
+        )
+    return _count(name, value)
+
+
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "episodes": _count, "discount": _share, "smoothing": _share, "limit": schedules.check,
     "rate": schedules.check, "hidden": _widths, "horizon": _count, "lanes": _count,
-    "processes": checks.flag, "normalise": checks.flag,
+    "workers": _workers, "episode_timeout": functools.partial(checks.real, above=0), "normalise": checks.flag,
     "persistence": _share,
     "normalise_rewards": checks.flag, "masks": checks.flag,
     "bounds": functools.partial(checks.one_of, names=get_args(Bounds)), "seed": seed,

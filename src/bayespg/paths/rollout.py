@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -115,9 +115,9 @@ AT_ONCE, GROWTH = 4096, 4
 compiled once. Larger ones are padded to that many steps, or to that times a power of `GROWTH`."""
 
 
-Act = Callable[[np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""From observations, the tick, and whether each lane is at the first step of its episode, to the
-policy's choices and the resulting actions, which are the same for a policy without memory."""
+Act = Callable[[np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
+"""From the observations of all rows, the step and the number of the wave to the policy's choices
+and the resulting actions, which are the same for a policy without memory."""
 
 
 def certain_length(host: Lanes, episodes: int) -> int | None:
@@ -126,58 +126,103 @@ def certain_length(host: Lanes, episodes: int) -> int | None:
 
 
 def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
-    """One episode for each seed, as many at a time as there are lanes.
+    """One episode for each seed, in waves: as many at a time as there are lanes.
 
     `act` chooses for all lanes at once, idle ones included. Arrays are NumPy arrays, observations
     are raw, and the actions are the policy's choices.
     """
-    M, T = len(seeds), host.horizon
-    states = np.zeros((T, M, host.width), np.float32)
-    rewards, mask = np.zeros((T, M), np.float32), np.zeros((T, M), bool)
-    terminated, final = np.zeros(M, bool), np.zeros(states.shape[1:], np.float32)
-    actions = None
-    waiting = iter(range(M))
-    seen = np.zeros((host.lanes, host.width), np.float32)
-    episode, time = [-1] * host.lanes, [0] * host.lanes
+    book = Book(host, len(seeds))
+    for j in range(0, len(seeds), host.lanes):
+        rows = range(min(host.lanes, len(seeds) - j))
+        wave = [Episode(row, seeds[j + row], j + row) for row in rows]
+        play_wave(host, act, j // host.lanes, wave, host.lanes, book)
+    return book.closed(host)
 
-    def begin() -> None:
-        free = [lane for lane in range(host.lanes) if episode[lane] < 0]
-        if host.together and len(free) < host.lanes:
-            return
-        starts = list(zip(free, waiting, strict=False))
-        for lane, j in starts:
-            episode[lane], time[lane] = j, 0
-        if starts:
-            at = [lane for lane, _ in starts]
-            seen[at] = host.begin([(lane, seeds[j]) for lane, j in starts])
 
-    begin()
-    tick = 0
-    while any(j >= 0 for j in episode):
-        chosen, meant = act(seen, tick, np.equal(time, 0))
-        told = host.actions.decode(meant)
-        if actions is None:
-            actions = np.zeros((T, M, *chosen.shape[1:]), chosen.dtype)
-        running = [(lane, j, time[lane]) for lane, j in enumerate(episode) if j >= 0]
-        answers = host.advance([(lane, told[lane], seeds[j], t) for lane, j, t in running])
-        for (lane, j, t), (following, reward, ended, cut) in zip(running, answers, strict=True):
-            states[t, j], actions[t, j], mask[t, j] = seen[lane], chosen[lane], True
-            seen[lane], rewards[t, j], time[lane] = following, reward, t + 1
+class Episode(NamedTuple):
+    """An episode of a wave: its row among the observations that the policy sees, its seed, and its
+    column in a batch."""
+
+    row: int
+    seed: int
+    column: int
+
+
+def play_wave(
+    host: Lanes, act: Act, wave: int, episodes: Sequence[Episode], width: int, book: "Book"
+) -> None:
+    """Play episodes that begin together, each in the lane of its place in the list, with a policy
+    that sees `width` rows.
+
+    A row of a program does not depend on the others, but may depend on its place and on the number
+    of rows, as these decide how the program is vectorised. An episode has the same row of the same
+    program wherever it is played, alone or beside others, and so the same numbers. Idle rows hold
+    any observation.
+    """
+    starts = host.begin([(lane, e.seed) for lane, e in enumerate(episodes)])
+    seen = np.repeat(starts[:1], width, 0)
+    for episode, first in zip(episodes, starts, strict=True):
+        seen[episode.row] = first
+    running, time = list(enumerate(episodes)), 0
+    while running:
+        chosen, meant = act(seen, time, wave)
+        told, actions = host.actions.decode(meant), book.for_actions(chosen)
+        answers = host.advance([(lane, told[e.row], e.seed, time) for lane, e in running])
+        left = []
+        for (lane, e), (following, reward, ended, cut) in zip(running, answers, strict=True):
+            at = time, e.column
+            book.states[at], actions[at], book.mask[at] = seen[e.row], chosen[e.row], True
+            seen[e.row], book.rewards[at] = following, reward
             if ended or cut:
-                terminated[j], final[j], episode[lane] = ended, following, -1
-        begin()
-        tick += 1
-    assert actions is not None
-    if not host.limited and (~terminated & mask[-1]).any():
-        warnings.warn(
-            f"{host.name} has no time limit: episodes are cut off after {T} steps; set horizon= "
-            "for another limit",
-            stacklevel=2,
-        )
-        host.limited = True
-    longest, kept = int(mask.sum(0).max()), max(AT_ONCE // M, 1)
-    while kept < longest:
-        kept *= GROWTH
-    return Trajectories(
-        states[:kept], actions[:kept], rewards[:kept], mask[:kept], terminated, final
-    )
+                book.final[e.column], book.terminated[e.column] = following, ended
+            else:
+                left.append((lane, e))
+        running, time = left, time + 1
+
+
+class Book:
+    """Arrays of a batch of `count` episodes, filled as they are played."""
+
+    def __init__(self, host: Lanes, count: int):
+        T, M, size = host.horizon, count, host.width
+        self.states, self.final = np.zeros((T, M, size), np.float32), np.zeros((M, size), "f4")
+        self.rewards, self.mask = np.zeros((T, M), np.float32), np.zeros((T, M), bool)
+        self.terminated, self._actions = np.zeros(M, bool), None
+
+    def for_actions(self, like: np.ndarray) -> np.ndarray:
+        """The array of actions, whose shape and type the first rows of them decide."""
+        if self._actions is None:
+            self._actions = np.zeros((*self.mask.shape, *like.shape[1:]), like.dtype)
+        return self._actions
+
+    def insert(self, j: int, played: Trajectories) -> None:
+        """An episode that was played elsewhere, without padding."""
+        T, actions = len(played.mask), np.asarray(played.actions)
+        self.states[:T, j], self.rewards[:T, j] = played.states[:, 0], played.rewards[:, 0]
+        self.for_actions(actions[0])[:T, j], self.mask[:T, j] = actions[:, 0], True
+        self.final[j], self.terminated[j] = played.final[0], played.terminated[0]
+
+    def alone(self) -> Trajectories:
+        """The only episode, without padding, for `insert`."""
+        return self._until(int(self.mask.sum()))
+
+    def closed(self, host: Lanes) -> Trajectories:
+        """The whole batch, padded; warns where a limit that nobody chose has cut an episode off."""
+        if not host.limited and (~self.terminated & self.mask[-1]).any():
+            warnings.warn(
+                f"{host.name} has no time limit: episodes are cut off after {host.horizon} steps; "
+                "set horizon= for another limit",
+                stacklevel=3,
+            )
+            host.limited = True
+        longest, kept = int(self.mask.sum(0).max()), max(AT_ONCE // self.mask.shape[1], 1)
+        while kept < longest:
+            kept *= GROWTH
+        return self._until(kept)
+
+    def _until(self, T: int) -> Trajectories:
+        assert self._actions is not None
+        return Trajectories(
+            self.states[:T], self._actions[:T], self.rewards[:T], self.mask[:T],
+            self.terminated, self.final,
+        )  # fmt: skip

@@ -1,8 +1,7 @@
 """Drawing paths in any environment: Gymnasium's on the host, JAX's on the device."""
 
 import abc
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, Shaped
 
-from bayespg._support import compilation
-from bayespg._support.random import WORD, child, host_key
+from bayespg._support.random import host_key
 from bayespg._support.types import Array
 from bayespg.environments import Environment, classic, observation, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions, Bounds
 from bayespg.environments.trajectories import Trajectories
 from bayespg.environments.vector import Vector
-from bayespg.paths.persistence import held
+from bayespg.paths.acting import Acting, times_of
+from bayespg.paths.players import Players
 from bayespg.paths.rollout import certain_length, play, rollout
 from bayespg.policies import AnyPolicy
 
@@ -57,6 +56,13 @@ class World(abc.ABC):
         """One episode for each seed; `greedy` always takes the most likely action, `persistence` is
         that of exploration."""
 
+    def play_each(
+        self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: list[int]
+    ) -> list[Trajectories]:
+        """One episode of each policy, with the most likely actions."""
+        each = zip(policies, keys, seeds, strict=True)
+        return [self.play(policy, key, [seed], True) for policy, key, seed in each]
+
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
         """Zeros of the shapes that `play` will return, or None if these are not known in
         advance."""
@@ -81,6 +87,11 @@ class OnHost(World):
         self.observation = jax.ShapeDtypeStruct((host.width,), np.float32)
         self.masks = host.masks
 
+    @property
+    def lanes(self) -> int:
+        """Episodes for which the policy chooses at once."""
+        return self.host.lanes
+
     def play(
         self,
         policy: AnyPolicy,
@@ -89,9 +100,7 @@ class OnHost(World):
         greedy: bool = False,
         persistence: Float[Array, ""] | None = None,
     ) -> Trajectories:
-        times = None
-        if persistence is not None:
-            times = np.asarray(_held(child(key, WORD), self.horizon, persistence))
+        times = times_of(key, self.horizon, persistence)
         return play(self.host, Acting(policy, key, greedy, times=times), seeds)
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
@@ -116,6 +125,35 @@ class OnHost(World):
 
     def decode(self, actions: np.ndarray) -> list[Any]:
         return self.host.actions.decode(actions)
+
+
+class InWorkers(OnHost):
+    """Gymnasium in other processes, which play whole episodes. The paths are those that this
+    process would draw with as many `lanes`."""
+
+    def __init__(self, host: Host, players: Players):
+        super().__init__(host)
+        self.players = players
+
+    @property
+    def lanes(self) -> int:
+        return self.players.lanes
+
+    def play(
+        self,
+        policy: AnyPolicy,
+        key: PRNGKeyArray,
+        seeds: list[int],
+        greedy: bool = False,
+        persistence: Float[Array, ""] | None = None,
+    ) -> Trajectories:
+        times = times_of(key, self.horizon, persistence)
+        return self.players.batch(policy, key, seeds, greedy, times)
+
+    def play_each(
+        self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: list[int]
+    ) -> list[Trajectories]:
+        return self.players.each(policies, keys, seeds)
 
 
 class OnDevice(World):
@@ -170,73 +208,30 @@ AnyEnvironment = (
 JAX."""
 
 
-def world(environment: AnyEnvironment, **options: Any) -> World:
+def world(
+    environment: AnyEnvironment,
+    *,
+    workers: int | str | None = None,
+    episode_timeout: float | None = None,
+    **options: Any,
+) -> World:
     """The world of an environment; `options` are those of `Host`."""
+    if workers is None and episode_timeout is not None:
+        raise ValueError("episode_timeout: is for episodes played by workers; give workers= too")
     if isinstance(environment, Environment):
         return OnDevice(environment, options.get("bounds", "clip"))
     if isinstance(environment, gymnasium.vector.VectorEnv):
-        if options.get("processes"):
-            raise ValueError("processes: a vector environment has its own, or none")
+        if workers is not None:
+            raise ValueError("workers: a vector environment has processes of its own, or none")
         own = ("discount", "horizon", "bounds")
         return OnHost(Vector(environment, **{k: options[k] for k in own if k in options}))
-    return OnHost(Host(environment, **options))
-
-
-class Acting:
-    """A function from observations of all lanes to actions, for `play`. The policy is moved to the
-    device once. `memories` are those of the lanes, None before the first step; `times` gives for
-    each step the one whose random numbers it uses."""
-
-    def __init__(
-        self,
-        policy: AnyPolicy,
-        key: PRNGKeyArray,
-        greedy: bool = False,
-        memories: Any = None,
-        times: np.ndarray | None = None,
-    ):
-        arrays, fixed = eqx.partition(policy, eqx.is_array)
-        self._act, self._arrays, self._key = _actor(fixed, greedy), jax.device_put(arrays), key
-        self._start, self.memories, self._times = policy.start, memories, times
-
-    def __call__(
-        self, observations: np.ndarray, tick: int, first: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        if self.memories is None:  # all episodes begin, so their values are not used
-            lanes, start = len(first), jax.eval_shape(self._start)
-            self.memories = jax.tree.map(lambda m: np.zeros((lanes, *m.shape), m.dtype), start)
-        if self._times is not None:
-            tick = int(self._times[tick % len(self._times)])
-        choices, actions, self.memories = self._act(
-            self._arrays, self._key, observations, tick, self.memories, first
-        )
-        return np.asarray(choices), np.asarray(actions)
-
-
-@functools.lru_cache(64)
-def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
-    """The acting function, compiled once for all policies of the same kind."""
-
-    @functools.partial(jax.jit, compiler_options=compilation.quickly())
-    def act(arrays, key, observations, tick, memories, first):
-        policy = eqx.combine(arrays, fixed)
-
-        def begun(start, memory):
-            return jnp.where(first.reshape(-1, *(1 for _ in start.shape)), start, memory)
-
-        memories = jax.tree.map(begun, policy.start(), memories)
-        at, memories = jax.vmap(policy.step)(memories, observations)
-        choices = _chosen(at, key, tick, greedy)
-        return choices, *jax.vmap(policy.settle)(memories, choices)
-
-    return act
-
-
-def _chosen(at, key, tick, greedy):
-    return at.mode() if greedy else at.sample(jax.random.fold_in(key, tick))
-
-
-_held = jax.jit(held, static_argnums=1)
+    if workers is None:
+        return OnHost(Host(environment, **options))
+    if isinstance(environment, gymnasium.Env):
+        raise ValueError("workers: give an id, or a function that makes the environment")
+    lanes = options.pop("lanes", 8)
+    host = Host(environment, lanes=1, **options)
+    return InWorkers(host, Players(host, environment, lanes, workers, episode_timeout))
 
 
 @eqx.filter_jit

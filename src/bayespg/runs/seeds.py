@@ -18,6 +18,8 @@ from bayespg._support.files import printable, read_json, write_whole
 from bayespg.runs.store import CONFIG, Run
 
 PLAN = "seeds.json"
+FREE = ("seed", "workers", "episode_timeout")
+"""Settings in which the runs of a folder may differ: none but the first changes their numbers."""
 
 
 def directory(folder: Path, seed: int) -> Path:
@@ -55,7 +57,7 @@ def plan(folder: Path, seeds: Iterable[int], config: dict[str, Any]) -> None:
     if there := begun(folder):
         first = Run.open(there[0]).config
         for name, value in json.loads(json.dumps(config)).items():
-            if name != "seed" and first.get(name, value) != value:
+            if name not in FREE and first.get(name, value) != value:
                 raise ValueError(
                     f"out: {folder} holds seeds with {name} {first[name]!r}, not {value!r}; give "
                     "another folder"

@@ -1,0 +1,112 @@
+"""Workers and tasks on Ray: on a cluster, or on the machine itself.
+
+A worker is an actor with one CPU. What requests share is put into the cluster's store once. An
+actor that is lost, with its machine or without, is replaced by `bayespg._support.workers`, as a
+process is.
+"""
+
+import logging
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from bayespg._support.workers import Crew, Lost, Served, Worker
+
+
+def connect(address: str) -> Any:
+    """Ray, connected: to the cluster that is there already, that RAY_ADDRESS names or that
+    `address` names; "ray" starts one on this machine otherwise."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("workers: Ray is not installed; pip install 'bayespg[ray]'") from None
+    if not ray.is_initialized():
+        try:
+            _knock(address)
+            with warnings.catch_warnings():  # Ray starts its programs with fork and exec
+                warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)
+                ray.init(
+                    address=None if address == "ray" else address, include_dashboard=False,
+                    logging_level=logging.ERROR, log_to_driver=False,
+                )  # fmt: skip
+        except (OSError, RuntimeError, ValueError) as problem:
+            why = str(problem).strip().split("\n")[0]
+            raise ValueError(f"workers: no Ray cluster at '{address}' ({why})") from None
+    return ray
+
+
+def _knock(address: str) -> None:
+    """OSError if nobody listens there; Ray would wait for minutes to say so."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def on(address: str, make: bytes, limit: float | None) -> "Actors":
+    """A crew with as many actors as the cluster has CPUs."""
+    ray = connect(address)
+    return Actors(make, max(int(ray.cluster_resources().get("CPU", 1)), 1), limit)
+
+
+class Actor(Worker):
+    """An actor of Ray that runs `Served`."""
+
+    def __init__(self, make: bytes, name: str):
+        import ray
+
+        self.name = f"{name} (on Ray)"
+        self._actor: Any = ray.remote(num_cpus=1, max_restarts=0)(Remote).remote(make, sys.path)
+        self.reference: Any = None
+
+    def ask(self, order: int, shared: Any, request: bytes) -> None:
+        self.reference = self._actor.answer.remote(order, shared, request)
+
+    def answer(self) -> bytes:
+        import ray
+        from ray import exceptions
+
+        try:
+            return ray.get(self.reference)
+        except exceptions.RayError as problem:
+            why = str(problem).strip().split("\n")[0]
+            raise Lost(f"{self.name} was lost: {why}") from None
+
+    def end(self, patience: float = 0.0) -> None:
+        import ray
+
+        if ray.is_initialized():
+            ray.kill(self._actor)
+
+
+class Actors(Crew):
+    """A crew of actors."""
+
+    def hire(self, name: str) -> Actor:
+        return Actor(self._make, name)
+
+    def wait(self, workers: Sequence[Actor], seconds: float | None) -> list[Actor]:
+        import ray
+
+        by_reference = {worker.reference: worker for worker in workers}
+        done, _ = ray.wait(list(by_reference), num_returns=1, timeout=seconds)
+        return [by_reference[one] for one in done]
+
+    def put(self, shared: bytes) -> Any:
+        import ray
+
+        return ray.put(shared)
+
+
+class Remote:
+    """In the actor's process."""
+
+    def __init__(self, make: bytes, path: list[str]):
+        sys.path += [folder for folder in path if folder not in sys.path]
+        self._served = Served(make)
+
+    def answer(self, order: int, shared: bytes, request: bytes) -> bytes:
+        return self._served(order, shared, request)

@@ -1,0 +1,155 @@
+"""Processes of this machine: workers that answer requests, and what every process started here
+needs.
+
+On Linux a process is forked from a server that has imported this package and nothing else has
+happened in, so that it starts in milliseconds; elsewhere it is spawned. It is never forked from the
+process that runs JAX, whose threads would be missing in it. The main script is not imported in it:
+no guard `if __name__ == "__main__":` is needed, and what a script defines is sent by value.
+
+Nothing is left behind: a process ends with the one that started it, however that ended, also in the
+middle of a request. Ctrl-C, which a terminal sends to all processes, reaches the first alone.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Iterator, Sequence
+from multiprocessing import connection, resource_tracker
+from typing import Any
+
+from bayespg._support.workers import Crew, Lost, Served, Worker
+
+PRELOADED = "bayespg.paths.players"
+"""The module that the server has imported: everything that a worker needs."""
+PATIENCE = 2.0
+"""Seconds that a process has to end after a signal before it gets the next."""
+
+
+class Process(Worker):
+    """A process that answers requests over a pipe."""
+
+    def __init__(self, make: bytes, name: str):
+        self._pipe, theirs = context().Pipe()
+        self._process = context().Process(target=_serve, args=(theirs, make), daemon=True)
+        with quietly():
+            self._process.start()
+        theirs.close()
+        self.name, self._order = f"{name} (process {self._process.pid})", 0
+
+    @property
+    def pid(self) -> int:
+        found = self._process.pid
+        assert found is not None
+        return found
+
+    @property
+    def pipe(self) -> Any:
+        return self._pipe
+
+    def ask(self, order: int, shared: bytes, request: bytes) -> None:
+        known, self._order = order == self._order, order
+        with contextlib.suppress(OSError):  # of a process that has ended: `answer` says so
+            self._pipe.send((order, None if known else shared, request))
+
+    def answer(self) -> bytes:
+        try:
+            return self._pipe.recv_bytes()
+        except (EOFError, OSError):
+            self._process.join(PATIENCE)
+            raise Lost(f"{self.name} {_last_words(self._process.exitcode)}") from None
+
+    def hang_up(self) -> None:
+        self._pipe.close()
+
+    def end(self, patience: float = 0.0) -> None:
+        self.hang_up()
+        self._process.join(patience)
+        for force in (self._process.terminate, self._process.kill):
+            if self._process.is_alive():
+                force()
+                self._process.join(PATIENCE)
+
+
+class Processes(Crew):
+    """A crew of processes."""
+
+    def hire(self, name: str) -> Process:
+        return Process(self._make, name)
+
+    def wait(self, workers: Sequence[Process], seconds: float | None) -> list[Process]:
+        by_pipe = {worker.pipe: worker for worker in workers}
+        return [by_pipe[pipe] for pipe in connection.wait(list(by_pipe), seconds)]  # pyright: ignore
+
+
+def _last_words(code: int | None) -> str:
+    match code:
+        case None:
+            return "closed its connection"
+        case -9:
+            return "was killed by SIGKILL, which is also what a lack of memory looks like"
+        case _ if code < 0:
+            return f"was killed by signal {-code} ({signal.strsignal(-code)})"
+        case _:
+            return f"ended with exit code {code}"
+
+
+def context() -> Any:
+    """How processes are started."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload([PRELOADED])
+    return found
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """A process started here does not receive Ctrl-C, and does not import the main script."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        with _interrupts_blocked():
+            yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """The parent decides what ends."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # which a first start would do, and unblock interrupts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def leave_with_parent() -> None:
+    """In a process started here: it lives no longer than the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it cannot be blocked
+    threading.Thread(target=_leave, daemon=True).start()
+
+
+def _leave() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _serve(pipe: Any, make: bytes) -> None:
+    """The loop of the process, until the other end of the pipe is closed."""
+    leave_with_parent()
+    served = Served(make)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            pipe.send_bytes(served(*pipe.recv()))
+    served.close()

@@ -1,0 +1,98 @@
+"""Acting: from observations to actions, in one compiled program on the CPU."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg._support import compilation, device
+from bayespg._support.random import WORD, child
+from bayespg._support.types import Array
+from bayespg.paths.persistence import held
+from bayespg.policies import AnyPolicy
+
+
+class Acting:
+    """A function from observations of all rows to actions, for `play`. The policy is moved to the
+    CPU once: the observations come from there, and a step is too little work for another device.
+    `memories` are those of the rows, None before the first step; `times` gives for each step the
+    one whose random numbers it uses.
+
+    The first wave draws with `key`, every other with a key of its own, so that an episode's draws
+    depend on its place in the batch and not on what was played before it.
+    """
+
+    def __init__(
+        self,
+        policy: AnyPolicy,
+        key: PRNGKeyArray,
+        greedy: bool = False,
+        memories: Any = None,
+        times: np.ndarray | None = None,
+    ):
+        arrays, fixed = eqx.partition(policy, eqx.is_array)
+        self._arrays = jax.device_put(arrays, device.cpu())
+        self._act, self._key, self._wave = _actor(fixed, greedy), key, (0, key)
+        self._start, self.memories, self._times = policy.start, memories, times
+
+    def __call__(
+        self, observations: np.ndarray, time: int, wave: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Step `time` of the episodes of a wave."""
+        return self.step(observations, time, wave, np.full(len(observations), time == 0))
+
+    def step(
+        self, observations: np.ndarray, time: int, wave: int, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same where the rows that begin an episode are told."""
+        if wave != self._wave[0]:
+            self._wave = wave, child(self._key, WORD - wave) if wave else self._key
+        if self.memories is None:  # all episodes begin, so their values are not used
+            lanes, start = len(first), jax.eval_shape(self._start)
+            self.memories = jax.tree.map(lambda m: np.zeros((lanes, *m.shape), m.dtype), start)
+        if self._times is not None:
+            time = int(self._times[time])
+        choices, actions, self.memories = self._act(
+            self._arrays, self._wave[1], observations, time, self.memories, first
+        )
+        return np.asarray(choices), np.asarray(actions)
+
+
+@functools.lru_cache(64)
+def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
+    """The acting function, compiled once for all policies of the same kind."""
+
+    @functools.partial(jax.jit, compiler_options=compilation.on_one_thread())
+    def act(arrays, key, observations, time, memories, first):
+        policy = eqx.combine(arrays, fixed)
+
+        def begun(start, memory):
+            return jnp.where(first.reshape(-1, *(1 for _ in start.shape)), start, memory)
+
+        memories = jax.tree.map(begun, policy.start(), memories)
+        at, memories = jax.vmap(policy.step)(memories, observations)
+        choices = _chosen(at, key, time, greedy)
+        return choices, *jax.vmap(policy.settle)(memories, choices)
+
+    return act
+
+
+def _chosen(at, key, time, greedy):
+    return at.mode() if greedy else at.sample(jax.random.fold_in(key, time))
+
+
+def times_of(
+    key: PRNGKeyArray, horizon: int, persistence: Float[Array, ""] | None
+) -> np.ndarray | None:
+    """For each step the one whose random numbers it uses, where exploration persists."""
+    if persistence is None:
+        return None
+    return np.asarray(_held(child(key, WORD), horizon, persistence))
+
+
+_held = jax.jit(held, static_argnums=1)
