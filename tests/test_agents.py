@@ -546,6 +546,9 @@ WRONG = {
     "workers": [0, 2.5, True, "many"],
     "episode_timeout": [0.0, True, "1", np.inf],
     "normalise": [1, "no"],
+    "normalise_rewards": [1, "no"],
+    "masks": [1, "no"],
+    "persistence": [-0.1, 1.5, True, "1"],
     "bounds": ["cut", 1, ["clip"]],
     "seed": [-1, 1.5, True, "0", None, 2**63],
 }

@@ -133,8 +133,8 @@ def _workers(name: str, value: Any) -> int | str:
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "episodes": _count, "discount": _share, "smoothing": _share, "limit": schedules.check,
     "rate": schedules.check, "hidden": _widths, "horizon": _count, "lanes": _count,
-    "workers": _workers, "episode_timeout": functools.partial(checks.real, above=0), "normalise": checks.flag,
-    "persistence": _share,
+    "workers": _workers, "episode_timeout": functools.partial(checks.real, above=0),
+    "normalise": checks.flag, "persistence": _share,
     "normalise_rewards": checks.flag, "masks": checks.flag,
     "bounds": functools.partial(checks.one_of, names=get_args(Bounds)), "seed": seed,
 }  # fmt: skip
