@@ -8,111 +8,78 @@ together, so that training, agents, calibration and the experiments treat all of
 """
 
 import abc
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from bayespg import actor_critic, evidence, kernels, monte_carlo, quadrature
+from bayespg import actor_critic, evidence, monte_carlo, quadrature
 from bayespg import fisher as fishers
 from bayespg._support.types import Array
-from bayespg.algebra.conditioning import Groups, Tails
-from bayespg.algebra.sparse import Linear
 from bayespg.algebra.sparsification import Sparsify
-from bayespg.environments.trajectories import returns_to_go
-from bayespg.fisher import Fisher
 from bayespg.fisher.networks import ITERATIONS
 from bayespg.kernels import Kernel
 from bayespg.learning import values
-from bayespg.learning.batch import Batch, draw, flat  # noqa: F401  (draw is part of this module's face)
+from bayespg.learning.batch import Batch, draw
+from bayespg.learning.information import (
+    FisherChoice,
+    Metric,
+    actions_integrated_out,
+    exact,
+    g_est,
+    g_est_as_printed,
+    maximum_likelihood,
+    monte_carlo_fisher,
+    stationary,
+    stationary_integrated_out,
+    steps_integrated_out,
+)
+from bayespg.learning.steps import (
+    StateMap,
+    as_they_are,
+    confirmed,
+    credit,
+    like_returns,
+    standardised,
+    state_kernel,
+    steps,
+)
 from bayespg.paths import scores
 from bayespg.policies import remembers
-from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, rescaled
 
-StateMap = Callable[[Any], Any]
-"""From states, with axes of time and paths in front, to inputs of the state kernel."""
-
-
-def _as_they_are(states: Any) -> Any:
-    return states
-
-
-# Ways to obtain G, Section 4.3 and Algorithm 3.
-
-FisherChoice = Callable[[Batch], Fisher]
-"""A way to obtain G from a batch; the functions below, or your own."""
-
-
-def exact(batch: Batch) -> Fisher:
-    """G of paths in closed form, if the environment has one."""
-    return fishers.exact(batch.environment, batch.policy)  # type: ignore[arg-type]
-
-
-def actions_integrated_out(batch: Batch) -> Fisher:
-    """G of paths, Eq. 24, the actions integrated out."""
-    return fishers.actions_integrated_out(batch.acting, batch.paths)
-
-
-def monte_carlo_fisher(batch: Batch) -> Fisher:
-    """G of paths from outer products of their scores."""
-    return fishers.monte_carlo(batch.scores)
-
-
-def maximum_likelihood(batch: Batch) -> Fisher:
-    """G of paths under a transition model fitted to them."""
-    return fishers.maximum_likelihood(batch.environment, batch.policy, batch.paths)  # type: ignore[arg-type]
-
-
-def steps_integrated_out(batch: Batch) -> Fisher:
-    """G of steps, Eq. 40, the actions integrated out."""
-    return _integrated_out(batch, stationary=False)
-
-
-def stationary_integrated_out(batch: Batch) -> Fisher:
-    """The average over steps, Eq. 42, the actions integrated out."""
-    return _integrated_out(batch, stationary=True)
-
-
-def _integrated_out(batch: Batch, stationary: bool) -> Fisher:
-    paths, discount = batch.steps, batch.discount
-    if not batch.by_products:
-        return fishers.actions_integrated_out(batch.policy, paths, discount, stationary=stationary)
-    weights = fishers.step_weights(paths, discount, stationary)
-    U: Any = batch.step_scores()
-    return fishers.network(U, flat(weights) / weights.shape[1])
-
-
-def stationary(batch: Batch) -> Fisher:
-    """The average over steps of outer products, Eq. 42."""
-    return _of_step_scores(batch, fishers.step_weights(batch.steps, stationary=True))
-
-
-def g_est(batch: Batch) -> Fisher:
-    """Algorithm 3 in expectation over its random stops; the last pair of an episode has weight
-    1."""
-    return _of_step_scores(batch, fishers.g_est_weights(batch.steps, batch.discount))
-
-
-def g_est_as_printed(batch: Batch) -> Fisher:
-    """Algorithm 3 in expectation over its random stops; the last pair has weight 1 / (1 -
-    gamma)."""
-    weights = fishers.g_est_weights(batch.steps, batch.discount, as_printed=True)
-    return _of_step_scores(batch, weights)
-
-
-def _of_step_scores(batch: Batch, weights: Float[Array, "T M"]) -> Fisher:
-    return fishers.of_step_scores(scores.of_steps(batch.policy, batch.paths), weights)
-
-
-def exact_steps(batch: Batch) -> Fisher:
-    """G of steps in closed form, if the environment has one."""
-    return fishers.Dense(batch.environment.step_fisher(batch.policy))  # type: ignore[union-attr]
-
-
-# What an estimator is.
+__all__ = [
+    "BAC",
+    "ENAC",
+    "GPOMDP",
+    "CompatibleLeastSquares",
+    "Estimator",
+    "FisherChoice",
+    "FittedValues",
+    "Metric",
+    "Model1",
+    "Model2",
+    "MonteCarlo",
+    "Needs",
+    "Reinforce",
+    "StateMap",
+    "actions_integrated_out",
+    "adaptive",
+    "draw",
+    "exact",
+    "g_est",
+    "g_est_as_printed",
+    "maximum_likelihood",
+    "monte_carlo_fisher",
+    "refuse_memory",
+    "return_noise",
+    "standardised",
+    "stationary",
+    "stationary_integrated_out",
+    "steps",
+    "steps_integrated_out",
+]
 
 
 class Needs(NamedTuple):
@@ -232,29 +199,6 @@ Weights = Literal["discounted", "uniform"]
 return; or equal weights in a mean over steps, as usual in practice."""
 
 
-KAPPA, KAPPA_BY_PRODUCTS = 0.3, 1.0
-"""Damping, as a share of the mean eigenvalue of G. A network's G is that of one batch."""
-
-
-class Metric(eqx.Module):
-    """D = G + delta I with delta = kappa tr(G) / n: the metric of natural steps and of the prior. G
-    is that of the states of recent batches, if the batch holds them."""
-
-    kappa: float | None = None
-    """None: `KAPPA`, or `KAPPA_BY_PRODUCTS` for a network."""
-
-    def __call__(self, batch: Batch, G: Fisher) -> Fisher:
-        kappa = self.kappa
-        if kappa is None:
-            kappa = KAPPA_BY_PRODUCTS if batch.by_products else KAPPA
-        if batch.recent is not None and not batch.by_products:
-            weights = batch.recent.weights.astype(batch.dtype)
-            policy: Any = batch.policy
-            G = fishers.of_states(policy, batch.recent.states, weights / jnp.sum(weights))
-        size = fishers.trace(G) / G.size
-        return fishers.damped(G, (kappa * size + 1e-8).astype(size.dtype))
-
-
 class MonteCarlo(Estimator):
     """Monte Carlo over steps, sum_t u(z_t) credit_t with each reward credited to the actions before
     it: the policy gradient theorem (Eq. 7).
@@ -272,7 +216,7 @@ class MonteCarlo(Estimator):
     metric: Metric | None = None
     state_kernel: Kernel | None = None
     noise: float = 1.0
-    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
+    state_map: StateMap = eqx.field(static=True, default=as_they_are)
     limit_ends: bool = eqx.field(static=True, default=False)
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
 
@@ -295,12 +239,12 @@ class MonteCarlo(Estimator):
 
     def _credit(self, batch: Batch) -> Float[Array, "T M"]:
         if self.baseline == "none":
-            return _credit(batch, self.smoothing)
+            return credit(batch, self.smoothing)
         if self.baseline == "mean":
-            y, units = standardised(_credit(batch, self.smoothing), batch.paths.mask)
+            y, units = standardised(credit(batch, self.smoothing), batch.paths.mask)
             return units * y
         found = steps(batch, self.state_map, self.limit_ends, 1.0, self.smoothing, False)
-        kernel, units = _state_kernel(self.state_kernel, found), 1.0
+        kernel, units = state_kernel(self.state_kernel, found), 1.0
         if self.state_kernel is None:
             y, units = standardised(found.y, found.taken)
             found = found._replace(y=y)
@@ -317,7 +261,7 @@ def GPOMDP(fisher: FisherChoice | None = None) -> MonteCarlo:
 def FittedValues(
     state_kernel: Kernel,
     noise: float = 1.0,
-    state_map: StateMap = _as_they_are,
+    state_map: StateMap = as_they_are,
     limit_ends: bool = False,
     fisher: FisherChoice | None = None,
     rank: int = actor_critic.RANK,
@@ -343,7 +287,7 @@ FLAT = 1e8
 def CompatibleLeastSquares(
     state_kernel: Kernel,
     noise: float = 1.0,
-    state_map: StateMap = _as_they_are,
+    state_map: StateMap = as_they_are,
     limit_ends: bool = False,
     fisher: FisherChoice = steps_integrated_out,
     rank: int = actor_critic.RANK,
@@ -378,7 +322,7 @@ class BAC(Estimator):
     """None: Fourier features of the states as the policy sees them."""
     noise: float | None = 1.0
     scale: float = 1.0
-    state_map: StateMap = eqx.field(static=True, default=_as_they_are)
+    state_map: StateMap = eqx.field(static=True, default=as_they_are)
     limit_ends: bool = eqx.field(static=True, default=False)
     trace: float = eqx.field(static=True, default=1.0)
     fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
@@ -398,7 +342,7 @@ class BAC(Estimator):
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
         found = steps(batch, self.state_map, self.limit_ends, self.trace)
-        kernel, G, units = _state_kernel(self.state_kernel, found), self.fisher(batch), None
+        kernel, G, units = state_kernel(self.state_kernel, found), self.fisher(batch), None
         info = {}
         prior = actor_critic.Prior(kernel, G, self.scale)
         if self.metric is not None:
@@ -408,7 +352,7 @@ class BAC(Estimator):
             y, units = values.centred(found.y, found.taken)
             divisor = jnp.where(units > 0, units, 1.0)
             if self.state_kernel is None:
-                prior = prior._replace(state_kernel=_like_returns(kernel, batch, divisor))
+                prior = prior._replace(state_kernel=like_returns(kernel, batch, divisor))
             found = found._replace(y=(y if self.trace == 1 else found.y) / divisor)
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
@@ -424,28 +368,6 @@ class BAC(Estimator):
         return posterior if units is None else rescaled(posterior, units)
 
 
-def confirmed(
-    found: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
-) -> dict[str, Array]:
-    """The share of the slope along D^-1 b that different episodes agree on.
-
-    h_i = sum_t u_t (y_t - V(x_t)) is the contribution of episode i to b. Noise of mean zero does
-    not change the expectation of the sum of h_i'D^-1 h_j over pairs i != j. Returns M / (M - 1)
-    times that sum, divided by b'D^-1 b; nothing for networks, where it would cost a product with
-    the Jacobian per episode.
-    """
-    M = found.groups.count
-    if isinstance(found.scores, Linear) or not isinstance(prior.fisher, fishers.Dense) or M < 2:
-        return {}
-    Psi, _ = actor_critic.state_features(found, prior.state_kernel, rank)
-    left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), found.segments)(found.y)
-    h = found.groups.sum(found.scores * left[:, None])
-    h = jnp.concatenate([h, jnp.sum(h, 0, keepdims=True)])
-    squares = jnp.sum(h * prior.fisher.solve(h), -1)
-    share = M / (M - 1) * (1 - jnp.sum(squares[:-1]) / jnp.where(squares[-1] > 0, squares[-1], 1.0))
-    return {"confirmed": jnp.where(squares[-1] > 0, share, 0.0)}
-
-
 FEWEST = 0.1
 """Least number of directions, for a policy that no longer explores and has no information."""
 
@@ -457,67 +379,3 @@ def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float | None = 
         fisher=stationary_integrated_out, advantage=advantage, metric=Metric(kappa), trace=trace,
         tolerance=0.0, iterations=ITERATIONS,
     )  # fmt: skip
-
-
-# Steps as regressions see them.
-
-
-def _credit(batch: Batch, smoothing: float | None) -> Float[Array, "T M"]:
-    """Returns-to-go, or advantages under the critic."""
-    if smoothing is None:
-        return returns_to_go(batch.steps, batch.discount)
-    if batch.critic is None:
-        raise ValueError(
-            "smoothing: advantages need a batch with a critic; train and agents have one"
-        )
-    return values.advantages(batch.steps, batch.critic, batch.discount, smoothing)
-
-
-def steps(
-    batch: Batch,
-    state_map: StateMap = _as_they_are,
-    limit_ends: bool = False,
-    trace: float = 1.0,
-    smoothing: float | None = None,
-    score: bool = True,
-) -> actor_critic.Steps:
-    """The steps of a batch, path after path, as inputs of the regression."""
-    paths, dtype = batch.steps, batch.dtype
-    T, M = paths.mask.shape
-    states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
-    U = batch.step_scores() if score else jnp.zeros((M * T, 0), dtype)
-    groups = Groups(M, length=T)
-    taken = flat(paths.mask)
-    if smoothing is not None:
-        tails = Tails(jnp.zeros(M * T, dtype), groups, taken)
-        return actor_critic.Steps(states, U, flat(_credit(batch, smoothing)), tails)
-    last = jnp.arange(T)[:, None] == paths.lengths - 1
-    ended = jnp.ones(M, bool) if limit_ends else paths.terminated
-    return actor_critic.layout(
-        states, U, flat(paths.rewards), flat(last), flat(last & ended), taken, batch.discount,
-        groups, trace,
-    )  # fmt: skip
-
-
-def _state_kernel(kernel: Kernel | None, steps: actor_critic.Steps) -> Kernel:
-    return kernels.OfFeatures(Fourier(steps.states.shape[1])) if kernel is None else kernel
-
-
-def _like_returns(kernel: Any, batch: Batch, units: Float[Array, ""]) -> Kernel:
-    """A prior of values with the variance of the returns-to-go, and a mean that may be far from
-    zero."""
-    paths = batch.steps
-    returns = returns_to_go(paths, batch.discount)
-    spread = values.centred(returns, paths.mask)[1]
-    spread = jnp.where(spread > 0, spread, 1.0)
-    level = values.root_mean_square(returns, paths.mask) / spread
-    return kernels.OfFeatures(kernel.of, 100 + 10 * level**2, (spread / units) ** 2)
-
-
-def standardised(
-    y: Float[Array, "*N"], taken: Bool[Array, "*N"]
-) -> tuple[Float[Array, "*N"], Float[Array, ""]]:
-    """y with mean 0 and variance 1 over the steps taken, and its standard deviation before: 0 if
-    the entries differ by rounding only."""
-    y, scale = values.centred(y, taken)
-    return y / jnp.where(scale > 0, scale, 1.0), scale

@@ -1,0 +1,108 @@
+"""The steps of a batch as inputs of a regression, and the credit of each step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from bayespg import actor_critic, kernels
+from bayespg import fisher as fishers
+from bayespg._support.types import Array
+from bayespg.algebra.conditioning import Groups, Tails
+from bayespg.algebra.sparse import Linear
+from bayespg.environments.trajectories import returns_to_go
+from bayespg.kernels import Kernel
+from bayespg.learning import values
+from bayespg.learning.batch import Batch, flat
+from bayespg.policies.features import Fourier
+
+StateMap = Callable[[Any], Any]
+"""From states, with axes of time and paths in front, to inputs of the state kernel."""
+
+
+def as_they_are(states: Any) -> Any:
+    return states
+
+
+def credit(batch: Batch, smoothing: float | None) -> Float[Array, "T M"]:
+    """Returns-to-go, or advantages under the critic."""
+    if smoothing is None:
+        return returns_to_go(batch.steps, batch.discount)
+    if batch.critic is None:
+        raise ValueError(
+            "smoothing: advantages need a batch with a critic; train and agents have one"
+        )
+    return values.advantages(batch.steps, batch.critic, batch.discount, smoothing)
+
+
+def steps(
+    batch: Batch,
+    state_map: StateMap = as_they_are,
+    limit_ends: bool = False,
+    trace: float = 1.0,
+    smoothing: float | None = None,
+    score: bool = True,
+) -> actor_critic.Steps:
+    """The steps of a batch, path after path, as inputs of the regression."""
+    paths, dtype = batch.steps, batch.dtype
+    T, M = paths.mask.shape
+    states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
+    U = batch.step_scores() if score else jnp.zeros((M * T, 0), dtype)
+    groups = Groups(M, length=T)
+    taken = flat(paths.mask)
+    if smoothing is not None:
+        tails = Tails(jnp.zeros(M * T, dtype), groups, taken)
+        return actor_critic.Steps(states, U, flat(credit(batch, smoothing)), tails)
+    last = jnp.arange(T)[:, None] == paths.lengths - 1
+    ended = jnp.ones(M, bool) if limit_ends else paths.terminated
+    return actor_critic.layout(
+        states, U, flat(paths.rewards), flat(last), flat(last & ended), taken, batch.discount,
+        groups, trace,
+    )  # fmt: skip
+
+
+def state_kernel(kernel: Kernel | None, steps: actor_critic.Steps) -> Kernel:
+    return kernels.OfFeatures(Fourier(steps.states.shape[1])) if kernel is None else kernel
+
+
+def like_returns(kernel: Any, batch: Batch, units: Float[Array, ""]) -> Kernel:
+    """A prior of values with the variance of the returns-to-go, and a mean that may be far from
+    zero."""
+    paths = batch.steps
+    returns = returns_to_go(paths, batch.discount)
+    spread = values.centred(returns, paths.mask)[1]
+    spread = jnp.where(spread > 0, spread, 1.0)
+    level = values.root_mean_square(returns, paths.mask) / spread
+    return kernels.OfFeatures(kernel.of, 100 + 10 * level**2, (spread / units) ** 2)
+
+
+def standardised(
+    y: Float[Array, "*N"], taken: Bool[Array, "*N"]
+) -> tuple[Float[Array, "*N"], Float[Array, ""]]:
+    """y with mean 0 and variance 1 over the steps taken, and its standard deviation before: 0 if
+    the entries differ by rounding only."""
+    y, scale = values.centred(y, taken)
+    return y / jnp.where(scale > 0, scale, 1.0), scale
+
+
+def confirmed(
+    found: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
+) -> dict[str, Array]:
+    """The share of the slope along D^-1 b that different episodes agree on.
+
+    h_i = sum_t u_t (y_t - V(x_t)) is the contribution of episode i to b. Noise of mean zero does
+    not change the expectation of the sum of h_i'D^-1 h_j over pairs i != j. Returns M / (M - 1)
+    times that sum, divided by b'D^-1 b; nothing for networks, where it would cost a product with
+    the Jacobian per episode.
+    """
+    M = found.groups.count
+    if isinstance(found.scores, Linear) or not isinstance(prior.fisher, fishers.Dense) or M < 2:
+        return {}
+    Psi, _ = actor_critic.state_features(found, prior.state_kernel, rank)
+    left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), found.segments)(found.y)
+    h = found.groups.sum(found.scores * left[:, None])
+    h = jnp.concatenate([h, jnp.sum(h, 0, keepdims=True)])
+    squares = jnp.sum(h * prior.fisher.solve(h), -1)
+    share = M / (M - 1) * (1 - jnp.sum(squares[:-1]) / jnp.where(squares[-1] > 0, squares[-1], 1.0))
+    return {"confirmed": jnp.where(squares[-1] > 0, share, 0.0)}
