@@ -105,3 +105,17 @@ def of_paths(
         return jax.grad(log_likelihood)(theta)
 
     return jax.vmap(of_path, 1)(paths.states, paths.actions, weights)
+
+
+def hessians(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "M n n"]:
+    """grad u(xi) = grad^2 sum_t log mu(a_t|x_t; theta), for policies with few parameters."""
+    theta, rebuild = flatten(policy)
+
+    def of_path(observations, choices, taken):
+        def log_likelihood(t):
+            each = memory.log_probs(rebuild(t), observations, choices)
+            return jnp.sum(jnp.where(taken, each, 0.0))
+
+        return jax.hessian(log_likelihood)(theta)
+
+    return jax.vmap(of_path, 1)(paths.states, paths.actions, paths.mask)
