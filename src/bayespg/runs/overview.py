@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bayespg._support.files import write_whole
-from bayespg.runs import curves, page, plots, seeds
+from bayespg.runs import certainty, curves, page, plots, seeds
 from bayespg.runs.columns import ON_PAGE, TOTALS, Column
 from bayespg.runs.numbers import over_seeds, shown
 from bayespg.runs.page import Markup, element
@@ -34,11 +34,37 @@ def write(paths: Sequence[Path], out: Path) -> Path:
         body.append(element("h2", name, id=name))
         if len(groups) > 1:
             body.append(_picture(curves.draw([(name, found)], name), name, f"figure-{name}"))
-        body += [_seeds(group), page.details("Settings", _settings(group.runs[0].config))]
+        body += [
+            *_certainty(group),
+            _seeds(group),
+            page.details("Settings", _settings(group.runs[0].config)),
+        ]
     out.parent.mkdir(parents=True, exist_ok=True)
     html = page.document(f"bayespg: {title}", *body)
     write_whole(out, html.encode(errors="backslashreplace"))
     return out
+
+
+def _certainty(group: Group) -> list[Markup]:
+    """How certain the run was of its gradients."""
+    found = certainty.known([curves.logged(run) for run in group.runs])
+    if not found:
+        return []
+    note = (
+        "The run in fifths, all seeds together. The probability of going uphill is judged by "
+        "episodes that did not choose the direction: 0.5 is what pure noise gives, and M episodes "
+        "say at most 1 - 1/2^M. Confirmed is the share of the slope that other episodes find; how "
+        "many episodes per update would make a step 95 % sure follows from both."
+    )
+    return [
+        element("h3", "How certain the gradients were"),
+        _picture(
+            certainty.draw(found, group.name), f"Certainty of {group.name}",
+            f"certainty-{group.name}",
+        ),
+        page.table(*certainty.table(found)),
+        element("p", note, class_="soft"),
+    ]  # fmt: skip
 
 
 def _row(name: str, found: curves.Curves) -> list[str]:

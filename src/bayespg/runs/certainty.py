@@ -1,0 +1,152 @@
+"""How certain a run was of its gradients: slopes with intervals, how probable it was that steps
+went uphill, and how many episodes would have made that probability 95 %.
+
+All of it follows from the columns of metrics.csv. `sure` is the probability of going uphill of one
+update, judged by episodes that did not choose the direction; M episodes can say at most 1 - 2^-M.
+The slope along a step is optimistic, since the same episodes chose the step; `confirmed` is the
+share of it that other episodes find. So the gradient is d = confirmed slope / error standard errors
+long, and M' episodes per update would go uphill with probability Phi(d sqrt(M' / M)).
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import special
+
+from bayespg.runs import plots
+from bayespg.runs.columns import Column
+from bayespg.runs.curves import smoothed
+from bayespg.runs.numbers import shown
+
+NEEDED = (
+    Column.STEPS,
+    Column.RETURN,
+    Column.EPISODES,
+    Column.SLOPE,
+    Column.SLOPE_ERROR,
+    Column.SURE,
+)
+LEVEL = 0.95
+PARTS = 5
+"""Rows of the table: equal parts of the run."""
+POINTS = 200
+MANY = 100_000
+"""Episodes beyond which a number says nothing."""
+
+Metrics = dict[str, np.ndarray]
+
+
+def known(found: Sequence[Metrics]) -> list[Metrics]:
+    """The seeds whose metrics have what is needed here."""
+    return [m for m in found if all(name in m for name in NEEDED) and m[Column.STEPS].size > 1]
+
+
+def strength(part: Metrics) -> float:
+    """d, the length of the confirmed gradient in standard errors of one update, over some updates;
+    NaN where the estimator does not measure what is confirmed, and its share is always 1."""
+    confirmed = part.get(Column.CONFIRMED, np.ones(1))
+    slope, error = part[Column.SLOPE], part[Column.SLOPE_ERROR]
+    sound = np.isfinite(slope) & np.isfinite(error)
+    spread = math.sqrt(np.mean(error[sound] ** 2)) if sound.any() else 0.0
+    if np.all(confirmed == 1) or spread == 0:
+        return math.nan
+    return float(np.mean(confirmed) * slope[sound].mean()) / spread
+
+
+def episodes_needed(d: float, episodes: float) -> float:
+    """Episodes per update with which a step goes uphill with probability `LEVEL`; infinite where
+    nothing shows a gradient."""
+    return episodes * (float(special.ndtri(LEVEL)) / d) ** 2 if d > 0 else math.inf
+
+
+def table(found: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: the run in equal parts, all seeds together."""
+    columns = [
+        "steps", "return", "slope, 95 %", "probability uphill", "confirmed", "episodes per update",
+        "needed for 95 %",
+    ]  # fmt: skip
+    rows = []
+    for part in range(PARTS):
+        rows.append(_row([{k: v[_part(v.size, part)] for k, v in m.items()} for m in found]))
+    return columns, rows
+
+
+def _part(size: int, part: int) -> slice:
+    return slice(part * size // PARTS, max((part + 1) * size // PARTS, part * size // PARTS + 1))
+
+
+def _row(parts: list[Metrics]) -> list[str]:
+    def every(column: str) -> np.ndarray:
+        return np.concatenate([m[column] for m in parts if column in m] or [np.array([np.nan])])
+
+    slope, error = every(Column.SLOPE), every(Column.SLOPE_ERROR)
+    sound = np.isfinite(slope) & np.isfinite(error)
+    reach = 1.96 * math.sqrt(np.sum(error[sound] ** 2)) / max(sound.sum(), 1)
+    mean = float(slope[sound].mean()) if sound.any() else math.nan
+    sure = every(Column.SURE)
+    sure = float(sure[np.isfinite(sure)].mean()) if np.isfinite(sure).any() else math.nan
+    per_update, whole = _per_update(parts), {name: every(name) for name in parts[0]}
+    d = strength(whole)
+    needed = episodes_needed(d, per_update)
+    return [
+        f"{np.mean([m[Column.STEPS][-1] for m in parts]):,.0f}",
+        shown(float(every(Column.RETURN).mean()))[0],
+        f"{mean:.3g} ± {reach:.2g}",
+        f"{sure:.2f}",
+        "" if math.isnan(d) else f"{np.mean(every(Column.CONFIRMED)):.2f}",
+        f"{per_update:.0f}",
+        "" if math.isnan(d) else f"{math.ceil(needed):,}" if needed < MANY else f"over {MANY:,}",
+    ]
+
+
+def _per_update(parts: Sequence[Metrics]) -> float:
+    first = parts[0][Column.EPISODES]
+    return float(np.diff(first).mean()) if first.size > 1 else float(first[0])
+
+
+def draw(found: Sequence[Metrics], title: str) -> Figure:
+    """Above, the slope along the step with its 95 % interval; below, the probability of going
+    uphill."""
+    steps = np.linspace(
+        max(m[Column.STEPS][0] for m in found), min(m[Column.STEPS][-1] for m in found), POINTS
+    )
+    slopes, errors, sure = map(np.stack, zip(*(_along(m, steps) for m in found), strict=True))
+    most = 1 - 2.0 ** -_per_update(found)
+    with plots.styled():
+        figure, axes = plots.sheet(2, 1, width=6.4, height=4.6, sharex=True)
+        above, below = axes[:, 0]
+        mean = slopes.mean(0)
+        reach = 1.96 * np.sqrt(np.mean(errors**2, 0) / len(found))
+        plots.curve(
+            above, steps, mean, label="slope along the step", look="ours", markers=False,
+            band=(mean - reach, mean + reach),
+        )  # fmt: skip
+        above.axhline(0.0, color="#444444", lw=0.8, ls=":")
+        above.set_title(plots.plain(f"{title}: slope along the step, with its 95 % interval"))
+        band = plots.bootstrap(sure) if len(found) > 1 else None
+        plots.curve(below, steps, sure.mean(0), label="sure", look="BAC", markers=False, band=band)
+        for level in (0.5, most):
+            below.axhline(level, color="#444444", lw=0.8, ls=":")
+        below.set_ylim(0, 1.02)
+        below.set_title(
+            "probability that a step goes uphill (dotted: noise, and the most it can say)"
+        )
+        below.set_xlabel("environment steps")
+        below.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        return figure
+
+
+def _along(m: Metrics, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slope, its error and `sure` at these steps, as running means over a tenth of the updates; the
+    error is that of the mean."""
+    sound = np.isfinite(m[Column.SLOPE] + m[Column.SLOPE_ERROR] + m[Column.SURE])
+    if not sound.any():
+        nothing = np.full(steps.size, np.nan)
+        return nothing, nothing, nothing
+    at, width = m[Column.STEPS][sound], max(1, int(sound.sum()) // 10)
+    mean = [smoothed(m[name][sound].astype(float), 10) for name in (Column.SLOPE, Column.SURE)]
+    error = np.sqrt(smoothed(m[Column.SLOPE_ERROR][sound].astype(float) ** 2, 10) / width)
+    slope, sure = (np.interp(steps, at, x) for x in mean)
+    return slope, np.interp(steps, at, error), sure
