@@ -22,8 +22,9 @@ import numpy as np
 import optax
 import pytest
 
-from bayespg.runs import store as runs
-from bayespg.runs.store import CHECKPOINT, METRICS, PREVIOUS, Damaged, Run, load, save
+from bayespg.runs import checkpoints
+from bayespg.runs.checkpoints import Damaged, load, save
+from bayespg.runs.store import CHECKPOINT, METRICS, PREVIOUS, Run
 
 KILLS = 50
 TREE = {"update": np.int64(0), "x": np.zeros(500, np.float32)}
@@ -177,7 +178,7 @@ def test_files_of_other_programs_are_refused(tmp_path):
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "VERSION", runs.VERSION + 1)
+        patch.setattr(checkpoints, "VERSION", checkpoints.VERSION + 1)
         save(tmp_path / "x.npz", state(1))
     with pytest.raises(ValueError, match=r"in format 3, known here is format 2; upgrade") as caught:
         load(tmp_path / "x.npz", TREE)
@@ -187,12 +188,12 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
 def archive(path, arrays, present=("keys", "meta"), **header):
     """A checkpoint with a right checksum, whatever its header says."""
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    sound = {"format": runs.FORMAT, "version": runs.VERSION, "bayespg": "x"} | {
+    sound = {"format": checkpoints.FORMAT, "version": checkpoints.VERSION, "bayespg": "x"} | {
         name: {} for name in present
     }
     content = json.dumps(sound | header).encode()
-    arrays[runs.FORMAT] = np.frombuffer(content, np.uint8)
-    np.savez(path, **arrays, sha256=runs._digest(arrays))
+    arrays[checkpoints.FORMAT] = np.frombuffer(content, np.uint8)
+    np.savez(path, **arrays, sha256=checkpoints._digest(arrays))
 
 
 def test_what_the_tests_forge_is_sound(tmp_path):
@@ -219,8 +220,8 @@ def test_a_header_without_its_keys_is_damaged(tmp_path, present, header):
 
 @pytest.mark.parametrize("content", [b"[]", b"5", b"{", b"[" * 100_000, b"\xff", b""])
 def test_a_header_of_other_json_is_damaged(tmp_path, content):
-    arrays = {runs.FORMAT: np.frombuffer(content, np.uint8)}
-    np.savez(tmp_path / "x.npz", **arrays, sha256=runs._digest(arrays))
+    arrays = {checkpoints.FORMAT: np.frombuffer(content, np.uint8)}
+    np.savez(tmp_path / "x.npz", **arrays, sha256=checkpoints._digest(arrays))
     with pytest.raises(Damaged, match=r"x\.npz: found .* not a whole bayespg checkpoint"):
         load(tmp_path / "x.npz", {})
 

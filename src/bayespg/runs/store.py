@@ -10,32 +10,24 @@ and a lock, held while a process trains in it.
     >>> with Run.open("results/lqr") as run:
     ...     state, meta = run.restore(template)
     ...     run.truncate(meta["update"])
-
-A checkpoint is a plain .npz, each array under its path in the tree, and nothing is ever unpickled:
-the structure comes from a template, the state that the same configuration starts from. The file is
-written beside the old one, forced to disk, and only then takes its name.
 """
 
 import contextlib
 import hashlib
-import io
 import json
-import math
 import os
 import re
 import warnings
 import weakref
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bayespg._support import files
 from bayespg._support.files import write_whole
+from bayespg.runs.checkpoints import Damaged, StrPath, as_json, load, pack
 from bayespg.runs.columns import Column, tag
 
 try:
@@ -43,7 +35,6 @@ try:
 except ImportError:  # Windows, where nothing is locked
     fcntl = None
 
-FORMAT, VERSION = "bayespg-checkpoint", 2
 CONFIG, METRICS, LOCK, EVENTS = "config.json", "metrics.csv", "lock", "tensorboard"
 CHECKPOINT, PREVIOUS, BEST = "checkpoint.npz", "checkpoint.previous.npz", "best.npz"
 DAMAGED = "checkpoint.damaged.npz"
@@ -51,181 +42,6 @@ UNFINISHED = re.compile(
     r"\.(config\.json|metrics\.csv|checkpoint\S*|best\.npz)\.\w+\.partial|checkpoint\.[0-9a-f]{16}\.npz"
 )
 """Files that a killed process may leave in a run."""
-STORED = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, bool, int, float, complex)
-"""Leaves that a checkpoint holds; others (functions, strings) come from the template."""
-
-StrPath = str | os.PathLike[str]
-
-
-class Damaged(ValueError):
-    """A damaged checkpoint."""
-
-
-def save(path: StrPath, tree: Any, meta: dict[str, Any] | None = None) -> None:
-    """Save arrays, numbers and PRNG keys of a tree, and a JSON object, atomically in one file."""
-    write_whole(Path(path), _pack(tree, meta))
-
-
-def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
-    """Load what was saved: arrays as NumPy arrays of the dtype they had, whatever JAX's precision,
-    and the JSON object. The template must agree in names, shapes and dtypes.
-
-    The file may come from anywhere: no code in it is run, it is never decompressed, and one that
-    is much larger than the template, or that claims to be, is refused before it is read.
-    """
-    path = Path(path)
-    leaves, structure = _named(template)
-    wanted = _stored(leaves)
-    arrays, header = _unpack(path, _room(wanted))
-    for what, a, b in ("lacks", wanted, arrays), ("has extra", arrays, wanted):
-        if names := sorted(a.keys() - b.keys()):
-            shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
-            raise _other(path, f"{what} leaves, {len(names)} ({shown})")
-    for name, leaf in wanted.items():
-        leaves[name] = _leaf(path, name, leaf, arrays[name], header["keys"].get(name))
-    return structure.unflatten(leaves.values()), header["meta"]
-
-
-def _leaf(path: Path, name: str, leaf: Any, found: Any, key: Any) -> Any:
-    """A stored array in the form of the template; `key` is the kind of a PRNG key, otherwise
-    None."""
-    if key is not None:
-        try:
-            found = jax.random.wrap_key_data(jnp.asarray(found), impl=key)
-        except Exception as problem:  # any error of JAX about an unknown kind or wrong data
-            raise Damaged(
-                f"{path}: leaf {name} is no PRNG key of kind {key!r:.40}; use an earlier one or a "
-                "copy"
-            ) from problem
-    like = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
-    if (found.shape, found.dtype) != (like.shape, like.dtype):
-        raise _other(
-            path,
-            f"leaf {name} is {found.dtype} of shape {found.shape}, expected {like.dtype} of shape "
-            f"{like.shape}",
-        )
-    if isinstance(leaf, np.generic):
-        found = found[()]
-    return found if hasattr(leaf, "dtype") else found.item()
-
-
-def _other(path: Path, found: str) -> ValueError:
-    return ValueError(
-        f"{path}: {found}; it belongs to another configuration, give the one in the run's {CONFIG}"
-    )
-
-
-def _room(wanted: dict[str, Any]) -> int:
-    """The largest size in bytes of a checkpoint with these leaves: twice their own, so that one of
-    another precision is read and the error names what differs, plus overhead."""
-
-    def size(name: str, leaf: Any) -> int:
-        itemsize = getattr(getattr(leaf, "dtype", None), "itemsize", 16)
-        return 2 * math.prod(np.shape(leaf)) * itemsize + 4 * len(name) + 1024
-
-    return files.LARGEST_JSON + sum(size(name, leaf) for name, leaf in wanted.items())
-
-
-def _pack(tree: Any, meta: dict[str, Any] | None) -> bytes:
-    from bayespg._support.version import __version__
-
-    arrays, keys = {}, {}
-    for name, leaf in _stored(_named(tree)[0]).items():
-        if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            keys[name] = str(jax.random.key_impl(leaf))
-            leaf = jax.random.key_data(leaf)
-        arrays[name] = np.asarray(leaf)
-        if arrays[name].dtype.kind not in "biufc":
-            raise ValueError(f"tree: leaf {name} of type {arrays[name].dtype} cannot be saved")
-    header = {"format": FORMAT, "version": VERSION, "bayespg": __version__, "keys": keys}
-    arrays[FORMAT] = np.frombuffer(_json("meta", header | {"meta": meta or {}}), np.uint8)
-    file = io.BytesIO()
-    np.savez(file, **arrays, sha256=_digest(arrays))
-    return file.getvalue()
-
-
-def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and header of a file of at most `most` bytes."""
-    if (size := path.stat().st_size) > most:
-        raise _other(path, f"has {size:,} bytes, expected at most {most:,}")
-    content = files.read(path, most)
-    try:
-        arrays = _members(content)
-        header = json.loads(arrays[FORMAT].tobytes())
-        version, author, written = header["version"], header["bayespg"], arrays.pop("sha256")
-        newer, known = version > VERSION, version == VERSION
-        if known and {type(header[name]) for name in ("keys", "meta")} != {dict}:
-            raise ValueError("keys and meta must be JSON objects")
-    except Exception as problem:  # a damaged archive can fail in any way
-        raise Damaged(
-            f"{path}: found {len(content):,} bytes that are not a whole bayespg checkpoint; "
-            "use an earlier one or a copy"
-        ) from problem
-    if not known:
-        advice = "upgrade bayespg" if newer else "train again, or use that version"
-        raise ValueError(
-            f"{path}: written by bayespg {author!s:.20} in format {version}, known here is format "
-            f"{VERSION}; {advice}"
-        )
-    if not np.array_equal(written, _digest(arrays)):
-        raise Damaged(f"{path}: wrong checksum, it was changed; use an earlier one or a copy")
-    del arrays[FORMAT]
-    return arrays, header
-
-
-def _members(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an archive that is what `numpy.savez` writes: nothing in it is compressed, so
-    it cannot hold more than its own size, and no member claims more than it has."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = archive.infolist()
-        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
-            raise ValueError("a member is compressed")
-        if sum(m.file_size for m in members) > len(content):
-            raise ValueError("the members claim more than the file holds")
-        found = {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
-    if len(found) < len(members):
-        raise ValueError("two members have the same name")
-    return found
-
-
-def _array(content: bytes) -> np.ndarray:
-    file = io.BytesIO(content)
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("an array is in another format")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    size = math.prod(shape) * dtype.itemsize
-    if dtype.kind not in "biufc" or min(shape, default=0) < 0 or size != len(content) - file.tell():
-        raise ValueError("an array is not what its own header says")
-    return np.load(io.BytesIO(content), allow_pickle=False)
-
-
-def _named(tree: Any) -> tuple[dict[str, Any], Any]:
-    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}, structure
-
-
-def _stored(leaves: dict[str, Any]) -> dict[str, Any]:
-    return {name: leaf for name, leaf in leaves.items() if isinstance(leaf, STORED)}
-
-
-def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    sha = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        sha.update(json.dumps([name, array.dtype.str, array.shape]).encode() + array.tobytes())
-    return np.frombuffer(sha.digest(), np.uint8)
-
-
-def _json(name: str, value: Any) -> bytes:
-    try:
-        content = json.dumps(value, indent=1, default=lambda x: x.item()).encode() + b"\n"
-    except (TypeError, ValueError, AttributeError, RecursionError) as problem:
-        raise ValueError(f"{name}: must be plain JSON ({problem})") from None
-    if len(content) > files.LARGEST_JSON:
-        raise ValueError(
-            f"{name}: has {len(content):,} bytes as JSON, at most {files.LARGEST_JSON:,} are "
-            "stored; keep arrays in the tree"
-        )
-    return content
 
 
 def _staged(config: dict[str, Any]) -> str:
@@ -253,7 +69,7 @@ class Run:
     @classmethod
     def create(cls, path: StrPath, config: dict[str, Any], *, tensorboard: bool = False) -> "Run":
         """A new run, in a directory that holds none. `tensorboard` mirrors the metrics."""
-        content = _json("config", config)
+        content = as_json("config", config)
         run = cls(path, json.loads(content), tensorboard)
         run.path.mkdir(parents=True, exist_ok=True)
         with run:
@@ -351,7 +167,7 @@ class Run:
         if metrics.exists():
             with os.fdopen(files.open_own(metrics, os.O_WRONLY), "wb") as file:
                 os.fsync(file.fileno())
-        content = _pack(tree, meta)
+        content = pack(tree, meta)
         write_whole(path, content, previous=self._home / PREVIOUS)
         if best:
             write_whole(self._file(BEST), content)
@@ -361,9 +177,9 @@ class Run:
     ) -> None:
         """Replace configuration and state: both or neither, even if the process is killed. Until
         the configuration is written, the state has a temporary name derived from it."""
-        content = _json("config", config)
+        content = as_json("config", config)
         config = json.loads(content)
-        write_whole(self._file(_staged(config)), _pack(tree, meta))
+        write_whole(self._file(_staged(config)), pack(tree, meta))
         write_whole(self._file(CONFIG), content)
         self.config = config
         self._tidy()
