@@ -1,0 +1,283 @@
+"""What workers, Ray and a GPU are worth.
+
+    python benchmarks/scale.py workers [--workers 2] [--out results/scale.jsonl]
+    python benchmarks/scale.py killed
+    python benchmarks/scale.py ray
+    python benchmarks/scale.py seeds [--runs 1000]
+    python benchmarks/scale.py batch [--steps 1000000]
+    python benchmarks/scale.py table
+
+`workers`: an environment that sleeps 10 ms or 1 ms per step, 4 episodes per worker; efficiency is
+the time of one process over the time of the workers, divided by their number. Workers have started
+and compiled before the clock does. `killed`: 50 updates of 8 such episodes with 2 workers, one of
+which is killed in every update, beside the same undisturbed. `ray`: what a batch of 8 episodes of
+500 steps costs on Ray, less what it costs in as many processes. `seeds`: runs of JAX CartPole side
+by side in one program, until all of 20 episodes return 500. `batch`: the estimator on one batch of
+a 256 x 256 network beside a plain policy gradient.
+
+Each appends a line of JSON; `table` prints the lines beside the goals. A sleeping environment needs
+no core, so that `workers` says what the machinery costs, on any number of cores.
+"""
+
+import argparse
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+import bayespg  # isort: skip  # noqa: F401  (first, for the thread pool)
+
+from rivals import sb3
+
+UPDATES, LENGTH = 50, 500
+GOALS = {
+    "workers, 10 ms": "at least 0.95 (0.9 with 16)",
+    "workers, 1 ms": "at least 0.85",
+    "killed": "same bits, at most 1.5 times the time",
+    "ray": "under 20 ms",
+    "seeds": "seconds on one GPU",
+    "batch": "none: stated beside a plain policy gradient",
+}
+
+
+class Sleeping(gymnasium.Env):
+    """Sleeps in every step; episodes of `length` steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, seconds: float, length: int):
+        self.seconds, self.length = seconds, length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._see(), {}
+
+    def _see(self):
+        return self.np_random.uniform(-1, 1, 4).astype(np.float32)
+
+    def step(self, action):
+        if self.seconds:
+            time.sleep(self.seconds)
+        self.time += 1
+        seen = self._see()
+        return seen, float(seen[0] * action), False, self.time == self.length, {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("do", choices=("workers", "killed", "ray", "seeds", "batch", "table"))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--updates", type=int, default=UPDATES)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--out", type=Path, default=Path("results/scale.jsonl"))
+    options = parser.parse_args()
+    if options.do == "table":
+        table(options)
+        return
+    machine = {"cores": os.cpu_count(), "machine": platform.machine()}
+    for line in globals()[options.do](options):
+        sb3.append(options.out, line | machine)
+        print(line, flush=True)
+
+
+def _worlds(make: Any, lanes: int, *counts: int | str | None) -> list[Any]:
+    from bayespg.paths.worlds import world
+
+    return [world(make, lanes=lanes, workers=count) for count in counts]
+
+
+def _policy(where: Any) -> Any:
+    import jax
+
+    from bayespg.policies import named
+
+    return named.make("linear", 4, where.actions, jax.random.key(0), ())
+
+
+def _seconds(where: Any, policy: Any, seeds: list[int]) -> tuple[float, Any]:
+    """A batch after one that started and compiled everything."""
+    import jax
+
+    where.play(policy, jax.random.key(1), seeds)
+    begun = time.perf_counter()
+    paths = where.play(policy, jax.random.key(1), seeds)
+    return time.perf_counter() - begun, paths
+
+
+def _same(one: Any, other: Any) -> bool:
+    import jax
+
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def workers(options: argparse.Namespace):
+    """Efficiency with `--workers` processes."""
+    count = options.workers
+    seeds = list(range(4 * count))
+    for seconds, length in ((0.01, 50), (0.001, 200)):
+        alone, many = _worlds(lambda s=seconds, n=length: Sleeping(s, n), len(seeds), None, count)
+        policy = _policy(alone)
+        one, expected = _seconds(alone, policy, seeds)
+        taken, found = _seconds(many, policy, seeds)
+        many.players.close()
+        yield {
+            "what": f"workers, {1000 * seconds:g} ms", "workers": count, "one_process_s": one,
+            "workers_s": taken, "figure": one / taken / count, "same_bits": _same(expected, found),
+        }  # fmt: skip
+
+
+def killed(options: argparse.Namespace):
+    """One worker is killed in every update, a while after it has begun."""
+    import jax
+
+    (where,) = _worlds(lambda: Sleeping(0.002, 100), 8, 2)
+    policy, seeds, times = _policy(where), list(range(8)), []
+    where.play(policy, jax.random.key(1), seeds)
+    paths: list[list[Any]] = []
+    for disturbed in (False, True):
+        begun, found = time.perf_counter(), []
+        for update in range(options.updates):
+            if disturbed:
+                victim = where.players.crew.workers[update % 2].pid
+                threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
+            found.append(where.play(policy, jax.random.key(update), seeds))
+        times.append(time.perf_counter() - begun)
+        paths.append(found)
+    where.players.close()
+    yield {
+        "what": "killed", "updates": options.updates, "undisturbed_s": times[0],
+        "killed_s": times[1], "figure": times[1] / times[0],
+        "same_bits": all(_same(a, b) for a, b in zip(*paths, strict=True)),
+    }  # fmt: skip
+
+
+def ray(options: argparse.Namespace):
+    """8 episodes of an environment that does nothing, as many actors as processes."""
+    alone, many = _worlds(lambda: Sleeping(0.0, LENGTH), 8, options.workers, "ray")
+    many.players.crew.count = options.workers
+    policy, seeds = _policy(alone), list(range(8))
+    times = {"processes": [], "ray": []}
+    for _ in range(10):
+        times["processes"].append(_seconds(alone, policy, seeds)[0])
+        times["ray"].append(_seconds(many, policy, seeds)[0])
+    processes, actors = (float(np.median(of)) for of in times.values())
+    alone.players.close()
+    yield {
+        "what": "ray", "workers": options.workers, "processes_s": processes, "ray_s": actors,
+        "figure": 1000 * (actors - processes),
+    }  # fmt: skip
+
+
+def seeds(options: argparse.Namespace):
+    """Compiled and run; the time of the second call is without compiling."""
+    import jax
+    import jax.numpy as jnp
+
+    from bayespg.learning import choices, estimators, training
+    from bayespg.learning.settings import DEFAULTS
+    from bayespg.paths.rollout import rollout
+    from bayespg.paths.worlds import world
+    from bayespg.policies import named
+
+    found = choices.built_in("jax/CartPole-v1")
+    assert found is not None
+    where = world(found.environment)
+    environment: Any = where.environment
+    assert where.actions is not None
+    policy = named.make("fourier", 4, where.actions, jax.random.key(0))
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (options.runs, *jnp.shape(x))), policy)
+
+    def evaluate(policy, key):
+        paths = rollout(environment, policy, key, 20)
+        return jnp.sum(jnp.where(paths.mask, paths.rewards, 0.0)) / 20
+
+    times = []
+    for seed in (0, 1):
+        begun = time.perf_counter()
+        result = training.train(
+            environment, many, estimators.adaptive(DEFAULTS["smoothing"]),
+            choices.update("natural", DEFAULTS["limit"], 0.0), key=jax.random.key(seed),
+            updates=options.updates, paths=2, runs=options.runs, normalise=True,
+            persistence=DEFAULTS["persistence"], evaluate=evaluate, every=5,
+        )  # fmt: skip
+        jax.block_until_ready(result)
+        times.append(time.perf_counter() - begun)
+    values = np.asarray(result.evaluations.values)
+    yield {
+        "what": "seeds", "runs": options.runs, "updates": options.updates,
+        "device": jax.devices()[0].device_kind, "with_compiling_s": times[0],
+        "figure": times[1], "best_500": float((values.max(1) >= 500).mean()),
+        "best_475": float((values.max(1) >= 475).mean()), "last": float(values[:, -1].mean()),
+        "steps_mean": float(np.asarray(result.state.steps).mean()),
+    }  # fmt: skip
+
+
+def batch(options: argparse.Namespace):
+    """Episodes of 1,000 steps, observations and actions of the size of a MuJoCo task."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
+    from bayespg.environments.trajectories import Trajectories
+    from bayespg.learning.batch import Batch
+    from bayespg.learning.estimators import MonteCarlo, adaptive
+    from bayespg.policies.features import MLP
+    from bayespg.policies.heads import Composed, Normals
+
+    T, d, a = min(1000, options.steps // 2), 17, 6
+    M = options.steps // T
+    keys = jax.random.split(jax.random.key(2), 4)
+    policy = Composed(MLP(d, (256, 256), key=keys[0]), Normals(257, a))
+    states = jax.random.normal(keys[1], (T, M, d), jnp.float32)
+    paths = Trajectories(
+        states, jax.random.normal(keys[2], (T, M, a), jnp.float32),
+        jax.random.normal(keys[3], (T, M), jnp.float32), jnp.ones((T, M), bool),
+        jnp.zeros(M, bool), states[-1],
+    )  # fmt: skip
+    one = Batch(policy, paths, 0.99, T)
+    for name, estimator in {
+        "plain policy gradient": MonteCarlo("mean", weights="uniform"),
+        "actor-critic": adaptive(0.9),
+    }.items():
+        gradient = eqx.filter_jit(lambda batch, e=estimator: e(batch).mean)
+        times = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            jax.block_until_ready(gradient(one))
+            times.append(time.perf_counter() - begun)
+        memory = jax.devices()[0].memory_stats() or {}
+        yield {
+            "what": "batch", "estimator": name, "steps": T * M,
+            "device": jax.devices()[0].device_kind, "first_s": times[0], "figure": min(times[1:]),
+            "peak_gb": memory.get("peak_bytes_in_use", 0) / 1e9,
+        }  # fmt: skip
+
+
+def table(options: argparse.Namespace) -> None:
+    """The lines beside the goals."""
+    print("| | figure | goal | |\n|---|---|---|---|")
+    for line in sb3.read(options.out):
+        rest = {k: v for k, v in line.items() if k not in ("what", "figure")}
+        said = ", ".join(
+            f"{k} {v:.3g}" if type(v) is float else f"{k} {v}" for k, v in rest.items()
+        )
+        print(
+            f"| {line['what']} | {line['figure']:.3g} | {GOALS[line['what']]} | {said} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
