@@ -26,4 +26,5 @@ start cuda lqr-optimisation 1
 start cuda lqr-rates 1
 start cuda random-walk-rates 1
 start cpu bandit 1
+start cuda calibration 1
 wait
