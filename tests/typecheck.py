@@ -27,7 +27,7 @@ TAKES_ANYTHING = {
         "fisher.estimates.monte_carlo",
         "fisher.estimates.recursive",
         "fisher.estimates.recursive_inverse",
-        "fisher.matrices.LowRank.__init__",
+        "fisher.structured.LowRank.__init__",
         "learning.line_search.conjugate_gradients",
         "monte_carlo.enac",
         "monte_carlo.gpomdp",

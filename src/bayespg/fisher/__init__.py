@@ -5,10 +5,10 @@
 
 for paths and for steps; the second is not normalised, as Algorithm 3 estimates it.
 
-`matrices.py` has the forms of G, `estimates.py` the ways to obtain it, and `distributions.py` one
-from plain arrays, whatever framework the policy is written in. With G from outer
-products of the sampled scores, Model 2 is Monte Carlo in other words and most of its gain is lost;
-`actions_integrated_out` needs no more samples and no model, and keeps it.
+`matrices.py` and `structured.py` have the forms of G, `estimates.py` the ways to obtain it, and
+`distributions.py` computes it from plain arrays, whatever framework the policy is written in. With
+G from outer products of the sampled scores, Model 2 is equivalent to Monte Carlo and most of its
+advantage is lost; `actions_integrated_out` needs no more samples and no model, and keeps it.
 """
 
 from bayespg.fisher.distributions import of_gaussian, of_softmax
@@ -27,20 +27,18 @@ from bayespg.fisher.estimates import (
     step_weights,
 )
 from bayespg.fisher.inputs import checked, checked_problem
-from bayespg.fisher.matrices import (
-    Dense,
-    Fisher,
+from bayespg.fisher.matrices import Dense, Fisher, as_dense
+from bayespg.fisher.networks import Network, damped, effective, network, trace
+from bayespg.fisher.structured import (
     Implicit,
     Inverse,
     Isotropic,
     LowRank,
     Sparse,
-    as_dense,
     as_fisher,
     directions,
     rank,
 )
-from bayespg.fisher.networks import Network, damped, effective, network, trace
 
 __all__ = [
     "Dense",

@@ -13,7 +13,8 @@ from bayespg._support.types import Array
 from bayespg.algebra.sparse import Rows
 from bayespg.environments import Environment, Solved, check_solved, lqr
 from bayespg.environments.trajectories import Trajectories
-from bayespg.fisher.matrices import Dense, Fisher, Inverse, LowRank, Sparse
+from bayespg.fisher.matrices import Dense, Fisher
+from bayespg.fisher.structured import Inverse, LowRank, Sparse
 from bayespg.policies import (
     AnyPolicy,
     Policy,

@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from bayespg._support import checks
 from bayespg._support.precision import to_float64
-from bayespg.fisher.matrices import NEEDED, Dense, Fisher, as_fisher, is_operator
+from bayespg.fisher.matrices import Dense, Fisher
+from bayespg.fisher.structured import NEEDED, as_fisher, is_operator
 
 LARGEST = 1e70
 """Whitened scores whose fourth powers, which Model 1 takes, are not yet near overflow."""

@@ -22,7 +22,8 @@ from jaxtyping import Float, PRNGKeyArray
 from bayespg._support.types import Array
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparsification import evenly_spaced
-from bayespg.fisher.matrices import Dense, Fisher, Sparse
+from bayespg.fisher.matrices import Dense, Fisher
+from bayespg.fisher.structured import Sparse
 from bayespg.paths.scores import Jacobian
 from bayespg.policies import information_root
 

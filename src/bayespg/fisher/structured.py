@@ -1,0 +1,272 @@
+"""Fisher matrices whose structure makes large ones affordable, and conversion to a `Fisher`."""
+
+import sys
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg._support import checks
+from bayespg._support.precision import float64_when_eager, run, traced
+from bayespg._support.types import Array
+from bayespg.algebra import sparse
+from bayespg.algebra.conjugate_gradients import conjugate_gradients
+from bayespg.algebra.sparse import Rows
+from bayespg.fisher.matrices import Dense, Fisher
+
+NEEDED = (
+    "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
+    "bayespg.fisher, for instance fisher.monte_carlo(scores)"
+)
+TOLERANCE = 1e-10
+"""The tolerance of the conjugate gradients of a sparse matrix."""
+WORST = 1e13
+"""The largest ratio of V'V to the damping, which is the condition number of the low-rank form."""
+
+
+class LowRank(Fisher):
+    """G = V'V + diag(damping): thousands of parameters, few samples, no n x n array.
+
+    G^-1 by Woodbury, at the cost of one (r, r) factorisation, which is float64 on plain arrays
+    whatever JAX's setting: its condition number is that of G.
+    """
+
+    V: Float[Array, "r n"]
+    damping: Float[Array, " n"]
+    L: Float[Array, "r r"]
+
+    def __init__(self, V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
+        if not traced(V, damping):
+            V = checks.array("V", V)
+            if V.ndim != 2 or 0 in V.shape:
+                raise ValueError(f"V: expected shape (r, n), neither of them 0, found {V.shape}")
+            damping = checks.positive("damping", damping, (V.shape[1:],))
+            with np.errstate(over="ignore"):
+                ratio = np.max(np.sum(V / damping * V, 1), initial=0.0)
+            if not ratio < WORST:
+                raise ValueError(
+                    f"damping: {np.min(damping):.3g} is {ratio:.1e} times smaller than V'V, which "
+                    "float64 cannot tell apart; give a larger damping"
+                )
+        self.V, self.damping, self.L = run(_woodbury, V, damping)
+
+    @property
+    def size(self) -> int:
+        return self.V.shape[-1]
+
+    @float64_when_eager
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return (V @ self.V.T) @ self.V + V * self.damping
+
+    @float64_when_eager
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        first = V / self.damping
+        inner = _rows(lambda columns: cho_solve((self.L, True), columns), first @ self.V.T)
+        return first - (inner @ self.V) / self.damping
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        key_low, key_diagonal = jax.random.split(key)
+        low = jax.random.normal(key_low, (*shape, self.V.shape[0]), self.V.dtype)
+        diagonal = jax.random.normal(key_diagonal, (*shape, self.size), self.V.dtype)
+        return low @ self.V + jnp.sqrt(self.damping) * diagonal
+
+    @float64_when_eager
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.V.T @ self.V + jnp.diag(self.damping)
+
+    @float64_when_eager
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.sum(self.V**2, 0) + self.damping
+
+
+def _woodbury(V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
+    V = jnp.asarray(V)
+    damping = jnp.broadcast_to(jnp.asarray(damping, V.dtype), V.shape[-1:])
+    L = jnp.linalg.cholesky(jnp.eye(V.shape[0], dtype=V.dtype) + (V / damping) @ V.T)
+    return V, damping, L
+
+
+def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
+    """Apply a function of columns to the rows of V."""
+    flat = V.reshape(-1, V.shape[-1])
+    return function(flat.T).T.reshape(V.shape)
+
+
+class Sparse(Fisher):
+    """G = R'R + damping I with sparse rows R: 40,500 parameters of which nine act at a step.
+
+    Products gather and scatter; `solve` is conjugate gradients with the diagonal as
+    preconditioner.
+    """
+
+    rows: Rows
+    damping: float | Float[Array, ""]
+
+    @property
+    def size(self) -> int:
+        return self.rows.size
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return sparse.transposed_times(self.rows, sparse.times(self.rows, v))
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V) + self.damping * V
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        diagonal = self.diagonal()
+
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return conjugate_gradients(
+                self.multiply, v, lambda r: r / diagonal, tolerance=TOLERANCE
+            )
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V)
+
+    def kernel(self, U: Rows, V: Rows) -> Float[Array, "M N"]:
+        """U G^-1 V' = [U V' - U R' (damping I + R R')^-1 R V'] / damping."""
+        R = self.rows
+        inner = sparse.gram(R, R) + self.damping * jnp.eye(R.values.shape[0])
+        correction = jnp.linalg.solve(inner, sparse.gram(R, V))
+        return (sparse.gram(U, V) - sparse.gram(U, R) @ correction) / self.damping
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        key_rows, key_diagonal = jax.random.split(key)
+        z = jax.random.normal(key_rows, (*shape, self.rows.values.shape[0]), self.rows.values.dtype)
+        low = jnp.vectorize(lambda a: sparse.transposed_times(self.rows, a), signature="(r)->(n)")
+        diagonal = jax.random.normal(key_diagonal, (*shape, self.size), z.dtype)
+        return low(z) + jnp.sqrt(self.damping) * diagonal
+
+    def matrix(self) -> Float[Array, "n n"]:
+        R = sparse.dense(self.rows)
+        return R.T @ R + self.damping * jnp.eye(self.size)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return sparse.squared_columns(self.rows) + self.damping
+
+
+class Isotropic(Fisher):
+    """I / scale^2: the exact Fisher matrix of parameters theta ~ N(mean, scale^2 I)."""
+
+    parameters: int = eqx.field(static=True)
+    scale: float | Float[Array, ""]
+
+    @property
+    def size(self) -> int:
+        return self.parameters
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V / self.scale**2
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V * self.scale**2
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        return jax.random.normal(key, (*shape, self.size)) / self.scale
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return jnp.diag(self.diagonal())
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.full(self.size, 1 / jnp.asarray(self.scale) ** 2)
+
+
+class Inverse(Fisher):
+    """G known through its inverse, as the recursive estimate gives it."""
+
+    of: Dense
+
+    @property
+    def size(self) -> int:
+        return self.of.size
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.of.solve(V)
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.of.multiply(V)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        """G z with z ~ N(0, G^-1)."""
+        return self.of.solve(self.of.sample(key, shape))
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.multiply(jnp.eye(self.size))
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.matrix())
+
+
+class Implicit(Fisher):
+    """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate
+    gradients."""
+
+    operator: Any
+    solver: Any
+    """Of Lineax, which is imported here alone: most users never need it."""
+
+    def __init__(self, operator: Any, solver: Any = None):
+        import lineax as lx
+
+        if not lx.is_positive_semidefinite(operator):
+            operator = lx.TaggedLinearOperator(operator, lx.positive_semidefinite_tag)
+        self.operator = operator
+        self.solver = lx.CG(rtol=1e-10, atol=1e-12) if solver is None else solver
+
+    @property
+    def size(self) -> int:
+        return self.operator.in_size()
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return jnp.vectorize(self.operator.mv, signature="(n)->(n)")(V)
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        import lineax as lx
+
+        def one(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return lx.linear_solve(self.operator, v, self.solver).value
+
+        return jnp.vectorize(one, signature="(n)->(n)")(V)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        return Dense(self.matrix()).sample(key, shape)
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.operator.as_matrix()
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.matrix())
+
+
+def rank(fisher: Fisher) -> Float[Array, ""]:
+    """Directions that G has information on: a whole number, less than n where G is singular."""
+    if isinstance(fisher, Inverse):
+        return rank(fisher.of)
+    if isinstance(fisher, Dense):
+        return jnp.sum(fisher.known).astype(fisher.G.dtype)
+    return jnp.asarray(float(fisher.size))
+
+
+def directions(fisher: Fisher) -> Float[Array, ""]:
+    """The rank as a divisor: at least 1, for a policy that has no information at all."""
+    return jnp.maximum(rank(fisher), 1.0)
+
+
+def is_operator(fisher: Any) -> bool:
+    """Whether it is a Lineax operator; whoever has one has imported Lineax."""
+    lineax = sys.modules.get("lineax")
+    return lineax is not None and isinstance(fisher, lineax.AbstractLinearOperator)
+
+
+def as_fisher(fisher: Any) -> Fisher:
+    """An array becomes `Dense`, a Lineax operator `Implicit`, a Fisher object stays itself."""
+    if fisher is None:
+        raise ValueError(NEEDED)
+    if isinstance(fisher, Fisher):
+        return fisher
+    if is_operator(fisher):
+        return Implicit(fisher)
+    return Dense(fisher)
