@@ -4,12 +4,13 @@ where the gradient is doubtful changes.
     python benchmarks/steps.py --out docs/results/steps.jsonl
     python benchmarks/steps.py --table docs/results/steps.jsonl
 
-The default agent on CartPole, Acrobot and Pendulum in JAX, with `updates.only_if_sure` around its
-update. All runs with the same number of episodes per update are one compiled program; then every
-policy on the way plays `--episodes` fresh episodes. An update counts as worse where the mean return
-falls by more than the standard error of 1,000 episodes. The measurement has an error of its own,
-which makes a step without any effect count with probability `chance`: 2.3 % with 8,000 episodes.
-One line of JSON for each task, number of episodes per update and level, appended to the file.
+The default agent on CartPole, Acrobot and Pendulum in JAX, with independent exploration noise
+(`persistence=0`) and `updates.only_if_sure` around its update. All runs with the same number of
+episodes per update are one compiled program; then every policy on the way plays `--episodes` fresh
+episodes. An update counts as worse where the mean return falls by more than the standard error of
+1,000 episodes. The measurement has an error of its own, which makes a step without any effect count
+with probability `chance`: 2.3 % with 8,000 episodes. One line of JSON for each task, number of
+episodes per update and level, appended to the file.
 """
 
 import argparse
@@ -108,7 +109,7 @@ def returns(environment, policy, thetas, key, episodes, at_once):
 def measure(task: str, episodes: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line for each level."""
     begun, levels = time.perf_counter(), np.array(RULES[episodes])
-    agent = bayespg.BAC(f"jax/{task}")
+    agent = bayespg.BAC(f"jax/{task}", persistence=0.0)
     environment, policy = agent.world.environment, agent.policy
     count = max(options.updates * 2 // episodes, 1)
     with jax.enable_x64(True):

@@ -1,7 +1,8 @@
 """Error bars on tasks without a closed form: CartPole, Acrobot and Pendulum in JAX at three stages
 of training, against gradients of very many episodes.
 
-    python benchmarks/uphill.py --out docs/results/uphill-tasks.jsonl      (best on a GPU)
+    bash benchmarks/error_bars.sh docs/results                 (a GPU, about 8 minutes)
+    python benchmarks/uphill.py --tasks CartPole --policies linear --out results/uphill.jsonl
     python benchmarks/uphill.py --table docs/results/uphill-tasks.jsonl
 
 What is said of following the gradient beside how often it goes uphill, and how often `interval` and
@@ -47,6 +48,8 @@ TASKS = {"CartPole": classic.CartPole, "Acrobot": classic.Acrobot, "Pendulum": c
 BEYOND = 300
 """Steps after the time limit, for the gradient of the task that goes on; 0.99^300 = 0.05."""
 LEVELS = (0.5, 0.95)
+DOUBT = 0.1
+"""Beyond which a brute-force gradient is too uncertain to say which way is uphill."""
 
 
 class Continued(Estimator):
@@ -180,23 +183,34 @@ def measure(task: str, kind: str, options: argparse.Namespace):
 
 
 def table(path: Path) -> str:
-    """Least and greatest over tasks and stages."""
+    """Least and greatest over the stages; what is said counts only where the truth is known."""
     cells = defaultdict(list)
     for line in map(json.loads, path.read_text("utf-8").splitlines()):
-        cells[line["policy"], line["estimator"], line["paths"]].append(line)
-    head = ["policy", "estimator", "M", "said less counted", "interval 50", "interval 95",
-            "region 50", "region 95", "width at 95"]  # fmt: skip
+        cells[line["policy"], line["task"], line["estimator"]].append(line)
+    sizes = sorted({line["paths"] for each in cells.values() for line in each})
+    head = ["policy", "task", "estimator", *(f"interval, M = {M}" for M in sizes),
+            *(f"region, M = {M}" for M in sizes), "width", "stated less observed"]  # fmt: skip
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for (policy, estimator, paths), each in sorted(cells.items()):
-        apart = [x[f"said_{w}"] - x[f"counted_{w}"] for x in each for w in ("mean", "natural")]
-        shown = [f"{min(apart):+.2f} to {max(apart):+.2f}"]
-        for name in ("interval_50", "interval_95", "region_50", "region_95"):
-            of = [100 * x[name] for x in each]
-            shown.append(f"{min(of):.0f} to {max(of):.0f} %")
-        widths = [x["width_95"] for x in each]
-        shown.append(f"{min(widths):.2f} to {max(widths):.2f}")
-        rows.append("| " + " | ".join([policy, estimator, str(paths), *shown]) + " |")
+    for names, each in sorted(cells.items()):
+        shown = [
+            _range(f"{100 * x[f'{what}_95']:.0f}" for x in each if x["paths"] == M)
+            for what in ("interval", "region")
+            for M in sizes
+        ]
+        widths = [x["width_95"] for x in each if 0.8 < x["interval_95"] < 0.999]
+        shown.append(f"{np.median(widths):.1f}" if widths else "")
+        apart = [
+            x[f"said_{w}"] - x[f"counted_{w}"]
+            for x in each for w in ("mean", "natural") if x["doubt"] < DOUBT
+        ]  # fmt: skip
+        shown.append(_range(f"{x:+.2f}" for x in apart))
+        rows.append("| " + " | ".join([*names, *shown]) + " |")
     return "\n".join(rows)
+
+
+def _range(values) -> str:
+    ordered = sorted(set(values), key=float)
+    return " to ".join(dict.fromkeys([ordered[0], ordered[-1]])) if ordered else ""
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
 from bayespg.posterior.agreement import GROUPS, agreement, contributions
@@ -36,9 +36,23 @@ def standard_deviation(covariance: Any) -> Float[Array, " n"]:
 
 
 def component_statistics(posterior: "GradientPosterior", robust: bool = True):
-    """Centre, spread and degrees of freedom of each component's t interval."""
+    """Centre, spread and degrees of freedom of each component's t interval.
+
+    Paths whose returns are all the same say nothing of the gradient: the spread is infinite.
+    """
     model = (posterior.mean, standard_deviation(posterior.covariance), jnp.inf)
-    return _student(posterior.mean, influences(posterior), posterior, model, robust)
+    if not robust:
+        return _student(posterior.mean, influences(posterior), posterior, model, robust)
+    D = influences(posterior)
+    centre, spread, freedom = _student(posterior.mean, D, posterior, model, robust)
+    return centre, jnp.where(_silent(posterior, D), jnp.inf, spread), freedom
+
+
+def _silent(posterior: "GradientPosterior", D: Float[Array, "M n"]) -> Bool[Array, ""]:
+    """Whether no path has any influence and the mean is zero, although there is something to
+    explain; where there is nothing, the prior is what is known."""
+    known = _explained(posterior)[1]
+    return jnp.all(known) & ~(jnp.any(D != 0) | jnp.any(posterior.mean != 0))
 
 
 def direction_statistics(
@@ -165,7 +179,7 @@ def region_statistics(
 
     K = D @ metric(D).T
     q = jnp.diagonal(K)
-    V = q.sum()
+    V = jnp.where(_silent(posterior, D), jnp.inf, q.sum())
     cross = (jnp.sum(K**2) - jnp.sum(q**2)) * M / max(M - 1, 1)
     rank = jnp.clip(V**2 / jnp.maximum(cross, jnp.finfo(K.dtype).tiny), 1.0, n)
     freedom = _satterthwaite(q, V, jnp.min(posterior.freedom), M)
