@@ -1,4 +1,5 @@
-"""The command line: demo, train, evaluate, plot, watch, report, environments, reproduce."""
+"""The command line: demo, train, evaluate, plot, watch, report, compare, environments,
+reproduce."""
 
 import importlib
 import sys

@@ -20,7 +20,9 @@ from rich.text import Text
 from bayespg._support.files import printable
 from bayespg.reproduce import report as reports
 
-ORDER = ("demo", "train", "evaluate", "plot", "watch", "report", "environments", "reproduce")
+ORDER = (
+    "demo", "train", "evaluate", "plot", "watch", "report", "compare", "environments", "reproduce"
+)  # fmt: skip
 
 
 class Commands(typer.core.TyperGroup):

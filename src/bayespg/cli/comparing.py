@@ -1,0 +1,114 @@
+"""bayespg compare: our algorithms beside those of Stable-Baselines3 on any task."""
+
+import shlex
+import time
+from pathlib import Path
+from typing import Annotated
+
+import gymnasium
+import typer
+
+from bayespg.cli.common import app, progress, say, table
+from bayespg.cli.training import ALGORITHMS, Imports
+from bayespg.learning import choices, comparing
+from bayespg.learning.imports import import_all
+from bayespg.runs import comparison, plots
+
+POINTS = 20
+"""Evaluations in the course of a training."""
+
+
+@app.command()
+def compare(
+    environment: Annotated[str, typer.Argument(help="A Gymnasium id.")],
+    algorithms: Annotated[
+        str, typer.Option(help=f"Ours, separated by commas: {', '.join(ALGORITHMS)}.")
+    ] = "bac,mcpg",
+    rivals: Annotated[
+        str,
+        typer.Option(
+            help="Of Stable-Baselines3, if it is installed: "
+            f"{', '.join(comparing.RIVALS)}; with their default settings.",
+            show_default="none",
+        ),
+    ] = "",
+    steps: Annotated[int, typer.Option(min=100, help="Environment steps per run.")] = 20_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each algorithm.")] = 3,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per evaluation.")] = 10,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="A return that counts as solved.", show_default="the environment's own, if any"
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder.", show_default="compare/TASK")] = None,
+    imports: Imports = None,
+) -> None:
+    """Train several algorithms with the same evaluations, and write one page with curves, bands
+    over seeds and a table. Started again, it goes on where it stopped."""
+    import_all(imports or [])
+    if environment not in gymnasium.registry:
+        raise choices.known("environment", environment, list(gymnasium.registry))
+    ours, others = _names(algorithms), _names(rivals)
+    for name in ours:
+        if name not in ALGORITHMS:
+            raise choices.known("algorithms", name, list(ALGORITHMS))
+    for name in others:
+        comparing.rival(name)
+        comparing.refuse_actions(name, environment)
+    if threshold is None:
+        threshold = gymnasium.spec(environment).reward_threshold
+    folder = out or Path("compare") / environment.replace("/", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "task": environment, "steps": steps, "episodes": episodes, "points": POINTS,
+        "threshold": threshold,
+    }  # fmt: skip
+    kept = comparing.Comparison(folder / "compare.json", settings)
+    judge = comparing.Judge(environment, episodes)
+    wanted = [(name, seed) for name in (*ours, *others) for seed in range(seeds)]
+    with progress(environment) as advance:
+        for k, (name, seed) in enumerate(wanted):
+            if kept.done(name, seed):
+                continue
+
+            def tell(share: float, k=k, name=name, seed=seed) -> None:
+                advance((k + min(share, 1.0)) / len(wanted), f"{name}, seed {seed}")
+
+            tell(0.0)
+            points, begun = comparing.Points(judge, steps, POINTS), time.perf_counter()
+            if name in ours:
+                estimator = ALGORITHMS[name]
+                comparing.train_ours(environment, estimator, seed, steps, points, tell)
+            else:
+                comparing.train_rival(environment, name, seed, steps, points, tell)
+            kept.add(name, seed, points.found, time.perf_counter() - begun - points.seconds)
+    _show(kept, [*ours, *others], folder)
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
+
+
+def _show(kept: comparing.Comparison, names: list[str], folder: Path) -> None:
+    settings = kept.settings
+    runs = {name: [[tuple(e) for e in r["evaluations"]] for r in kept.of(name)] for name in names}
+    threshold = settings["threshold"]
+    reached = {
+        name: [comparing.steps_to(each, threshold) for each in of] for name, of in runs.items()
+    } if threshold is not None else {}  # fmt: skip
+    seconds = {name: [run["seconds"] for run in kept.of(name)] for name in names}
+    lines = comparison.rows(runs, reached, seconds)
+    figure = comparison.draw(runs, settings["task"], threshold)
+    plots.save(figure, folder / "compare.png")
+    ours = [name for name in names if name in ALGORITHMS]
+    others = [name for name in names if name not in ALGORITHMS]
+    words = [
+        "bayespg", "compare", settings["task"], "--algorithms", ",".join(ours),
+        *(["--rivals", ",".join(others)] if others else []), "--steps", str(settings["steps"]),
+        "--seeds", str(max(len(of) for of in runs.values())),
+        "--episodes", str(settings["episodes"]),
+    ]  # fmt: skip
+    page = comparison.write(folder / "compare.html", settings, figure, lines, shlex.join(words))
+    table(comparison.HEADINGS, lines, whole=1)
+    say("Page: ", (str(page), "bold"), f", picture: {folder / 'compare.png'}")

@@ -1,0 +1,111 @@
+"""A comparison of algorithms on one task as a page: curves with bands over seeds, and a table."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bayespg._support.files import write_whole
+from bayespg.runs import page, plots
+from bayespg.runs.numbers import over_seeds, shown
+from bayespg.runs.page import Markup, element
+
+LOOKS = ("ours", "BAC", "compatible", "BQ variant", "MC", "MC, best baseline", "eNAC", "GPOMDP")
+POINTS = 100
+LAST = 0.2
+"""Share of the evaluations over which the return at the end is a mean."""
+
+Runs = Mapping[str, Sequence[list[tuple[int, float]]]]
+"""For each name, the evaluations of its seeds: steps, and mean return."""
+
+
+def draw(runs: Runs, title: str, threshold: float | None) -> Figure:
+    with plots.styled():
+        figure, ((axes,),) = plots.sheet(1, 1, width=6.4, height=3.8)
+        for (name, seeds), look in zip(runs.items(), LOOKS * 10, strict=False):
+            end = min(each[-1][0] for each in seeds)
+            steps = np.linspace(0, end, POINTS)
+            values = np.stack([np.interp(steps, *np.array(each).T) for each in seeds])
+            band = plots.bootstrap(values) if len(seeds) > 1 else None
+            label = plots.plain(f"{name} ({len(seeds)} seed{'s' * (len(seeds) > 1)})")
+            plots.curve(
+                axes, steps, values.mean(0), label=label, look=look, markers=False, band=band
+            )
+        if threshold is not None:
+            axes.axhline(threshold, color="#444444", lw=0.8, ls=":")
+        axes.set_title(plots.plain(title))
+        axes.set_ylabel("return of an evaluation")
+        axes.set_xlabel("environment steps")
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        axes.legend(loc="best")
+        return figure
+
+
+def at_end(evaluations: list[tuple[int, float]]) -> float:
+    """The mean of the last evaluations."""
+    last = max(1, math.ceil(LAST * len(evaluations)))
+    return float(np.mean([value for _, value in evaluations[-last:]]))
+
+
+def rows(
+    runs: Runs, reached: Mapping[str, Sequence[float]], seconds: Mapping[str, Sequence[float]]
+) -> list[list[str]]:
+    """Name, return at the end, over seeds, steps to the threshold, seconds of training."""
+    found = []
+    for name, seeds in runs.items():
+        ends = np.array([at_end(each) for each in seeds])
+        found.append(
+            [
+                name, shown(ends.mean())[0], over_seeds(ends) or "one seed",
+                _reached(reached.get(name, ())), f"{np.mean(seconds[name]):,.0f}",
+            ]
+        )  # fmt: skip
+    return found
+
+
+def _reached(steps: Sequence[float]) -> str:
+    if not steps:
+        return ""
+    met = [x for x in steps if math.isfinite(x)]
+    middle = float(np.median(steps)) if len(met) > len(steps) / 2 else math.inf
+    shown = f"{middle:,.0f}" if math.isfinite(middle) else "not reached"
+    return f"{shown} ({len(met)} of {len(steps)} seeds)"
+
+
+HEADINGS = ["algorithm", "return at the end", "over seeds", "steps to the threshold", "seconds"]
+
+
+def write(
+    path: Path, settings: dict[str, Any], figure: Figure, lines: list[list[str]], command: str
+) -> Path:
+    """The page, complete in one file."""
+    task, threshold = settings["task"], settings["threshold"]
+    reached = f" The dotted line is the threshold {threshold:g}." if threshold is not None else ""
+    body: list[Markup] = [
+        element("h1", f"{task}: algorithms side by side"),
+        element(
+            "p",
+            f"Every algorithm has its default settings and trains for {settings['steps']:,} "
+            f"steps, during which the policy of the moment plays {settings['points']} times the "
+            f"same {settings['episodes']} episodes, with its most likely actions.{reached} Bands "
+            "are 95 % bootstrap intervals of the mean over seeds.",
+        ),
+        page.figure(plots.svg(figure), f"Learning on {task}", "curves"),
+        page.table(HEADINGS, lines),
+        element(
+            "p",
+            "Return at the end: mean of the last fifth of the evaluations. Steps to the threshold: "
+            "median over seeds, where two evaluations in a row reach it. Seconds: training alone, "
+            "on this machine. Algorithms with error bars are bayespg's; the others are of "
+            "Stable-Baselines3.",
+            class_="soft",
+        ),
+        page.command(command),
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    html = page.document(f"bayespg: {task} compared", *body)
+    write_whole(path, html.encode(errors="backslashreplace"))
+    return path
