@@ -10,7 +10,7 @@ from bayespg.reproduce import EXPERIMENTS, page
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-MADE = "Made by `python docs/render.py` from `docs/results/*.json`; do not edit."
+MADE = "Made by `python docs/render.py` from `docs/results/*.json`; changes belong there."
 
 TITLES = {
     "paper": "Claims of the paper",
@@ -58,21 +58,21 @@ def verdict(claim):
 
 def ledger(found, whole=True):
     judged = [(content, claim) for content in found for claim in content["claims"]]
-    parts = ["# The paper, claim by claim\n", MADE, _how(whole), _counts(judged)]
+    parts = ["# The paper, claim by claim", _how(whole), _counts(judged)]
     for kind, title in TITLES.items():
-        rows = [
-            [
-                claim["says"], claim["place"] or "ours", claim["measured"], verdict(claim),
-                f"[{content['experiment']}](results.md#{content['experiment']})",
-            ]
-            for content, claim in judged
-            if claim["kind"] == kind
-        ]  # fmt: skip
-        where = "" if kind == "ours" else "in the paper"
-        parts += [f"\n## {title}\n", table(["claim", where, "measured", "verdict", "by"], rows)]
+        lines = [_line(content, claim) for content, claim in judged if claim["kind"] == kind]
+        parts += [f"\n## {title}\n", *lines]
     commands = "\n".join(f"    {page.command(content)}" for content in found)
-    parts += ["\n## The commands\n", commands, ""]
+    parts += ["\n## The commands\n", commands, "", MADE, ""]
     return "\n".join(parts)
+
+
+def _line(content, claim):
+    """A claim as an entry of a list, which a narrow screen can show."""
+    name, place = content["experiment"], f" ({claim['place']})" if claim["place"] else ""
+    measured = _cell(claim["measured"]).replace("<br>", "; ")
+    said = f"{claim['says'][0].upper()}{claim['says'][1:]}{place}"
+    return f"- **{page.verdict(claim)}**: {said}. [{name}](results.md#{name}): {measured}"
 
 
 def _how(whole):
@@ -83,6 +83,9 @@ def _how(whole):
         else ""
     )
     return f"""
+What *Bayesian Policy Gradient and Actor-Critic Algorithms* says, measured again: every claim of
+the paper that can be tested, with what was measured here and a verdict.
+
 Each effect is followed by its interval over independent runs; the intervals of a claim hold jointly
 with 95 % confidence. A claim holds if all of them lie within its bounds, does not hold if one lies
 outside, and is otherwise not decided at this size. {report}The reasons behind

@@ -30,7 +30,7 @@ def bayespg(*arguments):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "cartpole"
-    small = ("--steps", 150, "--episodes", 2, "--seeds", 2, "--tensorboard")
+    small = ("--steps", 150, "--episodes", 2, "--seeds", 2, "--tensorboard", "--live")
     done = bayespg("train", "CartPole-v1", *small, "--out", folder)
     assert done.exit_code == 0, done.output
     assert "10 parameters" in done.output
@@ -45,6 +45,9 @@ def test_a_run_directory_holds_everything(run):
         assert found.metrics()["steps"][-1] >= 150
         assert list((run / f"seed-{seed}" / "tensorboard").iterdir())
     assert Image.open(run / "plots" / "learning.png").size[0] > 800
+    page = (run / "live.html").read_text()
+    assert "How certain the gradients were" in page
+    assert "http-equiv" not in page
 
 
 def test_evaluate_tells_episodes_from_seeds(run):

@@ -19,6 +19,7 @@ from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
+from bayespg.runs.live import Live
 from bayespg.runs.numbers import over_seeds, shown
 from bayespg.runs.store import CONFIG, Run, summary_writer
 
@@ -232,6 +233,10 @@ def train(
         Path | None, typer.Option(help="Resume this run exactly where it stopped.")
     ] = None,
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Keep a page, RUN/live.html, that shows training as it goes."),
+    ] = False,
     imports: Imports = None,
 ) -> None:
     """Train a policy, with error bars on every gradient. Every update is saved immediately."""
@@ -293,6 +298,9 @@ def train(
         (str(folder), "bold"),
     )
     say((describing.settings(first.config, describing.NAMES), "dim"))
+    told = [Live(folder, folder / "live.html")] if live else []
+    if live:
+        say("Look at ", ((folder / "live.html").absolute().as_uri(), "bold"))
     if workers and workers > per_update:
         say(
             f"Only {per_update} of {workers} workers have an episode to play at a time; "
@@ -301,7 +309,8 @@ def train(
     folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": total})
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
-        agent.learn(total, run=folders.directory(folder, k), tensorboard=tensorboard)
+        where = folders.directory(folder, k)
+        agent.learn(total, run=where, callbacks=told, tensorboard=tensorboard)
         _stop_if_asked(agent, folder)
     _summary(folder)
 

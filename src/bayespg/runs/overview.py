@@ -14,8 +14,9 @@ from bayespg.runs.page import Markup, element
 from bayespg.runs.seeds import Group
 
 
-def write(paths: Sequence[Path], out: Path) -> Path:
-    """One page for all runs: first together, then each separately."""
+def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Path:
+    """One page for all runs: first together, then each separately. With `reload` it reloads itself
+    after so many seconds."""
     groups = [seeds.group(path) for path in paths]
     drawn = [(group.name, curves.of(group)) for group in groups]
     tasks = {group.task: [] for group in groups}
@@ -40,7 +41,7 @@ def write(paths: Sequence[Path], out: Path) -> Path:
             page.details("Settings", _settings(group.runs[0].config)),
         ]
     out.parent.mkdir(parents=True, exist_ok=True)
-    html = page.document(f"bayespg: {title}", *body)
+    html = page.document(f"bayespg: {title}", *body, reload=reload)
     write_whole(out, html.encode(errors="backslashreplace"))
     return out
 

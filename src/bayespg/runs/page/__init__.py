@@ -72,13 +72,14 @@ def details(summary: str, *content: str) -> Markup:
     return element("details", element("summary", summary), *content)
 
 
-def document(title: str, *content: str) -> str:
-    """The whole page."""
+def document(title: str, *content: str, reload: int | None = None) -> str:
+    """The whole page; with `reload` it reloads itself after so many seconds."""
+    again = f'\n<meta http-equiv="refresh" content="{reload}">' if reload else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="viewport" content="width=device-width, initial-scale=1">{again}
 <title>{text(title)}</title>
 <link rel="icon" href="data:,">
 <style>{_asset("style.css")}</style>
