@@ -1,4 +1,4 @@
-"""How often do the error bars hold the truth?
+"""How often error bars contain the exact gradient.
 
 For an environment whose gradient is known, draw many batches of paths, and count how often the
 regions and intervals of each estimator's posterior hold the exact gradient (`coverage`), and how
@@ -30,7 +30,8 @@ BATCH = 500
 
 
 class Coverage(NamedTuple):
-    """Runs whose region, or share of components whose interval, held the exact gradient."""
+    """The share of runs whose region, or of components whose interval, contains the exact
+    gradient."""
 
     estimator: str
     robust: bool
@@ -54,7 +55,8 @@ def coverage(
     key: PRNGKeyArray,
     levels: Sequence[float] = LEVELS,
 ) -> list[Coverage]:
-    """One row for each estimator, model or robust, and level. All see the same paths."""
+    """One row for each estimator, kind of error bar (model or robust) and level. All estimators see
+    the same paths."""
     with jax.enable_x64(True):
         policy = to_float64(policy)
         truth = np.asarray(exact_gradient(environment, policy))
@@ -110,18 +112,19 @@ def _statistics(environment, policy, estimators, truth, paths, keys):
 
 
 class Reliability(NamedTuple):
-    """What was said of following the mean, and what happened, over many batches."""
+    """The stated probability of going uphill along the mean, and how often it happened, over many
+    batches."""
 
     estimator: str
     natural: bool
     said: float
-    """Mean probability of going uphill."""
+    """The mean stated probability of going uphill."""
     counted: float
-    """Share of batches whose direction went uphill; one half where the gradient is zero."""
+    """The share of batches whose direction went uphill; one half where the gradient is zero."""
     error: float
-    """Standard error of the difference of the two."""
+    """The standard error of the difference of the two."""
     certain: float
-    """Share of batches that said more than 0.95."""
+    """The share of batches whose stated probability is above 0.95."""
     runs: int
 
 
@@ -190,8 +193,8 @@ def _of_arrays(key, g, estimators, M, curved):
 
 @eqx.filter_jit
 def _followed(fitted, given, truth, keys):
-    """What each posterior says of following its mean and its natural gradient, and their true
-    slopes."""
+    """The probability that each posterior states for its mean and for its natural gradient, and the
+    exact slopes along them."""
 
     def run(key):
         return [

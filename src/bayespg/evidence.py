@@ -35,15 +35,15 @@ __all__ = [
 ]
 
 RATIOS = (-4.0, 8.0)
-"""Decades searched for c/s^2 and v/s^2."""
+"""The decades that are searched for c/s^2 and v/s^2."""
 GRID = 33
 ZOOMS = 5
 TINIEST = 1e-30
-"""Smallest noise variance for returns that are all zero."""
+"""The smallest noise variance, for returns that are all zero."""
 
 
 class Choice(NamedTuple):
-    """Hyperparameters of greatest evidence, as `model1` and `model2` take them."""
+    """The hyperparameters of greatest evidence, in the form that `model1` and `model2` take."""
 
     scale: Float[Array, "..."]
     noise: Float[Array, "..."]
@@ -52,7 +52,8 @@ class Choice(NamedTuple):
 
 
 class Spectrum(NamedTuple):
-    """Observations in the eigenvectors of K: what every evaluation needs."""
+    """The observations in the basis of the eigenvectors of K, from which every evaluation is
+    computed."""
 
     eigenvalues: Float[Array, " p"]
     y: Float[Array, " p"]
@@ -60,7 +61,7 @@ class Spectrum(NamedTuple):
     ones: Float[Array, " p"]
     """Coordinates of the constant."""
     rest_yy: Float[Array, ""]
-    """Inner products of what lies outside the p eigenvectors."""
+    """Inner products of the parts outside the span of the p eigenvectors."""
     rest_y1: Float[Array, ""]
     rest_11: Float[Array, ""]
     samples: int

@@ -1,4 +1,4 @@
-"""Kernels. Each is written for one pair and carries its integrals.
+"""Kernels. Each is written for one pair of points and knows its integrals.
 
 A kernel maps two points to a covariance. The Fisher kernels know their integrals against the path
 distribution whatever that distribution is (Propositions 3 and 4); the Gaussian kernel knows them
@@ -57,7 +57,7 @@ def diagonal(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, 
 
 
 def features(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, "M p"] | None:
-    """Psi with K = Psi Psi' where the kernel has finitely many features, None where not."""
+    """Features Psi with K = Psi Psi' if the kernel has finitely many, otherwise None."""
     match kernel:
         case Finite():
             return kernel.features(X)
@@ -93,7 +93,7 @@ class Finite(Batched):
 
 
 class Nystrom(Finite):
-    """k seen through fixed points Z: k(x, Z) K_ZZ^-1 k(Z, x').
+    """The Nystrom approximation of k with fixed points Z, k(x, Z) K_ZZ^-1 k(Z, x').
 
     Exact for points of Z, and close to k where Z is dense for its length scale: a grid over a small
     state space makes the critic's cost linear in the number of steps with no dictionary to build.
@@ -137,7 +137,7 @@ class OfFeatures(Finite):
 
 
 class Constant(Kernel):
-    """A constant of unknown height: the baseline."""
+    """The kernel of a constant function of unknown value, the baseline."""
 
     variance: float | Float[Array, ""] = 1.0
 
@@ -178,7 +178,8 @@ class Scaled(Batched):
 
 
 class FisherKernel(Batched):
-    """A kernel between paths through their scores, with its integrals in closed form.
+    """A kernel between paths that depends on their scores only and has its integrals in closed
+    form.
 
     `cross` and `prior` are B and B_0 of the gradient; `features` and `functional` the same in
     weight space, where K = Psi Psi' and the gradient is V e for weights e ~ N(0, I).

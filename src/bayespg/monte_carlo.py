@@ -161,7 +161,7 @@ def _enac(U, R, ridge) -> GradientPosterior:
 
 
 def _sound(names: str, posterior: GradientPosterior) -> GradientPosterior:
-    """The covariance of a single path alone is infinite."""
+    """The covariance of a mean over paths, infinite for a single path."""
     many = posterior.freedom > 0
     checks.sound(names, posterior if many else eqx.tree_at(lambda p: p.covariance, posterior, 0.0))
     return posterior

@@ -19,11 +19,13 @@ from bayespg.fisher import Fisher
 from bayespg.posterior import LARGE, Downdate, GradientPosterior
 
 LEFT_OUT = 4e7
-"""Numbers in the per-episode Gram matrices beyond which episodes are left out to first order."""
+"""The largest total size of the per-episode Gram matrices. Beyond it, episodes are left out to
+first order."""
 
 
 def weight(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPosterior:
-    """With Psi of the states beside whitened scores, which alone carry the gradient."""
+    """The weight form: features Psi of the states beside whitened scores, which alone determine the
+    gradient."""
     whitened, root = score_features(steps, prior)
     c = jnp.sqrt(jnp.asarray(prior.scale, root.dtype))
     features = jnp.concatenate([Psi, c * whitened], -1)
@@ -32,7 +34,7 @@ def weight(steps: Steps, prior: Prior, noise, Psi, info) -> GradientPosterior:
 
 
 def dictionary(steps: Steps, prior: Prior, noise, sparsify: Sparsify) -> GradientPosterior:
-    """With features of a dictionary of state-action pairs (Proposition 7)."""
+    """The sparse form: features of a dictionary of state-action pairs (Proposition 7)."""
     X, U, taken = steps.states, steps.scores, steps.taken
     if isinstance(U, Rows):
         K = _gram(steps, prior)
@@ -126,7 +128,7 @@ def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:
 
 
 def dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
-    """With the N x N matrix of all steps (Proposition 6)."""
+    """The dual form: the N x N matrix of all steps (Proposition 6)."""
     taken, G = steps.taken, prior.readout
     K, B = _gram(steps, prior), prior.cross(sparse.dense(steps.scores)).T
     s2 = jnp.where(taken, noise, 1.0)

@@ -31,15 +31,15 @@ from bayespg.paths.scores import Jacobian
 from bayespg.posterior import Covariance, GradientPosterior, Influence
 
 TOLERANCE, ITERATIONS = 1e-8, 1000
-"""Of the conjugate gradients."""
+"""The default tolerance and number of iterations of the conjugate gradients."""
 
 
 class Smoother(eqx.Module):
-    """A^-1: what the state values leave of a target, in units of the noise. The unknown tails of
-    truncated episodes are removed."""
+    """A^-1: what remains of a target after the state values are fitted, in units of the noise. The
+    unknown tails of truncated episodes are removed."""
 
     features: Float[Array, "N p"]
-    """Of the state kernel, in units of the noise and with the tails removed."""
+    """Features of the state kernel, in units of the noise and with the tails removed."""
     factor: Float[Array, "p p"]
     noise: Float[Array, ""]
     tails: Segments
@@ -70,14 +70,14 @@ class Precision(eqx.Module):
     fisher: Fisher
     """D."""
     information: Fisher
-    """G, with which the gradient is read out."""
+    """G, which turns weights into a gradient."""
     scale: Float[Array, ""]
     smooth: Smoother
     tolerance: float = eqx.field(static=True, default=TOLERANCE)
     iterations: int = eqx.field(static=True, default=ITERATIONS)
 
     def solver(self) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
-        """b to P^-1 b."""
+        """A function that maps b to P^-1 b."""
         D, U, c = self.fisher, self.scores, self.scale
         if isinstance(D, Network) and isinstance(U, Jacobian):
             # U'U is close to the number of steps times G, which makes the preconditioner.
@@ -106,7 +106,8 @@ class Precision(eqx.Module):
         )
 
     def data_share(self) -> Float[Array, ""]:
-        """The share of P, measured by its trace, that the data add to the prior."""
+        """The fraction of P, measured by its trace, that comes from the data and not from the
+        prior."""
         D, U = self.fisher, self.scores
         if isinstance(D, Network) and isinstance(U, Jacobian):
             data = jnp.sum(U.weights**2) / jnp.sum(D.weights) * D.subset.trace
@@ -127,8 +128,8 @@ class Spread(Covariance):
         return jnp.vectorize(lambda v: G.multiply(solve(G.multiply(v))), signature="(n)->(n)")(V)
 
     def diagonal(self) -> Float[Array, " n"]:
-        """Estimated from 64 draws, a relative error of 18 % each: exactly it would take n
-        solves."""
+        """The diagonal, estimated from 64 draws with a relative error of 18 % per entry; the exact
+        diagonal would take n solves."""
         return jnp.mean(self.sample(jax.random.key(0), 64) ** 2, 0)
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
@@ -172,13 +173,13 @@ class LeftOut(Influence):
 
     @property
     def _share(self) -> Float[Array, ""]:
-        """1 / (1 - e / M): without one of M episodes, those that are left weigh more, in so far as
-        it is they and not the prior that make the precision."""
+        """1 / (1 - e / M), with e the fraction of the precision that comes from the data: without
+        one of M episodes the others get a larger weight in that part."""
         return 1 / (1 - self.precision.data_share() / max(self.groups.count, 2))
 
 
 class Added(Influence):
-    """What episode e adds to the mean: G P^-1 U_e' (A^-1 y)_e."""
+    """The contribution of episode e to the mean, G P^-1 U_e' (A^-1 y)_e."""
 
     precision: Precision
     pull: Float[Array, " N"]
@@ -205,7 +206,7 @@ def _count(groups: Groups, asked: int | None) -> int:
 
 
 def _ids(groups: Groups, N: int, asked: int | None) -> Int[Array, " N"]:
-    """The group of each step, where successive episodes are put together."""
+    """The group of each step when successive episodes are combined into groups."""
     return groups.row_ids(N) * _count(groups, asked) // groups.count
 
 

@@ -11,16 +11,16 @@ from bayespg.actor_critic.steps import RANK, Prior, Steps, score_features, state
 from bayespg.algebra.sparse import Linear
 
 SIGNAL = 3.0
-"""Least c/s^2 times the number of paths: the evidence of few paths may see no signal at all (in 40
-% of batches of five on LQR), and the estimate and every error bar would collapse to zero with
-it."""
+"""The smallest c/s^2 times the number of paths. With few paths the greatest evidence may be at no
+signal at all (in 40 % of batches of five on LQR), and the estimate and every error bar would
+collapse to zero."""
 FLOOR = 1e-10
-"""Smallest noise variance, relative to that of the returns: noiseless returns would have none."""
+"""The smallest noise variance relative to that of the returns, for returns without noise."""
 LEAST = 1e13
-"""Smallest variances that are chosen, in units of the smallest number of the precision: so small
-are the scores of a policy that no longer explores."""
+"""The smallest variances that are chosen, in units of the smallest number of the precision. A
+policy that no longer explores has scores of that size."""
 ROUNDS = 40
-"""Fixed-point iterations."""
+"""The number of fixed-point iterations."""
 
 
 def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[Array, ""]]:
@@ -78,8 +78,8 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
 
 
 def _narrow(Psi: Float[Array, "N p"]) -> Float[Array, "N q"]:
-    """Features with the same Gram matrix, on which alone the evidence depends, and no more of them
-    than steps."""
+    """Features with the same Gram matrix, on which alone the evidence depends, and not more
+    features than steps."""
     N, p = Psi.shape
     if p <= N:
         return Psi

@@ -1,4 +1,4 @@
-"""Steps as the regression sees them, the prior, and features of both its kernels."""
+"""Steps as inputs of the regression, the prior, and the features of its two kernels."""
 
 import functools
 import math
@@ -21,9 +21,9 @@ from bayespg.kernels import Kernel
 from bayespg.posterior import Covariance, Damped, Multiple
 
 RANK = 64
-"""Features of a state kernel inside a transformation, where their number cannot be adapted."""
+"""The number of features of a state kernel inside a transformation, where it cannot be adapted."""
 EXACT = 1e-9
-"""Largest share of a state's prior variance that the weight form may lose."""
+"""The largest fraction of a state's prior variance that the weight form may lose."""
 
 
 class Residuals(NamedTuple):
@@ -87,11 +87,11 @@ class Steps(NamedTuple):
 
     @property
     def observations(self) -> Int[Array, ""]:
-        """Steps that are used, less one for each tail."""
+        """The number of steps that are used, minus one for each tail."""
         return self.segments.observations(self.y.size)
 
     def see(self, Psi: Float[Array, "N k"]) -> Float[Array, "N k"]:
-        """Functions of the states as the observations show them."""
+        """Functions of the states as they enter the observations."""
         if self.residuals is not None:
             Psi = self.residuals(Psi, self.groups.length or Psi.shape[0])
         return jnp.where(self.taken[:, None], Psi, 0.0)

@@ -28,12 +28,13 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 ROUNDING = 100
-"""Rounding errors of the largest of several numbers within which their differences are zero."""
+"""The number of rounding errors of the largest of several numbers below which their differences
+count as zero."""
 
 
 def less(y: Float[Array, "..."], constant: Float[Array, "..."]) -> Float[Array, "..."]:
-    """y - constant, and zero where that is rounding: of constant returns nothing is left to say
-    which way is uphill."""
+    """y - constant, set to zero where the difference is rounding, so that constant returns give a
+    gradient of exactly zero."""
     left = y - constant
     rounding = ROUNDING * jnp.finfo(left.dtype).eps * jnp.max(jnp.abs(y))
     return jnp.where(jnp.abs(left) <= rounding, 0.0, left)
@@ -45,7 +46,8 @@ def cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
-    """Of a small matrix: `jnp.diagonal` is a gather, which XLA cannot fuse with what follows."""
+    """The diagonal of a small matrix. `jnp.diagonal` is a gather, which XLA cannot fuse with what
+    follows."""
     return jnp.einsum("ii->i", A)
 
 
@@ -78,12 +80,12 @@ class Constant:
         )
 
     def observations(self, M: int) -> Int[Array, ""]:
-        """Observations left once a flat constant has taken one."""
+        """The number of observations, minus one for a flat constant."""
         return M - jnp.isinf(self.v)
 
 
 class Groups(eqx.Module):
-    """Which of N rows belong together: the steps of an episode.
+    """Groups of N rows, such as the steps of an episode.
 
     `ids` names the group of each row; without it, groups are runs of `length` rows.
     """
@@ -101,7 +103,7 @@ class Groups(eqx.Module):
         return jax.ops.segment_sum(X, self.ids, self.count)
 
     def spread(self, S: Float[Array, "E *k"]) -> Float[Array, "N *k"]:
-        """Each row gets what its group has."""
+        """Repeat the value of each group for all its rows."""
         return jnp.repeat(S, self.length, 0) if self.ids is None else S[self.ids]
 
     def grams(self, X: Float[Array, "N p"]) -> Float[Array, "E p p"]:
@@ -122,7 +124,7 @@ class Groups(eqx.Module):
 
 
 CHUNK = 64
-"""Rows whose outer products are formed at once."""
+"""The number of rows whose outer products are formed at once."""
 
 
 class Tails(eqx.Module):
@@ -197,7 +199,7 @@ class Span:
 
 
 class Conditioned(NamedTuple):
-    """What the samples say about k functionals, for q sets of observations."""
+    """The posterior of k functionals, for q sets of observations."""
 
     gain: Float[Array, "k M"]
     """B C: the mean is gain @ y."""
@@ -206,15 +208,16 @@ class Conditioned(NamedTuple):
     diagonal: Float[Array, " M"]
     """The diagonal of C: one over the predictive variance of each sample given the others."""
     freedom: Float[Array, ""]
-    """tr(Sigma C): observations left for the noise, M less the effective number of parameters."""
+    """tr(Sigma C): the degrees of freedom left for the noise, M minus the effective number of
+    parameters."""
     covariance: Float[Array, "k k"] | None
     root: Float[Array, "r k"] | None
     """Z with B C B' = Z'Z, where the covariance was not asked for."""
     log_evidence: Float[Array, " q"]
     """log N(y; 0, K + Sigma + baseline 1 1'), restricted where the baseline is flat."""
     condition: Float[Array, ""]
-    """How many times larger than its rounding errors the answer's may be: max_i A_ii (A^-1)_ii for
-    the matrix A that was factorised, which unlike its condition number does not depend on units."""
+    """The largest factor by which rounding errors may be amplified: max_i A_ii (A^-1)_ii for the
+    matrix A that was factorised. Unlike the condition number of A it does not depend on units."""
     whitener: Float[Array, "M M"] | None = None
     """R with C = R'R, in the dual form."""
     added: Float[Array, "M k"] | None = None

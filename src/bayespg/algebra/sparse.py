@@ -23,7 +23,7 @@ class Linear(eqx.Module):
 
     @abc.abstractmethod
     def products(self) -> "Products":
-        """Both products, prepared for repeated use."""
+        """Both products as functions, prepared for repeated use."""
 
     @abc.abstractmethod
     def weighted(self, a: Float[Array, " N"]) -> "Linear":
@@ -31,11 +31,11 @@ class Linear(eqx.Module):
 
     @abc.abstractmethod
     def dense(self) -> Float[Array, "N n"]:
-        """Written out, for small n."""
+        """The matrix as an array, for small n."""
 
 
 class Products(NamedTuple):
-    """w to U w, and a to U' a."""
+    """The functions that map w to U w and a to U' a."""
 
     times: Callable[[Float[Array, " n"]], Float[Array, " N"]]
     transposed_times: Callable[[Float[Array, " N"]], Float[Array, " n"]]
@@ -93,7 +93,7 @@ def scaled(U: Matrix, a: Float[Array, " N"]) -> Matrix:
 
 
 def take(U: Matrix, rows: Int[Array, " m"]) -> Rows | Float[Array, "m n"]:
-    """Some of its rows."""
+    """A matrix of some of its rows."""
     if isinstance(U, Rows):
         return Rows(U.indices[rows], U.values[rows], U.size)
     return dense(U)[rows]
@@ -117,5 +117,5 @@ def gram(U: Rows, V: Rows) -> Float[Array, "M N"]:
 
 
 def dense(U: Matrix) -> Float[Array, "N n"]:
-    """Written out, for small n."""
+    """The matrix as an array, for small n."""
     return U.dense() if isinstance(U, Linear) else U

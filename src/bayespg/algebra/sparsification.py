@@ -24,8 +24,8 @@ from bayespg._support.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Sparsify:
-    """How to sparsify: threshold tau, and the most members a dictionary may have (None: no
-    limit)."""
+    """How to sparsify: the threshold tau, and the largest number of members of a dictionary (None
+    for no limit)."""
 
     threshold: float
     capacity: int | None = None
@@ -38,7 +38,7 @@ class Sparsify:
 
 
 def checked(sparsify: Any) -> None:
-    """Whatever a caller gave for it is a `Sparsify` or None."""
+    """Check that the argument is a `Sparsify` or None."""
     if sparsify is not None and not isinstance(sparsify, Sparsify):
         raise ValueError(
             f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
@@ -46,17 +46,18 @@ def checked(sparsify: Any) -> None:
 
 
 class Dictionary(NamedTuple):
-    """m slots, the first `size` of them used."""
+    """A dictionary of m slots, of which the first `size` are used."""
 
     features: Float[Array, "M m"]
     """Psi = A L; zero in unused columns."""
     members: Int[Array, " m"]
-    """Which samples are in; 0 in unused slots."""
+    """The indices of the members; 0 in unused slots."""
     used: Bool[Array, " m"]
     factor: Float[Array, "m m"]
     """L, with ones on the diagonal of unused slots."""
     refused: Int[Array, ""]
-    """Samples beyond the threshold that found the dictionary full: they are projected onto it."""
+    """The number of samples beyond the threshold that found the dictionary full and were projected
+    onto it."""
     residual: Float[Array, ""]
     """The largest delta_i that was dropped."""
 
@@ -69,7 +70,7 @@ class Dictionary(NamedTuple):
         return self.functional_of(B[:, self.members])
 
     def functional_of(self, members: Float[Array, "k m"]) -> Float[Array, "k m"]:
-        """The same from B~, its cross-covariance to the members alone."""
+        """The same from B~, its cross-covariance with the members alone."""
         members = jnp.where(self.used, members, 0.0)
         return solve_triangular(self.factor, members.T, lower=True).T
 
@@ -82,7 +83,7 @@ class Dictionary(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """What the members so far span; which they are is kept beside it."""
+    """The span of the members so far; their indices are kept separately."""
 
     factor: Float[Array, "m m"]
     """L, with ones on the diagonal of unused slots."""
@@ -120,7 +121,7 @@ class Basis(NamedTuple):
 
 
 def empty(m: int, dtype: Any = float) -> Basis:
-    """A basis of m slots, none of them used."""
+    """A basis of m unused slots."""
     none = jnp.zeros((), int)
     return Basis(jnp.eye(m, dtype=dtype), none, none, jnp.zeros((), dtype))
 
@@ -185,6 +186,6 @@ def pivoted(
 
 
 def evenly_spaced(kept: Bool[Array, " N"], count: int) -> Int[Array, " count"]:
-    """`count` of the rows that are kept, at even distances."""
+    """`count` of the kept rows, evenly spaced."""
     order = jnp.argsort(~kept, stable=True)
     return order[(jnp.arange(count) * jnp.sum(kept)) // count]

@@ -83,8 +83,8 @@ def _refuse_tracers(*arrays: Any) -> None:
 
 
 def _jacobian(jacobian: Any, features: Any, shape: tuple[int, ...], more: int) -> np.ndarray:
-    """The caller's, or that of k outputs linear in features; `more` rows for parameters that do not
-    depend on the state."""
+    """The Jacobian from the caller, or that of k outputs linear in features, with `more` rows for
+    parameters that do not depend on the state."""
     N, k = shape
     if (jacobian is None) == (features is None):
         raise ValueError("jacobian, features: give one of the two")

@@ -26,7 +26,7 @@ from bayespg.policies import (
 
 
 def exact(environment: Solved, policy: Policy) -> Dense:
-    """G in closed form, where the environment knows it."""
+    """G in closed form, if the environment has one."""
     check_solved(environment, policy)
     return Dense(environment.fisher(policy))
 
@@ -80,8 +80,8 @@ def of_states(
 def step_weights(
     paths: Trajectories, discount: float = 1.0, stationary: bool = False
 ) -> Float[Array, "T M"]:
-    """What each step counts in a mean over paths: gamma^t, or for Eq. 42 all alike and M in
-    all."""
+    """The weight of each step in a mean over paths: gamma^t, or for Eq. 42 equal weights that sum
+    to M."""
     T, M = paths.mask.shape
     dtype = paths.rewards.dtype
     if stationary:
@@ -137,7 +137,7 @@ def g_est_weights(
 
 
 def _lives(key: PRNGKeyArray, discount: float, episodes: int) -> Float[Array, " E"]:
-    """Steps until an episode is abandoned: P(life > t) = gamma^t."""
+    """The number of steps until an episode is abandoned: P(life > t) = gamma^t."""
     if discount == 1:
         return jnp.full(episodes, jnp.inf)
     u = jax.random.uniform(key, (episodes,), minval=jnp.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""What a caller may pass for a Fisher matrix."""
+"""Checks of arguments that are Fisher matrices."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from bayespg.fisher.matrices import Dense, Fisher
 from bayespg.fisher.structured import NEEDED, as_fisher, is_operator
 
 LARGEST = 1e70
-"""Whitened scores whose fourth powers, which Model 1 takes, are not yet near overflow."""
+"""The largest whitened scores; their fourth powers, which Model 1 needs, are far from overflow."""
 
 
 def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores") -> Any:
-    """The caller's `fisher`, or a ValueError that says what is wrong with it. `name` is that of the
-    argument with the scores."""
+    """The argument `fisher` as a `Fisher`, or a ValueError that says what is wrong with it. `name`
+    is the name of the argument with the scores."""
     n = scores.shape[1]
     if fisher is None:
         raise ValueError(NEEDED)
@@ -41,8 +41,8 @@ def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores")
 def checked_problem(
     scores: Any, returns: Any, fisher: Any, *, needed: bool = True
 ) -> tuple[Any, Any, Any]:
-    """Scores, returns and Fisher matrix as a caller gave them, in float64 and sound. Without
-    `needed`, `fisher` may be None."""
+    """Scores, returns and Fisher matrix from the caller, checked and in float64. Without `needed`,
+    `fisher` may be None."""
     U = checks.scores(scores)
     R = checks.vector("returns", returns, U.shape[0], "one return per row of scores")
     return U, R, to_float64(checked(fisher, U)) if needed or fisher is not None else None
@@ -51,7 +51,8 @@ def checked_problem(
 def _check_range(
     name: str, G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"], tolerance: float
 ) -> None:
-    """All scores lie in the range of G; outside it their kernel values would be infinite."""
+    """Check that all scores lie in the range of G, outside which their kernel values would be
+    infinite."""
     D = np.sqrt(np.diag(G))
     units = np.where(D > 0, D, 1.0)
     correlation, standardised = G / units[:, None] / units, scores / units

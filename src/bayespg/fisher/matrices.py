@@ -1,4 +1,4 @@
-"""Forms that a Fisher matrix can have: each multiplies, solves and samples.
+"""The protocol of a Fisher matrix, which multiplies, solves and samples, and its dense form.
 
 Rows are vectors throughout: `multiply(V)` is V G, `solve(V)` is V G^-1.
 """
@@ -136,7 +136,7 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     def spectral():
         eigenvalues, Q = jnp.linalg.eigh(C, symmetrize_input=False)
         Q = jnp.where(D > 0, Q, 0.0)
-        # What is below zero is rounding too.
+        # Negative eigenvalues are rounding too.
         known = eigenvalues > jnp.maximum(tolerance, -2 * eigenvalues[0])
         scale = jnp.sqrt(jnp.where(known, eigenvalues, 0.0))
         return Q * scale, Q * jnp.where(known, 1 / jnp.where(known, scale, 1.0), 0.0), known
@@ -146,5 +146,5 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
 
 
 def as_dense(fisher: Fisher) -> Dense:
-    """Written out and factorised, where it is not yet: whitening and determinants need that."""
+    """The matrix as an array, factorised; whitening and determinants need that."""
     return fisher if isinstance(fisher, Dense) else Dense(fisher.matrix())

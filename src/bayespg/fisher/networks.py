@@ -28,9 +28,9 @@ from bayespg.paths.scores import Jacobian
 from bayespg.policies import information_root
 
 SUBSET = 64
-"""States of which the preconditioner is made."""
+"""The number of states from which the preconditioner is made."""
 ITERATIONS = 10
-"""Conjugate gradients per solve."""
+"""The number of iterations of conjugate gradients per solve."""
 
 
 class Subset(eqx.Module):
@@ -56,7 +56,7 @@ class Subset(eqx.Module):
 
 
 def subset(jacobian: Jacobian, weights: Float[Array, " N"], count: int = SUBSET) -> Subset:
-    """From `count` of the states that weigh anything, at even distances."""
+    """The preconditioner of `count` evenly spaced states among those with positive weight."""
     rows = evenly_spaced(weights > 0, count)
     roots = jax.vmap(lambda x: information_root(jacobian.policy, x))(jacobian.states[rows])
     each = jnp.sum(weights) * weights[rows] / jnp.maximum(jnp.sum(weights[rows]), 1e-30)
@@ -89,7 +89,7 @@ class Network(Fisher):
         return self.jacobian.size
 
     def damped(self, damping: Float[Array, ""]) -> "Network":
-        """With more on the diagonal."""
+        """The same matrix with more damping."""
         total = self.damping + damping
         return Network(self.jacobian, self.weights, self.subset, total, self.iterations)
 
@@ -157,11 +157,11 @@ def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:
     return Network(jacobian, weights, found, jnp.zeros((), found.Z.dtype))
 
 
-# What damping asks for, of any Fisher matrix.
+# Functions that damping needs, for any Fisher matrix.
 
 
 def trace(G: Fisher) -> Float[Array, ""]:
-    """tr G; that of a network from a few of its states."""
+    """tr G; for a network it is estimated from a few of its states."""
     if isinstance(G, Network):
         return G.subset.trace + G.size * G.damping
     return jnp.sum(G.diagonal())

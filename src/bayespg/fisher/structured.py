@@ -206,7 +206,7 @@ class Implicit(Fisher):
 
     operator: Any
     solver: Any
-    """Of Lineax, which is imported here alone: most users never need it."""
+    """A solver of Lineax, which is imported only here because most users never need it."""
 
     def __init__(self, operator: Any, solver: Any = None):
         import lineax as lx
@@ -242,7 +242,7 @@ class Implicit(Fisher):
 
 
 def rank(fisher: Fisher) -> Float[Array, ""]:
-    """Directions that G has information on: a whole number, less than n where G is singular."""
+    """The number of directions in which G has information, less than n where G is singular."""
     if isinstance(fisher, Inverse):
         return rank(fisher.of)
     if isinstance(fisher, Dense):
@@ -251,12 +251,12 @@ def rank(fisher: Fisher) -> Float[Array, ""]:
 
 
 def directions(fisher: Fisher) -> Float[Array, ""]:
-    """The rank as a divisor: at least 1, for a policy that has no information at all."""
+    """The rank as a divisor, at least 1 for a policy without any information."""
     return jnp.maximum(rank(fisher), 1.0)
 
 
 def is_operator(fisher: Any) -> bool:
-    """Whether it is a Lineax operator; whoever has one has imported Lineax."""
+    """Whether the argument is a Lineax operator, which exists only if Lineax has been imported."""
     lineax = sys.modules.get("lineax")
     return lineax is not None and isinstance(fisher, lineax.AbstractLinearOperator)
 

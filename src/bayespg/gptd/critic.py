@@ -21,12 +21,12 @@ from bayespg.kernels import Kernel
 from bayespg.quadrature import SINGULAR
 
 Points = PyTree[Shaped[Array, "N ..."]]
-"""Points in rows: an array, or for kernels on several arrays, such as states and scores, a tuple of
-them."""
+"""Points in rows: an array, or a tuple of arrays for kernels on several arrays such as states and
+scores."""
 
 
 class Targets(NamedTuple):
-    """Steps of episodes, one after the other, as the regression sees them."""
+    """The steps of episodes, one after the other, as inputs of the regression."""
 
     y: Float[Array, " N"]
     """Rewards-to-go, y_i = r_i + gamma y_{i+1}; zero at the last pair of a truncated episode."""
@@ -35,7 +35,8 @@ class Targets(NamedTuple):
     episode: Int[Array, " N"]
     """Which episode a step belongs to, counted from 0."""
     observed: Bool[Array, " N"]
-    """Whether a step has anything to say: not so the pair of a truncated episode of one pair."""
+    """Whether a step carries information; the only pair of a truncated episode of one pair does
+    not."""
 
 
 def targets(
@@ -84,7 +85,7 @@ class Critic(eqx.Module):
 
     kernel: Kernel
     points: PyTree[Shaped[Array, "m ..."]]
-    """The pairs seen, or the dictionary."""
+    """The pairs observed, or the dictionary."""
     factor: Float[Array, "m m"]
     """L."""
     weights: Float[Array, " m"]
@@ -94,7 +95,7 @@ class Critic(eqx.Module):
     log_evidence: Float[Array, ""]
     """log N(r; 0, H K H' + Sigma) of the rewards used."""
     info: dict[str, Any]
-    """How it went: number of observations, condition, dictionary size."""
+    """Diagnostics: number of observations, condition, dictionary size."""
 
     def mean(self, points: Points) -> Float[Array, " K"]:
         return self._ask(_mean, points)
@@ -104,7 +105,8 @@ class Critic(eqx.Module):
         return self._ask(_variance, points)
 
     def covariance(self, points: Points, others: Points | None = None) -> Float[Array, "K J"]:
-        """Between the values at `points` and at `others`, or among those at `points`."""
+        """The covariance between the values at `points` and at `others`, or among those at
+        `points`."""
         return self._ask(_covariance, points, points if others is None else others)
 
     def _ask(self, function, *queries):
@@ -183,7 +185,8 @@ def posterior(
 def _posterior(
     kernel, points, rewards, last, terminated, discount, noise, sparsify, tails
 ) -> Critic:
-    """`tails` is the most truncated episodes there can be."""
+    """The critic of arrays of fixed size; `tails` is the largest possible number of truncated
+    episodes."""
     points = jax.tree.map(jnp.asarray, points)
     steps = _targets(rewards, last, terminated, discount)
     noise = jnp.asarray(noise, steps.y.dtype)
@@ -217,7 +220,7 @@ def _dense(kernel, points, steps: Targets, noise, tails: int) -> Critic:
 
 
 def _columns(steps: Targets, tails: int) -> Float[Array, "N E"]:
-    """V: one column for each truncated episode, then zeros."""
+    """The matrix V: one column for each truncated episode, then zeros."""
     truncated = jax.ops.segment_max(steps.tail, steps.episode, steps.tail.size) > 0
     which = (jnp.cumsum(truncated) - 1)[steps.episode]
     return steps.tail[:, None] * jax.nn.one_hot(which, tails, dtype=steps.tail.dtype)

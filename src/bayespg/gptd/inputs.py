@@ -1,4 +1,4 @@
-"""What a caller of the critic may pass."""
+"""Checks of the arguments of the critic."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from bayespg._support.precision import to_float64
 from bayespg.kernels import Kernel
 
 SIGNS = {"length_scale": True, "scale": False, "variance": False}
-"""Numbers of a kernel that cannot be negative, and whether they cannot be zero either."""
+"""Kernel parameters that must not be negative, and whether they must not be zero."""
 
 
 def checked_steps(rewards: Any, last: Any, terminated: Any, discount: Any):
-    """Rewards, ends of episodes and discount as a caller gave them, in NumPy and sound."""
+    """Rewards, ends of episodes and discount from the caller, checked and converted to NumPy."""
     r = checks.array("rewards", rewards)
     if r.ndim != 1 or r.size == 0:
         raise ValueError(f"rewards: expected shape (N,) with at least one step, found {r.shape}")
@@ -31,7 +31,7 @@ def checked_steps(rewards: Any, last: Any, terminated: Any, discount: Any):
 
 
 def as_arrays(name: str, points: Any) -> Any:
-    """Arrays of a tree of points in float64; lists are arrays."""
+    """The arrays of a tree of points in float64; lists count as arrays."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: checks.array(name + jax.tree_util.keystr(path), leaf),
         points,
@@ -71,7 +71,8 @@ def accepts(name: str, kernel: Kernel, point: Any) -> None:
 
 
 def checked_kernel(name: str, kernel: Any) -> Kernel:
-    """The kernel in float64, its numbers as arrays so that their values compile nothing anew."""
+    """The kernel in float64, with its parameters as arrays so that other values need no new
+    compilation."""
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: expected a kernel of bayespg.kernels, found {kernel!r}")
     for path, leaf in jax.tree_util.tree_leaves_with_path(kernel):

@@ -28,7 +28,7 @@ from bayespg.kernels import Kernel
 
 
 class Members(NamedTuple):
-    """The dictionary: m slots, the first of them used."""
+    """The dictionary of m slots, of which the first ones are used."""
 
     points: PyTree[Shaped[Array, "m ..."]]
     basis: Basis
@@ -94,7 +94,7 @@ class Online(eqx.Module):
         return _advance(self, "truncate", _truncate, (), ())
 
     def critic(self) -> Critic:
-        """What is known so far."""
+        """The critic given all transitions so far."""
         return run(_critic, self)
 
 
@@ -106,7 +106,7 @@ def online(
     noise: float | Float[Array, ""] = 1.0,
     sparsify: Sparsify,
 ) -> Online:
-    """An `Online` critic that has seen nothing; `example_point` is any point, for its shape."""
+    """An `Online` critic without data; `example_point` is any point, given for its shape."""
     if not isinstance(sparsify, Sparsify) or sparsify.capacity is None:
         raise ValueError(
             f"sparsify: expected Sparsify(threshold, capacity) with a capacity, found {sparsify!r}"
@@ -200,7 +200,7 @@ def _truncate(state: Online) -> Online:
 
 
 def _visit(state: Online, point, counts) -> tuple[Members, Float[Array, " m"]]:
-    """Features of a point, which joins the dictionary if far from its span."""
+    """The features of a point, which joins the dictionary if it is far from its span."""
     points, basis = state.members
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], point)
     k = kernels.gram(state.kernel, points, one)[:, 0]

@@ -4,8 +4,7 @@ GSEARCH of Baxter, Bartlett and Weaver, 2001).
 To compare the returns of two points one must overcome their noise, the more so the nearer the
 points are; the sign of the slope at one point needs no such comparison. The search doubles its step
 while the slope is positive, or halves it while the slope is negative, and interpolates between the
-last two. What follows from one gradient is a pure function, which `searching` wraps as an update
-and `conjugate_gradients` calls in a loop on the host.
+last two. What follows from one gradient is computed by the pure functions of `searching.py`.
 """
 
 import itertools
@@ -17,64 +16,37 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg._support import checks
 from bayespg._support.precision import in_float64, to_float64, to_numpy
-from bayespg._support.statistics import student_probability
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import Estimator
+from bayespg.learning.searching import (
+    Search,
+    Searching,
+    Slope,
+    begin,
+    direction,
+    following,
+    judged,
+    searching,
+    start,
+    tried,
+)
 from bayespg.policies import Policy, flatten
-from bayespg.posterior import GradientPosterior, direction_statistics
+from bayespg.posterior import GradientPosterior
 
+__all__ = [
+    "Gradient", "History", "Reason", "Result", "Search", "Searching", "Slope", "Trained",
+    "conjugate_gradients", "line_search", "searching", "train",
+]  # fmt: skip
 Gradient = Callable[[Float[Array, " n"], PRNGKeyArray], GradientPosterior]
 """What is known about the gradient at theta, each time from new paths."""
 Reason = Literal["iterations", "small gradient", "not finite"]
 """Why it ended."""
-
-
-class Slope(NamedTuple):
-    """How the return changes along a direction, at a trial point."""
-
-    value: Any
-    """g . h; NaN where the gradient or its error is not finite."""
-    rises: Any
-    """Far enough above zero to double the step once more."""
-    falls: Any
-
-
-class Search(NamedTuple):
-    """A line search: which step it tries next or, once it has ended, what it found."""
-
-    step: Float[Array, ""]
-    """NaN where a slope was not finite."""
-    trials: Int[Array, ""]
-    """Slopes seen so far."""
-    ended: Bool[Array, ""]
-    bracketed: Bool[Array, ""]
-    """Whether the step lies between a slope up and a slope down."""
-    back: Bool[Array, ""]
-    """Whether the step is being halved."""
-    before: Float[Array, ""]
-    """The step tried last, and the slope there."""
-    slope: Float[Array, ""]
-
-
-class Searching(NamedTuple):
-    """Where conjugate gradients stand: at base + step h, with the step of `search`."""
-
-    base: Float[Array, " n"]
-    """Where the gradient g was estimated and the search began."""
-    g: Float[Array, " n"]
-    h: Float[Array, " n"]
-    size: Float[Array, ""]
-    """|g|^2, or g'G^-1 g."""
-    restarted: Bool[Array, ""]
-    """Whether h is the gradient itself."""
-    search: Search
 
 
 class History(NamedTuple):
@@ -126,88 +98,11 @@ def line_search(slope: Callable[[float], Slope], first_step: float, doublings: i
     or halfway if the signs are different. After `doublings` doublings, or halvings, the search
     takes the last two steps; the published search has no bound.
     """
-    search = in_float64(_search)(np.asarray(first_step, float))
+    search = in_float64(begin)(np.asarray(first_step, float))
     while not search.ended:
         found = Slope(*map(np.asarray, slope(float(search.step))))
-        search = in_float64(_tried)(search, found, doublings)
+        search = in_float64(tried)(search, found, doublings)
     return search
-
-
-def _search(first_step: Float[Array, ""]) -> Search:
-    no = jnp.asarray(False)
-    zero = jnp.zeros_like(first_step)
-    return Search(first_step, jnp.zeros((), jnp.int32), no, no, no, first_step, zero)
-
-
-def _tried(search: Search, p: Slope, doublings: int) -> Search:
-    """The search when the slope at its step is known."""
-    first, trials = search.trials == 0, search.trials + 1
-    back = jnp.where(first, p.value < 0, search.back)
-    more = (first | jnp.where(back, p.falls, p.rises)) & (trials <= doublings)
-    now, last = (search.step, p.value), (search.before, search.slope)
-    (near, up), (far, down) = (
-        [jnp.where(back, a, b) for a, b in zip(*pair, strict=True)]
-        for pair in ((now, last), (last, now))
-    )
-    bracketed = (up > 0) & (down < 0)
-    top = near + up * (far - near) / jnp.where(bracketed, up - down, 1.0)
-    found = jnp.where(bracketed, top, (near + far) / 2)
-    step = jnp.where(more, jnp.where(back, now[0] / 2, 2 * now[0]), found)
-    lost = ~jnp.isfinite(p.value)
-    return Search(
-        jnp.where(lost, jnp.nan, step), trials, lost | ~more, bracketed & ~more & ~lost, back, *now
-    )
-
-
-def _slope(
-    posterior: GradientPosterior, h: Float[Array, " n"], epsilon: Array, level: float | None
-) -> Slope:
-    p = posterior.mean @ h
-    if level is None:
-        return Slope(p, p > epsilon, p < -epsilon)
-    centre, error, freedom = direction_statistics(posterior, h)
-    up = student_probability(centre / jnp.where(error > 0, error, 1.0), freedom)
-    up = jnp.where(error > 0, up, (1 + jnp.sign(p)) / 2)
-    return Slope(jnp.where(jnp.isnan(error), jnp.nan, p), up > level, up < 1 - level)
-
-
-def _start(theta: Float[Array, " n"]) -> Searching:
-    zero, none = jnp.zeros((), theta.dtype), jnp.zeros_like(theta)
-    search = _search(zero)._replace(ended=jnp.asarray(True))
-    return Searching(theta, none, none, zero + 1, jnp.asarray(True), search)
-
-
-def _next(
-    state: Searching,
-    theta: Float[Array, " n"],
-    posterior: GradientPosterior,
-    *,
-    first_step: float | None,
-    level: float | None,
-    natural: bool,
-    doublings: int,
-    epsilon: float = 0.0,
-    limit: float = 0.0,
-) -> Searching:
-    """What follows from the gradient at theta: a new direction, or the next step along the old."""
-    began, mean = state.search.ended, posterior.mean
-
-    def conjugate():
-        z = posterior.natural if natural else mean
-        return z, z + (mean - state.g) @ z / state.size * state.h, mean @ z
-
-    z, h, size = jax.lax.cond(began, conjugate, lambda: (state.h, state.h, state.size))
-    p = _slope(posterior, h, jnp.where(began, 0.0, epsilon), level)
-    h = jnp.where(p.rises, h, z)
-    step = first_step
-    if step is None:
-        assert posterior.fisher is not None
-        curved = jnp.maximum(h @ posterior.fisher.multiply(h), jnp.finfo(h.dtype).tiny)
-        step = math.sqrt(2 * limit) / jnp.sqrt(curved)
-    first = _search(jnp.asarray(step, h.dtype))._replace(slope=p.value)
-    new = Searching(theta, mean, h, size, ~p.rises, first)
-    old = state._replace(search=_tried(state.search, p, doublings))
-    return jax.tree.map(lambda a, b: jnp.where(began, a, b), new, old)
 
 
 def conjugate_gradients(
@@ -256,11 +151,14 @@ def conjugate_gradients(
             raise ValueError(f"gradient: expected a mean of shape {theta.shape}, found {found}")
         return posterior
 
-    rule = {"first_step": first_step, "level": level, "natural": natural, "doublings": doublings}
-    state, entries, reason = in_float64(_start)(theta), [], "iterations"
+    rule = {"first_step": first_step, "doublings": doublings}
+    state, entries, reason = in_float64(start)(theta), [], "iterations"
     while reason == "iterations" and len(entries) < iterations:
-        began = state.search.ended
-        state = in_float64(_next)(state, theta, ask(theta), epsilon=epsilon, **rule)
+        began, posterior = state.search.ended, ask(theta)
+        # The slope is judged here, on the host: Student's distribution takes long to compile.
+        along = in_float64(direction)(state, posterior, natural=natural, errors=level is not None)
+        slope = judged(along, 0.0 if began else epsilon, level)
+        state = in_float64(following)(state, theta, posterior, along, slope, **rule)
         search, size = state.search, float(state.size)
         if not math.isfinite(size + search.slope):
             reason = "not finite"
@@ -325,37 +223,3 @@ def _gradient(environment, estimator, policy, theta, key, paths):
 @eqx.filter_jit
 def _expected_return(environment, policy, theta):
     return expected_return(environment, flatten(policy)[1](theta))
-
-
-def searching(
-    limit: float = 0.03,
-    *,
-    first_step: float | None = None,
-    level: float | None = 0.97,
-    natural: bool = True,
-    doublings: int = 4,
-) -> optax.GradientTransformationExtraArgs:
-    """`conjugate_gradients` as an update: from one gradient to the next point at which a gradient
-    is needed, a trial point of a search or the end of one.
-
-    Without `first_step` a search begins where the policy has changed by `limit`, in
-    Kullback-Leibler divergence to second order. A gradient that is not finite ends the search where
-    it began; one of zero leaves the parameters alone. Where the gradient is finite and its
-    direction is not, the change is NaN.
-    """
-    rule = {"first_step": first_step, "level": level, "natural": natural, "doublings": doublings}
-
-    def update(updates, state, params, *, posterior, **_):
-        found = _next(state, params, posterior, limit=limit, **rule)
-        finite, search = jnp.all(jnp.isfinite(updates)), found.search
-        sound = finite & jnp.isfinite(found.size + search.step + search.slope)
-        sound &= found.size > jnp.finfo(params.dtype).tiny
-        stopped = state._replace(
-            base=found.base, search=search._replace(step=0 * state.search.step, ended=True)
-        )
-        state = jax.tree.map(lambda a, b: jnp.where(sound, a, b), found, stopped)
-        lost = finite & ~sound & jnp.any(updates != 0)
-        change = state.base + state.search.step * state.h - params
-        return jnp.where(lost, jnp.nan, change), state
-
-    return optax.GradientTransformationExtraArgs(_start, update)  # pyright: ignore
