@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import typer
 import typer.core
@@ -35,12 +36,12 @@ class Commands(typer.core.TyperGroup):
 class MaybeAddress(typer.core.TyperCommand):
     """A command whose option --ray may have an address, or none."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # pyright: ignore
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for i, word in enumerate(args):
             following = args[i + 1 : i + 2]
             if word == "--ray" and not any(x == "auto" or ":" in x for x in following):
                 args = [*args[:i], "--ray=ray", *args[i + 1 :]]
-        return super().parse_args(ctx, args)  # pyright: ignore
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
