@@ -18,12 +18,10 @@ curves beside the file.
 """
 
 import argparse
-import multiprocessing
 import os
 import platform
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ import bayespg  # isort: skip  (first, for the thread pool)
 
 from rivals import sb3
 
-from bayespg._support import compilation
+from bayespg._support import together
 from bayespg.learning.agents import Agent
 from bayespg.runs import plots
 
@@ -84,35 +82,23 @@ def work(options: argparse.Namespace) -> None:
         for name, settings in cases(options, task)
         if (task, name, seed) not in done
     ]
-    with alone(options.jobs) as pool:
-        started = {
-            pool.submit(run, task, settings, seed, options.steps): (task, name, seed)
-            for task, name, settings, seed in missing
-        }
-        for count, finished in enumerate(as_completed(started), 1):
-            task, name, seed = started[finished]
-            line = finished.result() | {"task": task, "settings_name": name, "seed": seed}
-            sb3.append(options.out, line)
-            print(f"{count}/{len(missing)}  {task} {name} seed {seed}: {line['news']}", flush=True)
+    runs = {
+        f"{task} {name} seed {seed}": (run, task, name, settings, seed, options.steps)
+        for task, name, settings, seed in missing
+    }
+    # A core and a thread each: JAX's thread pools that share cores slow one another down.
+    finished = together.run(runs, _one, options.jobs, lambda *said: None)
+    for count, (name, line) in enumerate(finished, 1):
+        sb3.append(options.out, line)
+        print(f"{count}/{len(missing)}  {name}: {line['news']}", flush=True)
 
 
-def alone(jobs: int) -> ProcessPoolExecutor:
-    """Processes with a core and a thread each: JAX's thread pools that share cores slow one another
-    down twentyfold."""
-    context = multiprocessing.get_context("spawn")
-    cores = context.Queue()
-    mine = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-    for job in range(jobs):
-        cores.put(mine[job % len(mine)] if mine else None)
-    return ProcessPoolExecutor(jobs, context, _settle, (cores,))
-
-
-def _settle(cores: Any) -> None:
-    core = cores.get()
-    if core is not None:
-        os.sched_setaffinity(0, {core})
-    os.environ["NPROC"] = "1"
-    compilation.remember()
+def _one(
+    label: str, run: Any, task: str, name: str, settings: dict[str, Any], seed: int,
+    steps: int | None, advance: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """In a process of its own."""
+    return run(task, settings, seed, steps) | {"task": task, "settings_name": name, "seed": seed}
 
 
 def _defaults(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:

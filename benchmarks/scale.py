@@ -274,9 +274,7 @@ def table(options: argparse.Namespace) -> None:
         said = ", ".join(
             f"{k} {v:.3g}" if type(v) is float else f"{k} {v}" for k, v in rest.items()
         )
-        print(
-            f"| {line['what']} | {line['figure']:.3g} | {GOALS[line['what']]} | {said} |"
-        )
+        print(f"| {line['what']} | {line['figure']:.3g} | {GOALS[line['what']]} | {said} |")
 
 
 if __name__ == "__main__":

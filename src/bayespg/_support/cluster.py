@@ -10,8 +10,10 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import cloudpickle
 
 from bayespg._support.workers import Crew, Lost, Served, Worker
 
@@ -50,6 +52,61 @@ def on(address: str, make: bytes, limit: float | None) -> "Actors":
     """A crew with as many actors as the cluster has CPUs."""
     ray = connect(address)
     return Actors(make, max(int(ray.cluster_resources().get("CPU", 1)), 1), limit)
+
+
+def run(
+    names: Mapping[str, tuple],
+    work: Callable[..., Any],
+    jobs: int,
+    advance: Callable[[str, float, str], None],
+    address: str,
+) -> Iterator[tuple[str, Any]]:
+    """`bayespg._support.together.run` on Ray: a task with one CPU for each name. A task whose
+    machine is lost is started again elsewhere."""
+    ray = connect(address)
+    ear = ray.remote(num_cpus=0)(Ear).remote()
+    task = ray.remote(num_cpus=1, max_retries=3)(_task)
+    waiting, failed, running = list(names), None, {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name = waiting.pop(0)
+                packed = cloudpickle.dumps((work, names[name]))
+                running[task.remote(ear, sys.path, name, packed)] = name
+            done, _ = ray.wait(list(running), num_returns=1, timeout=0.5)
+            for name, fraction, what in ray.get(ear.heard.remote()):
+                advance(name, fraction, what)
+            for one in done:
+                name = running.pop(one)
+                try:
+                    yield name, ray.get(one)
+                except Exception as problem:
+                    failed = failed or getattr(problem, "cause", None) or problem
+    finally:
+        for one in running:
+            ray.cancel(one, force=True)
+    if failed is not None:
+        raise failed
+
+
+class Ear:
+    """Collects what tasks say about their progress."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[str, float, str]] = {}
+
+    def hear(self, name: str, fraction: float, what: str) -> None:
+        self._said[name] = name, fraction, what
+
+    def heard(self) -> list[tuple[str, float, str]]:
+        said, self._said = self._said, {}
+        return list(said.values())
+
+
+def _task(ear: Any, path: list[str], name: str, packed: bytes) -> Any:
+    sys.path += [folder for folder in path if folder not in sys.path]
+    work, arguments = cloudpickle.loads(packed)
+    return work(name, *arguments, lambda f, what: ear.hear.remote(name, float(f), what))
 
 
 class Actor(Worker):

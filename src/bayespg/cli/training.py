@@ -1,6 +1,7 @@
 """bayespg demo, train, evaluate, plot, watch and environments."""
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -9,10 +10,11 @@ import numpy as np
 import typer
 
 from bayespg._support.statistics import student_interval
-from bayespg.cli.common import MaybeAddress, app, progress, say, table
+from bayespg.cli.common import MaybeAddress, app, bars, progress, say, table
 from bayespg.learning import choices, describing, film, pgpe, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import import_all, resuming
+from bayespg.learning.jobs import side_by_side
 from bayespg.learning.metrics import Row
 from bayespg.learning.settings import DEFAULTS, WHERE, Settings
 from bayespg.policies.named import Name
@@ -141,7 +143,15 @@ def train(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of seeds, trained one after another.", show_default="1"),
+        typer.Option(min=1, help="Number of seeds.", show_default="1"),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Seeds trained side by side, in processes or with --ray as its tasks.",
+            show_default="1",
+        ),
     ] = None,
     episodes: Annotated[
         int | None,
@@ -242,13 +252,16 @@ def train(
     """Train a policy, with error bars on every gradient. Every update is saved immediately."""
     said = _not_default(locals())
     if resume is not None:
-        if more := said - {"resume", "steps", "tensorboard", "imports", *WHERE, "ray"}:
+        if more := said - {"resume", "steps", "tensorboard", "imports", *WHERE, "ray", "jobs"}:
             raise ValueError(
                 f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
             )
-        chosen = {"workers": _where(workers, ray), "episode_timeout": episode_timeout}
+        chosen = {"workers": _where(workers, ray, jobs), "episode_timeout": episode_timeout}
         chosen = {name: value for name, value in chosen.items() if value is not None}
-        _resume(resume, steps, tensorboard, imports or [], chosen)
+        if jobs is None:
+            _resume(resume, steps, tensorboard, imports or [], chosen)
+        else:
+            _resume_side_by_side(resume, steps, tensorboard, imports or [], jobs, ray)
         return
     if environment is None:
         raise ValueError("give an environment, as in: bayespg train CartPole-v1")
@@ -270,7 +283,8 @@ def train(
         "smoothing": smoothing, "limit": _number(limit), "rate": _number(rate),
         "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,
         "horizon": horizon, "lanes": lanes, "normalise": normalise, "persistence": persistence,
-        "bounds": bounds, "workers": _where(workers, ray), "episode_timeout": episode_timeout,
+        "bounds": bounds, "workers": _where(workers, ray, jobs),
+        "episode_timeout": episode_timeout,
     }  # fmt: skip
 
     def made(k: int) -> Agent:
@@ -307,6 +321,10 @@ def train(
             f"--episodes {workers} would use them all."
         )
     folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": total})
+    if jobs is not None:
+        config = first.config | {"steps": total}
+        _side_by_side(folder, config, range(seed, seed + seeds), jobs, ray, imports, tensorboard)
+        return
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
         where = folders.directory(folder, k)
@@ -341,11 +359,50 @@ def _stop_if_asked(agent: Agent, folder: Path) -> None:
         raise typer.Exit(130)
 
 
-def _where(workers: int | None, ray: str | None) -> int | str | None:
-    """The setting `workers` of agents."""
+def _where(workers: int | None, ray: str | None, jobs: int | None) -> int | str | None:
+    """The setting `workers` of agents. With --jobs every seed has a process or a task of its own,
+    and plays its episodes there."""
     if workers is not None and ray is not None:
         raise ValueError("workers: are processes of this machine; give --workers or --ray")
-    return workers or ray
+    if workers is not None and jobs is not None:
+        raise ValueError("workers: play the episodes of one seed; give --workers or --jobs")
+    return workers or (ray if jobs is None else None)
+
+
+def _side_by_side(
+    folder: Path, config: dict[str, Any], seeds: Iterable[int], jobs: int, ray: str | None,
+    imports: list[str] | None, tensorboard: bool,
+) -> None:  # fmt: skip
+    """Train seeds of a folder at the same time; those that have begun are resumed."""
+    runs = {
+        f"seed {k}": (folders.directory(folder, k).absolute(), config | {"seed": k}) for k in seeds
+    }
+    try:
+        with bars() as advance:
+            for name, _ in side_by_side(
+                runs, jobs, advance, address=ray, imports=imports or [], tensorboard=tensorboard
+            ):
+                advance(name, 1.0, "")
+    except KeyboardInterrupt:
+        again = f"{resuming(folder, config)} --jobs {jobs}{' --ray' if ray else ''}"
+        say(f"Interrupted. Every seed keeps its whole updates. Resume all with: {again}")
+        raise
+    _summary(folder)
+
+
+def _resume_side_by_side(
+    path: Path, steps: int | None, tensorboard: bool, imports: list[str], jobs: int,
+    ray: str | None,
+) -> None:  # fmt: skip
+    members = folders.members(path)
+    if path in members:
+        raise ValueError(f"jobs: {path} is one run; give the folder of several seeds")
+    if steps is not None:
+        _extend(members, steps, imports)
+    config = saved.reopen(members[0], imports=imports)[0].config | {"steps": _steps(members[0])}
+    seeds = [int(member.name.removeprefix("seed-")) for member in members]
+    seeds += folders.waiting(path)
+    _side_by_side(path, config, seeds, jobs, ray, imports, tensorboard)
 
 
 def _resume(

@@ -37,6 +37,12 @@ def load(path: str | Path, *, best: bool = False, imports: Imports = (), **objec
     return agent
 
 
+def made(config: dict[str, Any]) -> Agent:
+    """The agent of a configuration, at its start."""
+    kind: Any = pgpe.PGPE if config.get("estimator") == pgpe.NAME else Agent
+    return kind(**agent_of(config))
+
+
 def reopen(
     path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
 ) -> tuple[Agent, Run]:
@@ -68,9 +74,8 @@ def reopen(
                 f"code; if you trust it, say so with --import {module} on the command line, or "
                 f"bayespg.load({str(path)!r}, imports={module!r}) in Python"
             )
-    kind: Any = pgpe.PGPE if config.get("estimator") == pgpe.NAME else Agent
     try:
-        return kind(**config), run
+        return made(config), run
     except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
         hint, called = "", stored.get("environment", "").rpartition(":")[2]
         if called and called not in gymnasium.registry and not choices.built_in(called):

@@ -1,0 +1,70 @@
+"""Many runs side by side: seeds and settings, in processes of this machine or as tasks of Ray.
+
+    for name, last in side_by_side({"seed 0": (path, config), ...}, jobs=4, advance=show): ...
+
+A run that exists is resumed from its last whole update, so that what was stopped is finished by the
+same call. On Ray the run directories must be on a disk that all machines share.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bayespg._support import together
+from bayespg.learning import saved
+from bayespg.learning.imports import import_all
+from bayespg.runs.columns import Column
+from bayespg.runs.store import CONFIG
+
+Runs = Mapping[str, tuple[Path, dict[str, Any]]]
+"""For each name a run directory and the configuration of its agent, with its number of steps."""
+
+
+def side_by_side(
+    runs: Runs,
+    jobs: int,
+    advance: Callable[[str, float, str], None],
+    *,
+    address: str | None = None,
+    imports: Sequence[str] = (),
+    tensorboard: bool = False,
+) -> Iterator[tuple[str, float]]:
+    """Train runs, `jobs` at a time, and yield each name with the mean return of its last batch as
+    it ends. With `address`, "ray" or that of a cluster, they are tasks of Ray."""
+    tasks = {name: (*one, list(imports), tensorboard) for name, one in runs.items()}
+    if address is None:
+        yield from together.run(tasks, train, jobs, advance)
+    else:
+        from bayespg._support import cluster
+
+        yield from cluster.run(tasks, train, jobs, advance, address)
+
+
+def train(
+    name: str,
+    path: Path,
+    config: dict[str, Any],
+    imports: list[str],
+    tensorboard: bool,
+    advance: Callable[[float, str], None],
+) -> float:
+    """One run, from its last whole update or from its beginning, to its number of steps."""
+    import_all(imports)
+    run: Any = path
+    if (path / CONFIG).exists():
+        agent, run = saved.resume(path, tensorboard=tensorboard, imports=imports)
+        config, tensorboard = run.config, False
+    else:
+        agent = saved.made(config)
+    total, last = int(config["steps"]), float("nan")
+
+    def show(agent: Any, row: dict[str, float]) -> None:
+        nonlocal last
+        last = row[Column.RETURN]
+        done = min(row[Column.STEPS] / total, 1.0)
+        advance(done, f"{row[Column.STEPS]:,.0f} steps, return {Column.RETURN.show(last)}")
+
+    left = total - int(agent.state.steps)
+    if left > 0:
+        agent.learn(left, run=run, callbacks=show, progress=False, tensorboard=tensorboard)
+    return last

@@ -1,0 +1,60 @@
+"""Runs side by side: each is the run that one process would have made, and resumes."""
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bayespg.cli.commands import app
+from bayespg.learning import jobs, saved
+from bayespg.learning.agents import Agent
+
+COMPILE_QUICKLY = True
+SMALL = {"estimator": "gpomdp", "policy": "linear", "horizon": 20}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return Agent("CartPole-v1", **SMALL, seed=3).learn(200, progress=False)
+
+
+def assert_same(one, other):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_job_trains_what_an_agent_trains_and_finishes_what_was_stopped(tmp_path, expected):
+    said = []
+    config = Agent("CartPole-v1", **SMALL, seed=3).config | {"steps": 200}
+
+    def advance(fraction, what):
+        said.append((fraction, what))
+        if len(said) == 2:
+            raise KeyboardInterrupt
+
+    arguments = ("seed 3", tmp_path / "run", config, [], False)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.train(*arguments, advance)
+    last = jobs.train(*arguments, advance)
+    assert_same(saved.load(tmp_path / "run").policy, expected.policy)
+    assert said[-1][0] == 1.0
+    assert f"return {last:.1f}" in said[-1][1]
+    assert np.isnan(jobs.train(*arguments, advance))  # done
+
+
+def test_seeds_in_processes_are_those_of_one_and_a_folder_resumes(tmp_path, expected):
+    words = ["train", "CartPole-v1", "--estimator", "gpomdp", "--policy", "linear", "--horizon",
+             "20", "--steps", "200", "--out", str(tmp_path / "f")]  # fmt: skip
+    done = CliRunner().invoke(app, [*words, "--seed", "3", "--seeds", "2", "--jobs", "2"])
+    assert done.exit_code == 0, done.output
+    assert "2 seeds" in done.output
+    assert_same(saved.load(tmp_path / "f" / "seed-3").policy, expected.policy)
+    more = ["train", "--resume", str(tmp_path / "f"), "--steps", "400", "--jobs", "2"]
+    done = CliRunner().invoke(app, more)
+    assert done.exit_code == 0, done.output
+    assert int(saved.load(tmp_path / "f" / "seed-4").state.steps) >= 400
+
+
+def test_workers_and_jobs_contradict_each_other():
+    done = CliRunner().invoke(app, ["train", "CartPole-v1", "--workers", "2", "--jobs", "2"])
+    assert "workers: play the episodes of one seed" in str(done.exception)
