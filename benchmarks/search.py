@@ -1,25 +1,31 @@
-"""Episodes to a threshold by search in the space of parameters, beside ARS and CMA-ES.
+"""Episodes to a threshold by search in the space of parameters, beside ARS, CMA-ES, GIBO and MPD.
 
-    python benchmarks/search.py run [--tasks CartPole-v1 lqr3 ...] [--methods ours ars cma]
+    python benchmarks/search.py run [--tasks lqr3 ...] [--methods ours ...] [--jobs 2]
     python benchmarks/search.py table
     python benchmarks/search.py overhead
 
 `run` appends a line of JSON per finished run to results/search.jsonl, `table` shows them. All
 methods search for the gains of the same linear policy, from zero, with one setting for all tasks.
 Ours is `bayespg.PGPE`, on lqr3 `bayespg.search.Search`, as they come; its constants were chosen on
-seeds 100 to 113. ARS (version 1 with the better half of 4 directions) and CMA-ES (package `cma`)
-have the settings below, which were not tuned.
+seeds from 1000. The rivals see observations in units that they get for free: the root mean square
+over 20 episodes of small random gains, which are not counted. ARS (version 1 with the better half
+of 4 directions) and CMA-ES (package `cma`) have the settings below; GIBO and MPD are in
+`rivals/local_bo.py`.
 
-After each iteration the method's own recommendation (the mean) is evaluated on episodes that no
-method learns from. A threshold is met at the first of three evaluations in a row that reach it; the
-episodes and steps of evaluations are not counted. On lqr3 (Dean et al.: three states and three
-inputs, horizon 300, as in GIBO's paper) an evaluation asks whether the closed loop is stable.
-Swimmer-v5 needs `pip install 'bayespg[mujoco]'`, CMA-ES `pip install cma`.
+After each iteration the method's own recommendation is evaluated on episodes that no method learns
+from. A threshold is met at the first of three evaluations in a row that reach it; the episodes and
+steps of evaluations are not counted. On lqr3 (Dean et al.: three states and three inputs, horizon
+300, as in GIBO's paper) an evaluation asks whether the closed loop is stable. `mountain-car` is the
+paper's. Swimmer-v5 needs `pip install 'bayespg[mujoco]'`, CMA-ES `pip install cma`.
 """
 
 import argparse
+import concurrent.futures
+import functools
 import json
 import math
+import multiprocessing
+import os
 import platform
 import sys
 import time
@@ -30,16 +36,20 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import bayespg  # isort: skip  (first, for the thread pool)
 
 import gymnasium
+from rivals.local_bo import local_bo
 
 from bayespg import search
+from bayespg.environments import mountain_car
 
 TASKS = {
     "Swimmer-v5": (300.0, 2, 150), "CartPole-v1": (475.0, 20, 100), "lqr3": (0.5, 1, 60),
-    "MountainCarContinuous-v0": (90.0, 5, 60), "Pendulum-v1": (-300.0, 10, 150),
+    "MountainCarContinuous-v0": (90.0, 5, 60), "mountain-car": (-80.0, 50, 100),
+    "Pendulum-v1": (-300.0, 10, 150),
 }  # fmt: skip
 """Threshold, episodes per evaluation, and budget in episodes."""
 A = np.array([[1.01, 0.01, 0.0], [0.01, 1.01, 0.01], [0.0, 0.01, 1.01]])
@@ -49,34 +59,46 @@ Recommendation = tuple[int, int, Any]
 
 
 class Gains:
-    """Episodes of a linear policy in NumPy."""
+    """Episodes of a linear policy in NumPy, of observations in units of their size."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, in_units: bool):
         self.name = name
         if name == "lqr3":
             self.n = 9
             return
-        self.environment = gymnasium.make(name, disable_env_checker=True)
+        self.environment = made(name)
         self.observations = math.prod(self.environment.observation_space.shape)
         space = self.environment.action_space
-        self.choice = isinstance(space, gymnasium.spaces.Discrete)
-        if self.choice and space.n != 2:
-            raise ValueError(f"{name}: only choices of two here")
-        self.high = None if self.choice else space.high
-        self.n = self.observations * (1 if self.choice else space.shape[0])
+        self.choices = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else 0
+        self.high = None if self.choices else space.high
+        outputs = {0: np.prod(space.shape), 2: 1}.get(self.choices, self.choices)
+        self.n, self.units = self.observations * int(outputs), np.ones(self.observations)
+        if in_units:
+            rng = np.random.default_rng(10**7)
+            seen = [self._episode(0.2 * rng.normal(size=self.n), 10**7 + k)[2] for k in range(20)]
+            self.units = np.sqrt(np.mean(np.concatenate(seen) ** 2, 0))
 
     def play(self, theta: np.ndarray, seed: int) -> tuple[float, int]:
+        """Return and length of an episode."""
         if self.name == "lqr3":
             return self._lqr(theta.reshape(3, 3), seed)
-        W = theta.reshape(-1, self.observations)
-        x, _ = self.environment.reset(seed=seed)
-        total, steps, ended = 0.0, 0, False
-        while not ended:
-            a = W @ x
-            action = int(a[0] > 0) if self.choice else np.clip(a, -1, 1) * self.high
-            x, reward, terminated, truncated, _ = self.environment.step(action)
-            total, steps, ended = total + float(reward), steps + 1, terminated or truncated
+        total, steps, _ = self._episode(theta, seed)
         return total, steps
+
+    def _episode(self, theta: np.ndarray, seed: int) -> tuple[float, int, list[np.ndarray]]:
+        W = theta.reshape(-1, self.observations) / self.units
+        x, _ = self.environment.reset(seed=seed)
+        total, seen, ended = 0.0, [], False
+        while not ended:
+            seen.append(x)
+            a = W @ x
+            if self.choices:
+                action = int(a[0] > 0) if self.choices == 2 else int(np.argmax(a))
+            else:
+                action = np.clip(a, -1, 1) * self.high
+            x, reward, terminated, truncated, _ = self.environment.step(action)
+            total, ended = total + float(reward), terminated or truncated
+        return total, len(seen), seen
 
     def _lqr(self, K: np.ndarray, seed: int) -> tuple[float, int]:
         """x' = A x + u + w, u = K x, cost x'x / 1000 + u'u, its mean over 300 steps."""
@@ -98,14 +120,39 @@ class Gains:
         return float(np.mean([self.play(theta, 10**6 + k)[0] for k in range(episodes)]))
 
 
+class PaperCar(gymnasium.Env):
+    """The paper's mountain car."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        self.state = self.np_random.uniform(mountain_car.LOW, mountain_car.HIGH)
+        return self.state, {}
+
+    def step(self, action: int):
+        (left, slowest), (right, fastest) = mountain_car.LOW, mountain_car.HIGH
+        x, v = self.state
+        v = min(max(v + 1e-3 * (1, -1, 0)[action] - 2.5e-3 * math.cos(3 * x), slowest), fastest)
+        x = min(max(x + v, left), right)
+        self.state = np.array([x, 0.0 if x <= left else v])
+        return self.state, -1.0, x >= right, False, {}
+
+
+def made(name: str) -> gymnasium.Env:
+    if name == "mountain-car":
+        return gymnasium.wrappers.TimeLimit(PaperCar(), 200)
+    return gymnasium.make(name, disable_env_checker=True)
+
+
 def ours(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
     if task.name != "lqr3":
-        agent = bayespg.PGPE(task.name, seed=seed)
+        agent = bayespg.PGPE(functools.partial(made, task.name), seed=seed)
         while int(agent.state.episodes) < budget:
             agent.update()
-            policy = agent.state.policy
-            gains = np.asarray(policy.weights, float) / np.asarray(policy.units, float)
-            yield int(agent.state.episodes), int(agent.state.steps), gains.ravel()
+            gains = agent.state.policy.gains.ravel()
+            yield int(agent.state.episodes), int(agent.state.steps), gains
         return
     found = search.Search(task.n, seed=seed)
     steps = 0
@@ -154,16 +201,19 @@ def cma(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
         yield episodes, steps, np.array(strategy.result.xfavorite)
 
 
-METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {"ours": ours, "ars": ars, "cma": cma}
+METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
+    "ours": ours, "ars": ars, "cma": cma,
+    "gibo": functools.partial(local_bo, probable=False),
+    "mpd": functools.partial(local_bo, probable=True),
+}  # fmt: skip
 
 
 def met(name: str, method: str, seed: int) -> dict[str, Any]:
     """A run until the threshold is met, or the budget spent."""
     threshold, _, budget = TASKS[name]
-    task, kept, begun = Gains(name), [], time.perf_counter()
-    evaluator = Gains(name)
+    task, kept, begun = Gains(name, in_units=method != "ours"), [], time.perf_counter()
     for episodes, steps, theta in METHODS[method](task, seed, budget):
-        kept.append((episodes, steps, evaluator.evaluate(theta)))
+        kept.append((episodes, steps, task.evaluate(theta)))
         passed = [value >= threshold for _, _, value in kept[-IN_A_ROW:]]
         if len(passed) == IN_A_ROW and all(passed):
             break
@@ -179,7 +229,8 @@ def met(name: str, method: str, seed: int) -> dict[str, Any]:
 
 
 def table(lines: list[dict[str, Any]]) -> None:
-    print(f"{'task':26}{'method':8}{'met':>9}{'median episodes':>17}{'range':>14}{'steps':>10}")
+    head = f"{'task':26}{'method':8}{'met':>9}{'median episodes':>17}{'range':>14}"
+    print(f"{head}{'steps':>10}{'last':>10}")
     for name in TASKS:
         for method in METHODS:
             found = [x for x in lines if (x["task"], x["method"]) == (name, method)]
@@ -191,6 +242,7 @@ def table(lines: list[dict[str, Any]]) -> None:
             print(
                 f"{name:26}{method:8}{reached:>5} of {len(found)}{np.median(episodes):>16.0f}"
                 f"{f'{episodes[0]:.0f} to {episodes[-1]:.0f}':>16}{np.median(steps):>10.0f}"
+                f"{np.median([x['last'] for x in found]):>10.1f}"
             )
 
 
@@ -214,6 +266,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("results/search.jsonl"))
     given = parser.parse_args()
     if given.what == "overhead":
@@ -221,13 +274,20 @@ def main() -> None:
         return
     if given.what == "run":
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        for name in given.tasks:
-            for method in given.methods:
-                for seed in range(given.first, given.first + given.seeds):
-                    line = met(name, method, seed)
-                    with given.out.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-                    print(name, method, seed, line["episodes"], f"{line['seconds']:.0f} s")
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the workers, whose matrices are small
+        seeds = range(given.first, given.first + given.seeds)
+        with concurrent.futures.ProcessPoolExecutor(
+            given.jobs, multiprocessing.get_context("spawn")
+        ) as pool:
+            runs = [
+                pool.submit(met, name, method, seed)
+                for name in given.tasks for method in given.methods for seed in seeds
+            ]  # fmt: skip
+            for run in concurrent.futures.as_completed(runs):
+                line = run.result()
+                with given.out.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+                print(*(line[k] for k in ("task", "method", "seed", "episodes")), flush=True)
     lines = [json.loads(line) for line in given.out.read_text().splitlines()]
     table(lines)
 

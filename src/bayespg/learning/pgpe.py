@@ -4,10 +4,11 @@
     agent.learn(episodes=100)
 
 An update is a round of `bayespg.search.Search`: each episode is played with its own parameters.
-Observations are divided by units that the first round sets, the root mean square of each number in
-it, and that stay as they are, so that old episodes stay valid data. The first round itself is
-played in raw units. Where the policy is linear its parameters are converted, and it counts like
-any other; where it is not, it only sets the units.
+Observations are divided by units, the root mean square of each number in all observations so far,
+so that one scale of perturbations suits all parameters. Where the policy is linear, a change of
+units is a change of parameters, and all earlier ones are converted exactly: old episodes stay valid
+data. Any other policy keeps the units of the first round, which is played in raw units and then
+only sets them.
 """
 
 import math
@@ -80,7 +81,7 @@ class Deterministic(Policy):
     weights: Float[Array, "o k"]
     features: Features | None
     units: Float[np.ndarray, " d"] | Float[Array, " d"]
-    """What observations are divided by."""
+    """What observations are divided by, where it is not zero."""
     sizes: tuple[int, ...] | None = eqx.field(static=True)
     scalar: bool = eqx.field(static=True)
 
@@ -94,12 +95,19 @@ class Deterministic(Policy):
         weights, features = eqx.combine(unravel(jnp.asarray(theta, jnp.float32)), rest)
         return Deterministic(weights, features, self.units, self.sizes, self.scalar)
 
+    @property
+    def gains(self) -> Float[np.ndarray, "o d"]:
+        """The matrix that a linear policy multiplies raw observations by."""
+        if self.features is not None:
+            raise ValueError("policy: only a linear one has gains")
+        return np.asarray(self.weights, np.float64) / _divisors(np.asarray(self.units, np.float64))
+
     def _ravelled(self) -> Any:
         parameters, rest = eqx.partition((self.weights, self.features), eqx.is_inexact_array)
         return *ravel_pytree(parameters), rest
 
     def __call__(self, state: Shaped[Array, "..."]) -> Fixed:
-        x = state.reshape(-1) / jnp.asarray(self.units)
+        x = state.reshape(-1) / _divisors(jnp.asarray(self.units))
         outputs = self.weights @ (x if self.features is None else self.features(x))
         if self.sizes is None:
             return Fixed(outputs)
@@ -109,6 +117,10 @@ class Deterministic(Policy):
             at += part.size
             chosen.append((part[0] > 0).astype(jnp.int32) if size == 2 else jnp.argmax(part))
         return Fixed(chosen[0] if self.scalar else jnp.stack(chosen))
+
+
+def _divisors(units):
+    return units + (units == 0)
 
 
 def _outputs(size: int) -> int:
@@ -137,7 +149,7 @@ class State(eqx.Module):
     """Everything a run needs to continue."""
 
     policy: Deterministic
-    """At the mean of the search."""
+    """With the best parameters of the search."""
     search: dict[str, np.ndarray]
     key: PRNGKeyArray
     updates: Int[np.ndarray, ""]
@@ -291,11 +303,13 @@ class PGPE(Agent):
         drawn = time.perf_counter()
         policy = self.state.policy
         if first:
-            policy, asked = self._in_units(policy, paths, asked)
             search.restart()
-        if asked is not None:
+        if first or policy.features is None:
+            policy, factors = self._in_units(policy, paths)
+            before, asked = before * factors, asked * factors
+        if not first or policy.features is None:
             search.tell(asked, returns)
-        policy = policy.at(search.mean)
+        policy = policy.at(search.best)
         self.state = self._state(
             policy, self.state.key, int(self.state.episodes) + len(returns),
             int(self.state.steps) + int(lengths.sum()), int(self.state.updates) + 1,
@@ -322,17 +336,20 @@ class PGPE(Agent):
             keys = [jax.random.fold_in(self.state.key, seed) for seed in seeds]
             return self.world.play_each(policies, keys, seeds)
 
-    def _in_units(self, policy: Deterministic, paths: list[Trajectories], asked: np.ndarray):
-        """The policy with units from the first round, and the parameters of the round in them; None
-        for a policy that is not linear, whose first round teaches no more than units."""
+    def _in_units(self, policy: Deterministic, paths: list[Trajectories]):
+        """The policy and the search in units of all observations so far, and what parameters have
+        been multiplied by; one for a policy that is not linear."""
         steps = [np.asarray(one.states)[np.asarray(one.mask)] for one in paths]
-        seen = np.concatenate([x.reshape(len(x), -1) for x in steps])
-        size = np.sqrt(np.mean(seen.astype(np.float64) ** 2, 0))
-        units = np.where(size > 0, size, 1.0)
-        policy = eqx.tree_at(lambda p: p.units, policy, units.astype(np.float32))
+        seen = np.concatenate([x.reshape(len(x), -1) for x in steps]).astype(np.float64)
+        old, before = np.asarray(policy.units, np.float64), int(self.state.steps)
+        square = (before * old**2 + np.sum(seen**2, 0)) / (before + len(seen))
+        units = np.sqrt(square).astype(np.float32)
+        policy = eqx.tree_at(lambda p: p.units, policy, units)
         if policy.features is not None:
-            return policy, None
-        return policy, (asked.reshape(len(asked), -1, units.size) * units).reshape(asked.shape)
+            return policy, np.ones(1)
+        factors = np.tile(_divisors(units.astype(np.float64)) / _divisors(old), len(policy.weights))
+        self.search.rescale(factors)
+        return policy, factors
 
     def _state(self, policy: Deterministic, key: Any, episodes: int, steps: int, updates: int = 0):
         counts = (np.asarray(count, np.int64) for count in (updates, episodes, steps))

@@ -26,6 +26,10 @@ CONFIDENCE = 0.65
 QUANTILE = float(special.ndtri(CONFIDENCE))
 STEP = 0.15
 """Length of a step, in units of scale sqrt(n)."""
+SIGNAL = 0.5
+"""A step is shorter where the slope times the scale is less than so many standard deviations of the
+noise: most directions look uphill to the episodes that chose them, and noise would carry the mean
+away."""
 STEPS = 5
 """The largest number of steps after a round."""
 
@@ -34,6 +38,8 @@ class Move(NamedTuple):
     """Where the mean goes after a round."""
 
     mean: Float[Array, " n"]
+    best: Float[Array, " n"]
+    """The parameters of greatest smoothed return by the posterior, of the mean and those tried."""
     steps: Float[Array, ""]
     slope: Float[Array, ""]
     """The slope along the first direction in standard deviations of the posterior, sqrt(mu' S^-1
@@ -88,20 +94,21 @@ def move(
     eye = jnp.eye(X.shape[0], dtype=X.dtype)
 
     def ascent(at):
-        """S^-1 mu for S = b0 I - Z'Z, through the smaller system b0 I - Z Z', and mu'S^-1 mu."""
+        """The next step along S^-1 mu for S = b0 I - Z'Z, through the smaller system b0 I - Z Z',
+        and sqrt(mu' S^-1 mu)."""
         away = X - at
         exponent = jnp.sum(away**2, -1) / near + n * jnp.log1p(scale**2 / l2)
         Z = R @ (a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near)
         mu, ZZ = Z.T @ r, Z @ Z.T
         factor = cho_factor(b0 * (1 + 1e-9) * eye - ZZ, lower=True)
         d = (mu + Z.T @ cho_solve(factor, Z @ mu)) / b0
-        return d, jnp.sqrt(jnp.maximum(mu @ d, 0.0))
+        signal = scale * jnp.linalg.norm(mu) / jnp.sqrt(v)
+        length = STEP * scale * jnp.sqrt(1.0 * n) * jnp.minimum(1.0, signal / SIGNAL)
+        return length * d / jnp.linalg.norm(d), jnp.sqrt(jnp.maximum(mu @ d, 0.0))
 
     def step(state):
         k, at, d, _, first = state
-        at = at + STEP * scale * jnp.sqrt(1.0 * n) * d / jnp.linalg.norm(d)
-        d, t = ascent(at)
-        return k + 1, at, d, t, first
+        return k + 1, at + d, *ascent(at + d), first
 
     def uphill(state):
         k, _, d, t, _ = state
@@ -110,4 +117,7 @@ def move(
     d, t = ascent(mean)
     start = (jnp.zeros((), jnp.int32), mean, d, t, t)
     k, at, *_, first = jax.lax.while_loop(uphill, step, start)
-    return Move(at, k.astype(X.dtype), first, model.length, a, v, view == 1)
+    known = jnp.concatenate([at[None], X])  # rows outside the mask are the old mean
+    kernel = jnp.exp(-0.5 * jnp.sum((known[:, None] - X) ** 2, -1) / near) * taken
+    best = known[jnp.argmax(kernel @ (R.T @ r))]
+    return Move(at, best, k.astype(X.dtype), first, model.length, a, v, view == 1)

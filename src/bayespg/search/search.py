@@ -35,9 +35,10 @@ NARROWER, WIDER = 0.8, 1.25
 """The factors of the scale: the first applies if none of these perturbations did better than the
 mean, as on a peak that is narrower than the scale; the second if nearly all did. On a slope or on
 noise about half of them do, and the scale stays."""
-PER_PAIR = 12
-"""A round has one pair of perturbations, and one more per this many parameters."""
-FORMAT = "bayespg-search-1"
+LEAST, PER_PAIR = 2, 12
+"""A round has one pair of perturbations, and one more for each so many parameters, but at least
+`LEAST` pairs (fewer where there are fewer parameters)."""
+FORMAT = "bayespg-search-2"
 
 
 class Search:
@@ -66,6 +67,7 @@ class Search:
                 raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
         self.mean = mean.copy()
         """Where perturbations are centred now."""
+        self._best = mean.copy()
         self.scale = float(checks.positive("scale", scale, ()))
         self.memory = checks.whole("memory", memory, 6)
         self.seed = checks.whole("seed", seed, 0)
@@ -88,6 +90,11 @@ class Search:
         return self.mean.size
 
     @property
+    def pairs(self) -> int:
+        """Pairs of perturbations per round."""
+        return min(self.n, max(LEAST, 1 + self.n // PER_PAIR))
+
+    @property
     def episodes(self) -> int:
         """Episodes told, failed ones included."""
         return len(self._returns)
@@ -104,8 +111,9 @@ class Search:
 
     @property
     def best(self) -> Float[Array, " n"]:
-        """The parameters to use: the mean of the search."""
-        return self.mean.copy()
+        """The parameters to use: those of greatest smoothed return by the posterior, among the mean
+        and all parameters in memory."""
+        return self._best.copy()
 
     @property
     def probability(self) -> float:
@@ -122,11 +130,14 @@ class Search:
 
     def ask(self) -> Float[Array, "k n"]:
         """The parameters of the current round that have not been told yet: pairs mean + scale e,
-        mean - scale e, and the mean. Until they are told, `ask` returns the same parameters."""
+        mean - scale e with orthogonal e, and the mean. Until they are told, `ask` returns the same
+        parameters."""
         if not self._asked:
             rng = np.random.default_rng([self.seed, self.rounds])
-            e = rng.normal(size=(1 + self.n // PER_PAIR, 1, self.n)) * [[1.0], [-1.0]]
-            self._asked = [*(self.mean + self.scale * e.reshape(-1, self.n)), self.mean.copy()]
+            e = rng.normal(size=(self.pairs, self.n))
+            axes = np.linalg.qr(e.T)[0].T * np.linalg.norm(e, axis=1, keepdims=True)
+            both = (axes[:, None] * [[1.0], [-1.0]]).reshape(-1, self.n)
+            self._asked = [*(self.mean + self.scale * both), self.mean.copy()]
             self._answers = [None] * len(self._asked)
         waiting = zip(self._asked, self._answers, strict=True)
         return np.array([theta for theta, answer in waiting if answer is None])
@@ -175,7 +186,8 @@ class Search:
                 taken, self.mean, np.float64(self.scale),
             )  # fmt: skip
             if np.isfinite(found.mean).all():
-                self.mean, self.steps = np.array(found.mean), int(found.steps)
+                self.mean, self._best = np.array(found.mean), np.array(found.best)
+                self.steps = int(found.steps)
                 self.slope = float(found.slope)
             self._adapt()
         elif y.size:
@@ -198,6 +210,14 @@ class Search:
         self.rounds += bool(self._asked)
         self._asked, self._answers = [], []
 
+    def rescale(self, factors: Float[Array, " n"]) -> None:
+        """Change the units of the parameters: the mean and everything asked or tried are multiplied
+        by `factors`. The scale stays; it now holds in the new units."""
+        factors = checks.positive("factors", factors, ((self.n,),))
+        self.mean, self._best = self.mean * factors, self._best * factors
+        self._tried = [theta * factors for theta in self._tried]
+        self._asked = [theta * factors for theta in self._asked]
+
     def arrays(self) -> dict[str, Array]:
         """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
         X, y = self._memory()
@@ -206,7 +226,7 @@ class Search:
             "tried": np.pad(X, ((0, left), (0, 0))),
             "returns": np.pad(y, (0, left), constant_values=np.nan),
             "wins": np.pad(self._wins, (0, wins), constant_values=np.nan),
-            "mean": self.mean.copy(), "scale": np.array(self.scale),
+            "mean": self.mean.copy(), "best": self._best.copy(), "scale": np.array(self.scale),
             "rounds": np.array(self.rounds), "slope": np.array(self.slope),
         }  # fmt: skip
 
@@ -216,7 +236,8 @@ class Search:
         self._tried = list(np.array(arrays["tried"])[known])
         self._returns = np.array(arrays["returns"])[known].tolist()
         self._wins = wins[~np.isnan(wins)].tolist()
-        self.mean, self.scale = np.array(arrays["mean"]), float(arrays["scale"])
+        self.mean, self._best = np.array(arrays["mean"]), np.array(arrays["best"])
+        self.scale = float(arrays["scale"])
         self.rounds, self.slope = int(arrays["rounds"]), float(arrays["slope"])
         self._asked, self._answers = [], []
 
@@ -236,6 +257,7 @@ class Search:
         file = io.BytesIO()
         np.savez(
             file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
+            best=self._best,
             tried=self.parameters, returns=self.returns,
             asked=np.array(self._asked).reshape(-1, self.n),
         )  # fmt: skip
@@ -254,7 +276,7 @@ class Search:
                     stored["mean"], scale=header["scale"], memory=header["memory"],
                     seed=header["seed"],
                 )  # fmt: skip
-                tried, asked = stored["tried"], stored["asked"]
+                tried, asked, found._best = stored["tried"], stored["asked"], stored["best"]
                 if tried.shape != (stored["returns"].size, found.n):
                     raise ValueError("its arrays do not fit together")
                 found._tried, found._returns = list(tried), stored["returns"].tolist()
