@@ -99,9 +99,10 @@ class StopWhenSure(Callback):
 
     `sure` is the probability of going uphill, judged by episodes that did not choose the direction.
     Where there is no gradient, its mean over updates is one half; where there is one, it is larger.
-    Training ends when its mean over the `last` updates is below `level` with 95 % confidence.
-    Episodes that all return the same show no direction either, so give a run that must first find a
-    reward a larger `last`. `evidence` holds the sentence that `say` was called with.
+    Training ends when its mean over the `last` updates is below `level` with 95 % confidence. An
+    update whose episodes all return the same shows no direction and counts as one half, so give a
+    run that must first find a reward a larger `last`. `evidence` holds the sentence that `say` was
+    called with.
     """
 
     def __init__(
@@ -117,7 +118,8 @@ class StopWhenSure(Callback):
         self._seen: list[tuple[float, float]] = []
 
     def update(self, agent: Agent, row: Row) -> bool:
-        self._seen = [*self._seen, (row[Column.SURE], row[Column.RETURN])][-self.last :]
+        sure = 0.5 if row[Column.RETURN_ERROR] == 0 else row[Column.SURE]
+        self._seen = [*self._seen, (sure, row[Column.RETURN])][-self.last :]
         if len(self._seen) < self.last:
             return True
         sure, returns = np.array(self._seen).T

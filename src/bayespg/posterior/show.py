@@ -39,17 +39,23 @@ def _needed(episodes: Episodes) -> str:
     more, lower, upper = episodes
     if not np.isfinite(more):
         return "no gradient shows: how many more paths it takes is unknown"
+    if upper == 0:
+        return "enough paths for 0.95"
     bounds = (
         f"between {lower:,.0f} and {upper:,.0f}" if np.isfinite(upper) else f"{lower:,.0f} or more"
     )
     return f"{more:,.0f} more paths until 0.95 ({bounds})"
 
 
+def _bounds(low: float, high: float) -> str:
+    return f"{low:.4g} to {high:.4g}" if np.isfinite(high - low) else "unknown"
+
+
 def text(posterior: "GradientPosterior") -> str:
     rows, lines = _rows(posterior), _summary(posterior)
     if rows:
         lines += ["", f"{'parameter':>9} {'mean':>12}   95 % interval"]
-        lines += [f"{j:>9} {m:>12.4g}   {low:.4g} to {high:.4g}" for j, m, low, high in rows]
+        lines += [f"{j:>9} {m:>12.4g}   {_bounds(low, high)}" for j, m, low, high in rows]
     if len(rows) < posterior.mean.size:
         lines.append(f"{posterior.mean.size - len(rows)} parameters not shown")
     return "\n".join(lines)
@@ -64,7 +70,7 @@ def html(posterior: "GradientPosterior") -> str:
     ends = np.array([[low, high] for *_, low, high in rows])
     shown = np.abs(ends[np.isfinite(ends)]).max(initial=0.0) or 1.0
     cells = "".join(
-        f"<tr><td>{j}</td><td>{m:.4g}</td><td>{low:.4g} to {high:.4g}</td>"
+        f"<tr><td>{j}</td><td>{m:.4g}</td><td>{_bounds(low, high)}</td>"
         f"<td>{_line(m / shown, low / shown, high / shown)}</td></tr>"
         for j, m, low, high in rows
     )

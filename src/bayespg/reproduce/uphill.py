@@ -100,6 +100,10 @@ def run(settings: Settings, progress: Progress) -> Report:
                 key=jax.random.fold_in(key, done),
             )  # fmt: skip
             done += 1
+    return _report(found)
+
+
+def _report(found: Found) -> Report:
     curves = _curves(found)
     return Report(
         columns=["where", "M", "estimator", "direction", "stated / observed"],
