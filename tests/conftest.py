@@ -40,6 +40,7 @@ hypothesis.settings.load_profile("bayespg")
 
 SLOW = (
     "test_agents.py::test_killed_at_any_moment",
+    "test_release.py::test_the_wheel_works_in_a_clean_environment",
     "test_agents.py::test_three_trainings_at_once",
     "test_actor_critic.py::test_40500_parameters_have_a_posterior",
     "test_docs.py::test_code_of_a_page_runs[docs/partial-observation.md]",
