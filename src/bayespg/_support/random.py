@@ -34,6 +34,12 @@ def child(key: PRNGKeyArray, number: int) -> PRNGKeyArray:
     return _wrapped(*_threefry(k0, k1, 0, number))
 
 
+def episode_seeds(seed: int, updates: int, count: int) -> list[int]:
+    """Seeds of episodes, different for each update and for evaluation (`updates` -1)."""
+    found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
+    return [int(s) for s in found]
+
+
 def _wrapped(*words: int) -> PRNGKeyArray:
     data: Any = np.array(words, np.uint32)
     return jax.random.wrap_key_data(data, impl="threefry2x32")

@@ -28,7 +28,7 @@ import numpy as np
 import optax
 
 from bayespg._support import checks, compilation, device
-from bayespg._support.random import child, host_key
+from bayespg._support.random import child, episode_seeds, host_key
 from bayespg.environments import masks
 from bayespg.environments.spaces import Bounded, Choices
 from bayespg.environments.trajectories import Trajectories
@@ -84,7 +84,7 @@ class Agent:
             "environment": environment, "policy": policy, "estimator": estimator, "update": update,
             "options": options,
         } | given  # fmt: skip
-        self.options = _options(options, environment)
+        self.options = choices.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self._estimator = found = choices.estimator(estimator, s["smoothing"])
         self.world, policy, start = self._begin(environment, policy, key_policy)
@@ -253,7 +253,7 @@ class Agent:
         """The paths of the next update, determined by the seed and the number of updates so far."""
         updates = int(self.state.updates)
         key = child(child(self.state.key, 1), updates)
-        seeds = _seeds(self.settings.seed, updates, self.settings.episodes)
+        seeds = episode_seeds(self.settings.seed, updates, self.settings.episodes)
         with self._precision():
             return self.world.play(
                 self.state.acting, key, seeds, persistence=self.state.persistence
@@ -340,7 +340,7 @@ class Agent:
         episodes = checks.whole("episodes", episodes, 1)
         deterministic = checks.flag("deterministic", deterministic)
         first: int = self.settings.seed if seed is None else settings.seed("seed", seed)
-        key, seeds = child(host_key(first), 2), _seeds(first, -1, episodes)
+        key, seeds = child(host_key(first), 2), episode_seeds(first, -1, episodes)
         with self._precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
         return metrics.evaluation(paths)
@@ -424,9 +424,7 @@ class Agent:
             checks.flag("progress", progress),
             checks.flag("tensorboard", tensorboard),
         )
-        callbacks = [callbacks] if callable(callbacks) else list(_iterable(callbacks))
-        if bad := [c for c in callbacks if not callable(c)]:
-            raise ValueError(f"callbacks: expected functions of agent and row, found {bad[0]!r}")
+        callbacks = as_list(callbacks)
         if not isinstance(run, str | Path | Run | None):
             raise ValueError(f"run: expected a directory, found {run!r}")
         if tensorboard and not isinstance(run, str | Path):
@@ -584,16 +582,6 @@ def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) 
     return Agent(environment, policy, given.pop("estimator", "mcpg"), **given)
 
 
-def _options(options: Any, environment: Any) -> dict[str, Any]:
-    """Arguments of `gymnasium.make`."""
-    if not isinstance(options, Mapping | None):
-        raise ValueError(f"options: expected a dictionary for gymnasium.make, found {options!r}")
-    if options and (not isinstance(environment, str) or choices.built_in(environment)):
-        reason = "they go to gymnasium.make, and the environment is no Gymnasium id"
-        raise settings.no_effect("options", options, reason)
-    return dict(options or {})
-
-
 def _revived(kind: type[Agent], content: bytes) -> Agent:
     """The agent that was pickled."""
     asked, (arrays, seconds) = pickle.loads(content)
@@ -623,9 +611,15 @@ def _optional(callback: Any, name: str) -> Callable[["Agent"], Any]:
     return getattr(callback, name, lambda _: None)
 
 
-def _iterable(callbacks: Any) -> Iterable[Any]:
+def as_list(callbacks: Any) -> list[Callback]:
+    """One callback or several, as a list."""
+    if callable(callbacks):
+        return [callbacks]
     if not isinstance(callbacks, Iterable):
         raise ValueError(f"callbacks: expected functions of agent and row, found {callbacks!r}")
+    callbacks = list(callbacks)
+    if bad := [c for c in callbacks if not callable(c)]:
+        raise ValueError(f"callbacks: expected functions of agent and row, found {bad[0]!r}")
     return callbacks
 
 
@@ -646,9 +640,3 @@ def _learned(estimator, update, state, raw, discount, horizon, environment):
         state = eqx.tree_at(lambda s: s.rewards, state, statistics)
     batch = batch_of(state, raw, discount, horizon, environment)
     return advance(estimator, update, state, batch, raw)[:2]
-
-
-def _seeds(seed: int, updates: int, count: int) -> list[int]:
-    """Seeds of episodes, different for each update and for evaluation (`updates` -1)."""
-    found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
-    return [int(s) for s in found]

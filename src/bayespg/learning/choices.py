@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,7 @@ import optax
 from bayespg import environments, policies
 from bayespg._support import checks
 from bayespg.environments import Environment, classic
-from bayespg.learning import estimators, line_search, schedules, updates
+from bayespg.learning import estimators, line_search, schedules, settings, updates
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 
@@ -145,3 +145,13 @@ def _is_optimiser(name: str) -> bool:
     except TypeError:
         return False
     return True
+
+
+def options(given: Any, environment: Any) -> dict[str, Any]:
+    """Arguments of `gymnasium.make`."""
+    if not isinstance(given, Mapping | None):
+        raise ValueError(f"options: expected a dictionary for gymnasium.make, found {given!r}")
+    if given and (not isinstance(environment, str) or built_in(environment)):
+        reason = "they go to gymnasium.make, and the environment is no Gymnasium id"
+        raise settings.no_effect("options", given, reason)
+    return dict(given or {})

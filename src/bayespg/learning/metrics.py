@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
 from bayespg._support.statistics import student_interval
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import Record, State
-from bayespg.runs.columns import Column
+from bayespg.runs.columns import OF_SEARCH, Column
 from bayespg.runs.numbers import shown
 
 Row = dict[str, float]
@@ -20,21 +21,31 @@ def row(
     learning: float,
 ) -> Row:  # fmt: skip
     """The row of the update that led to this state, in the order of `Column`."""
-    returns, lengths = _undiscounted(paths), np.asarray(paths.mask).sum(0)
+    found = record._asdict() | of_episodes(
+        state, evaluation(paths), paths.terminated, seconds, drawing=drawing, learning=learning
+    )
+    return {column.value: found[column] for column in Column if column not in OF_SEARCH}
+
+
+def of_episodes(
+    state: Any, episodes: "Evaluation", terminated: Any, seconds: float, *, drawing: float,
+    learning: float,
+) -> Row:  # fmt: skip
+    """The columns that do not depend on how the policy learned from the episodes."""
+    returns = episodes.returns
     error = returns.std(ddof=1) / math.sqrt(returns.size) if returns.size > 1 else math.nan
-    found: dict[str, float] = record._asdict() | {
+    return {
         Column.UPDATE: int(state.updates),
         Column.STEPS: int(state.steps),
         Column.EPISODES: int(state.episodes),
         Column.SECONDS: seconds,
         Column.RETURN: float(returns.mean()),
         Column.RETURN_ERROR: float(error),
-        Column.LENGTH: float(lengths.mean()),
-        Column.TERMINATED: float(np.mean(paths.terminated)),
+        Column.LENGTH: float(episodes.lengths.mean()),
+        Column.TERMINATED: float(np.mean(terminated)),
         Column.SECONDS_DRAWING: drawing,
         Column.SECONDS_LEARNING: learning,
     }
-    return {column.value: found[column] for column in Column}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support import checks, compilation, device
-from bayespg._support.random import child, host_key
+from bayespg._support.random import child, episode_seeds, host_key
 from bayespg._support.types import Array
 from bayespg.environments.spaces import Actions, Bounded, Choices
 from bayespg.environments.trajectories import Trajectories
@@ -38,6 +38,7 @@ from bayespg.policies import AnyPolicy, Policy, named
 from bayespg.policies.distributions import Distribution
 from bayespg.policies.features import Features
 from bayespg.policies.heads import Composed
+from bayespg.runs.columns import Column
 from bayespg.runs.store import Run
 from bayespg.search import Search
 from bayespg.search.search import SCALE
@@ -197,7 +198,7 @@ class PGPE(Agent):
         self.max_episodes = (
             None if max_episodes is None else checks.whole("max_episodes", max_episodes, 1)
         )
-        self.options = agents._options(options, environment)
+        self.options = choices.options(options, environment)
         known = choices.built_in(environment) if isinstance(environment, str) else None
         self.world = world(
             known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
@@ -280,9 +281,9 @@ class PGPE(Agent):
             raise ValueError("steps: give steps or episodes, found neither")
         if self.state.episodes >= last:
             return self
-        callbacks = [callbacks] if callable(callbacks) else list(agents._iterable(callbacks))
+        callbacks = agents.as_list(callbacks)
         super().learn(
-            steps, callbacks=[*callbacks, lambda _, row: row["episodes"] < last], run=run,
+            steps, callbacks=[*callbacks, lambda _, row: row[Column.EPISODES] < last], run=run,
             keep=keep, progress=progress, tensorboard=tensorboard,
         )  # fmt: skip
         return self
@@ -294,7 +295,7 @@ class PGPE(Agent):
         before, scale, asked = search.mean.copy(), search.scale, search.ask()
         if first:  # in raw units, where the scale means nothing yet
             asked = search.mean + SCALE / scale * (asked - search.mean)
-        seeds = agents._seeds(self.settings.seed, int(self.state.updates), len(asked))
+        seeds = episode_seeds(self.settings.seed, int(self.state.updates), len(asked))
         paths = self._play(asked, seeds)
         returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
         lengths = np.array([np.asarray(one.mask).sum() for one in paths])
@@ -317,18 +318,16 @@ class PGPE(Agent):
         done = time.perf_counter()
         self._seconds += done - begun
         away = np.sum((search.mean - before) ** 2)
-        return {
-            "update": int(self.state.updates), "steps": int(self.state.steps),
-            "episodes": int(self.state.episodes), "seconds": self._seconds,
-            "return": float(returns.mean()), "return_error": float(returns.std(ddof=1))
-            / math.sqrt(returns.size), "length": float(lengths.mean()),
-            "terminated": float(np.mean([bool(one.terminated[0]) for one in paths])),
-            "return_at_mean": float(returns[-1]), "scale": search.scale,
-            "slope": search.slope, "slope_error": 1.0,
-            "divergence": float(away / (2 * scale**2)), "step_norm": math.sqrt(away),
-            "sure": search.probability, "seconds_drawing": drawn - begun,
-            "seconds_learning": done - drawn,
+        found = metrics.of_episodes(
+            self.state, metrics.Evaluation(returns, lengths), [one.terminated[0] for one in paths],
+            self._seconds, drawing=drawn - begun, learning=done - drawn,
+        ) | {
+            Column.RETURN_AT_MEAN: float(returns[-1]), Column.SCALE: search.scale,
+            Column.SLOPE: search.slope, Column.SLOPE_ERROR: 1.0,
+            Column.DIVERGENCE: float(away / (2 * scale**2)), Column.STEP_NORM: math.sqrt(away),
+            Column.SURE: search.probability,
         }  # fmt: skip
+        return {column.value: found[column] for column in Column if column in found}
 
     def _play(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
         with self._precision():
