@@ -34,8 +34,10 @@ def folder(tmp_path_factory):
     ]  # fmt: skip
     curves = [Curve("panel", "label", "MC", [1.0, 2.0], [1.0, 2.0], [0.1, 0.1])]
     for name, found in (("bandit", judged), ("lengths", [])):
-        experiment = Experiment(name, "Table 2", f"Title of {name}", 1, 1, 1, lambda *_: None)
-        outcome = Report(["a", "b"], [["1", "2\n3"]], curves, found, _figure, ["a note"])
+        experiment = Experiment(
+            name, "Table 2", f"Title of {name}", 1, 1, 1, lambda *_: None, lambda _, of=found: of
+        )
+        outcome = Report(["a", "b"], [["1", "2\n3"]], curves, _figure, notes=["a note"])
         report.write(experiment, Settings(50), outcome, out, 1.0)
     paper.write(out, ["bandit", "absent", "lengths"])
     return out
