@@ -39,7 +39,7 @@ def section(content):
 ## {content["item"]}: {content["title"]}
 
 `{page.command(content)}`: {c["runs"]:,} runs, {content["seconds"]:.0f} s on {content["device"]},
-JAX {content["versions"]["jax"]}.
+JAX {content["versions"]["jax"]}.{older(name)}
 
 ![{content["title"]}](results/{name}.svg)
 
@@ -51,6 +51,16 @@ JAX {content["versions"]["jax"]}.
 """
 
 
+def older(name):
+    """What to say of results whose samples were not kept."""
+    if (RESULTS / f"{name}.npz").exists():
+        return ""
+    return (
+        " Made before samples were kept and before the learner became one for training in JAX and "
+        "for agents: methods and claims that were added since are missing."
+    )
+
+
 def verdict(claim):
     said = page.verdict(claim)
     return said if said == "holds" else f"**{said}**"
@@ -58,7 +68,7 @@ def verdict(claim):
 
 def ledger(found, whole=True):
     judged = [(content, claim) for content in found for claim in content["claims"]]
-    parts = ["# The paper, claim by claim", _how(whole), _counts(judged)]
+    parts = ["# The paper, claim by claim", _how(whole), _older(found), _counts(judged)]
     for kind, title in TITLES.items():
         lines = [_line(content, claim) for content, claim in judged if claim["kind"] == kind]
         parts += [f"\n## {title}\n", *lines]
@@ -90,6 +100,16 @@ Each effect is followed by its interval over independent runs; the intervals of 
 with 95 % confidence. A claim holds if all of them lie within its bounds, does not hold if one lies
 outside, and is otherwise not decided at this size. {report}The reasons behind
 the verdicts are in [findings.md](findings.md).
+"""
+
+
+def _older(found):
+    names = [content["experiment"] for content in found if older(content["experiment"])]
+    if not names:
+        return ""
+    return f"""Not run again since samples are kept and the paper's ingredients have their own rows:
+{", ".join(names)}. Their verdicts are those of the claims of then; the commands below
+run them again.
 """
 
 

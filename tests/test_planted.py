@@ -215,7 +215,7 @@ def sparse(levels):
     names = [*sparsification.MODELS, *taus]
     timed = [*names, *(f"{name}, M x M system" for name in sparsification.MODELS)]
     timed += ["update of BPG", "update of BPNG"]
-    taken = {("seconds", name, 300): samples(levels, name)[:400] for name in timed}
+    taken = {("seconds", name, 300): samples(levels, name)[:100] for name in timed}
     slow = {f"error {name}": levels[f"error {name}"] for name in names if f"error {name}" in levels}
     found = {
         (what.split(": ")[-1], name, M): values
