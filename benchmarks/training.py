@@ -79,7 +79,7 @@ def _estimators(batches: tuple[int, ...]) -> Table:
     rivals = {
         "plain policy gradient": MonteCarlo("mean", weights="uniform"),
         "rebased": MonteCarlo("states", weights="uniform"),
-        "actor-critic": adaptive(None),
+        "actor-critic": adaptive(),
     }
     gradient = eqx.filter_jit(lambda estimator, batch: estimator(batch).mean)
 

@@ -29,8 +29,10 @@ from bayespg.policies import information_root
 
 SUBSET = 64
 """The number of states from which the preconditioner is made."""
-ITERATIONS = 10
-"""The number of iterations of conjugate gradients per solve."""
+ITERATIONS, TOLERANCE = 10, 0.02
+"""The largest number of iterations of conjugate gradients per solve, and the relative residual at
+which they end. On a batch of CartPole 4 iterations bring the gradient within 1 % of its limit and
+the natural gradient within 2 degrees of it, far below the error of a few episodes."""
 
 
 class Subset(eqx.Module):
@@ -125,8 +127,9 @@ class Network(Fisher):
 
         def one(v):
             return conjugate_gradients(
-                product, v, lambda r: self.subset.solve(r, 1.0, near), most=self.iterations
-            )
+                product, v, lambda r: self.subset.solve(r, 1.0, near), tolerance=TOLERANCE,
+                most=self.iterations,
+            )  # fmt: skip
 
         return jnp.vectorize(one, signature="(n)->(n)")(V)
 

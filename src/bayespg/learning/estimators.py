@@ -18,7 +18,7 @@ from bayespg import actor_critic, evidence, monte_carlo, quadrature
 from bayespg import fisher as fishers
 from bayespg._support.types import Array
 from bayespg.algebra.sparsification import Sparsify
-from bayespg.fisher.networks import ITERATIONS
+from bayespg.fisher.networks import ITERATIONS, TOLERANCE
 from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, draw
@@ -377,5 +377,5 @@ def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float | None = 
     states."""
     return BAC(
         fisher=stationary_integrated_out, advantage=advantage, metric=Metric(kappa), trace=trace,
-        tolerance=0.0, iterations=ITERATIONS,
+        tolerance=TOLERANCE, iterations=ITERATIONS,
     )  # fmt: skip
