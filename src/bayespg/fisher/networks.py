@@ -10,6 +10,7 @@ information. Systems are solved by conjugate gradients, preconditioned with the 
 few states (Woodbury): in float32 they fail without it.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -85,6 +86,7 @@ class Network(Fisher):
     subset: Subset
     damping: Float[Array, ""]
     iterations: int = eqx.field(static=True, default=ITERATIONS)
+    tolerance: float = eqx.field(static=True, default=TOLERANCE)
 
     @property
     def size(self) -> int:
@@ -92,8 +94,7 @@ class Network(Fisher):
 
     def damped(self, damping: Float[Array, ""]) -> "Network":
         """The same matrix with more damping."""
-        total = self.damping + damping
-        return Network(self.jacobian, self.weights, self.subset, total, self.iterations)
+        return dataclasses.replace(self, damping=self.damping + damping)
 
     def both(self, U: Jacobian) -> Both:
         """Products with the scores `U` of the same states, and with R."""
@@ -127,7 +128,7 @@ class Network(Fisher):
 
         def one(v):
             return conjugate_gradients(
-                product, v, lambda r: self.subset.solve(r, 1.0, near), tolerance=TOLERANCE,
+                product, v, lambda r: self.subset.solve(r, 1.0, near), tolerance=self.tolerance,
                 most=self.iterations,
             )  # fmt: skip
 
