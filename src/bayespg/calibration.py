@@ -1,9 +1,9 @@
 """How often error bars contain the exact gradient.
 
-For an environment whose gradient is known, draw many batches of paths, and count how often the
-regions and intervals of each estimator's posterior hold the exact gradient (`coverage`), and how
-often following the mean goes uphill, beside the probability that was said (`reliability`). Where
-the gradient is not known, that of very many episodes serves (`brute_force`).
+For an environment whose gradient is known, many batches of paths are drawn. `coverage` counts how
+often the regions and intervals of each estimator's posterior contain the exact gradient, and
+`reliability` compares how often a step along the mean goes uphill with the stated probability.
+Where the gradient has no closed form, `brute_force` estimates it from very many episodes.
 """
 
 from collections.abc import Callable, Mapping, Sequence

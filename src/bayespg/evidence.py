@@ -97,8 +97,8 @@ def profile(
     """Greatest log evidence over s^2 at c = ratio s^2 and v = baseline_ratio s^2, and that s^2.
 
     With A = ratio K + I, log |A + w 1 1'| = log |A| + log(1 + w 1'A^-1 1), and the quadratic form
-    loses (1'A^-1 y)^2 / (1/w + 1'A^-1 1); a flat baseline (w infinite) takes one observation with
-    it.
+    decreases by (1'A^-1 y)^2 / (1/w + 1'A^-1 1); a flat baseline (w infinite) uses up one
+    observation.
     """
     weights = 1 / (1 + ratio * spectrum.eigenvalues)
     yy = jnp.sum(weights * spectrum.y**2) + spectrum.rest_yy
@@ -123,8 +123,8 @@ def _maximise(found: Spectrum, baseline) -> Choice:
     """
     low, high = RATIOS
     free = baseline is None
-    # The kernel's own size sets the unit of the ratio, that of the constant the unit of the other.
-    # Scores that are all zero have no size, and any ratio serves.
+    # The ratios are in units of the size of the kernel and of the constant. If all scores are zero
+    # the kernel has no size, and any unit will do.
     size = jnp.sum(found.eigenvalues)
     unit = found.samples / jnp.where(size > 0, size, found.samples)
 
@@ -226,7 +226,7 @@ def _sound(choice: Choice) -> Choice:
 def choose_model1(
     scores: Float[Array, "M n"], returns: Float[Array, " M"], fisher: Fisher | Float[Array, "n n"]
 ) -> Choice:
-    """Kernel scale and noise of Model 1, one of each a component.
+    """Kernel scale and noise of Model 1, one of each per component.
 
     Use as ``model1(..., scale=choice.scale, noise=np.broadcast_to(choice.noise, scores.shape))``.
     """

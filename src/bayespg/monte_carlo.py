@@ -1,7 +1,7 @@
-"""The Monte Carlo rivals, as the same type: REINFORCE and GPOMDP.
+"""Monte Carlo estimators to compare with, which return the same type: REINFORCE, GPOMDP and eNAC.
 
-Their mean is an average over paths and their covariance the sample covariance of that average,
-which is also what leaving paths out gives.
+The mean of the first two is an average over paths and their covariance is the sample covariance of
+that average, which equals the covariance from leaving paths out.
 """
 
 from typing import Any, Literal
@@ -67,8 +67,8 @@ def gpomdp(
 ) -> GradientPosterior:
     """(1/M) sum_i sum_t gamma^t u(z_t) sum_{s >= t} gamma^(s-t) r_s (Baxter and Bartlett, 2001).
 
-    A reward answers only for the actions before it. Uneven paths are padded with zero scores and
-    rewards.
+    Each reward is credited only to the actions before it. Paths of different length are padded with
+    zero scores and rewards.
     """
     if traced(step_scores, rewards, fisher):
         return _gpomdp(step_scores, rewards, fisher, discount)
@@ -96,9 +96,9 @@ def _gpomdp(U, rewards, fisher, discount) -> GradientPosterior:
 def without_state_values(
     steps: Steps, state_kernel: Kernel, noise: float | Float[Array, ""], rank: int = RANK
 ) -> Float[Array, " N"]:
-    """Returns-to-go less their Gaussian process regression on states alone: fitted baselines.
+    """Returns-to-go minus their Gaussian process regression on states alone, a fitted baseline.
 
-    The tail of a truncated episode is fitted too and taken away.
+    The unknown tail of a truncated episode is fitted and subtracted as well.
     """
     Psi, _ = state_features(steps, state_kernel, rank)
     at = conditioning.regress(Psi, steps.y[:, None], noise, steps.tails)
@@ -111,8 +111,8 @@ def enac(
     """Episodic natural actor-critic: R_i = J + u_i'w by least squares, gradient G w with G the
     average of u u' (Peters and Schaal, 2008).
 
-    `scores` are sums of discounted scores of steps. Fewer paths than parameters leave w open; the
-    ridge, relative to G, then takes the shortest.
+    `scores` are sums of discounted scores of steps. With fewer paths than parameters w is not
+    determined; the `ridge`, which is relative to G, then selects the shortest solution.
     """
     if traced(scores, returns):
         return _enac(scores, returns, ridge)
@@ -127,9 +127,9 @@ def enac(
 
 
 def _enac(U, R, ridge) -> GradientPosterior:
-    """The baseline J is left out of what the scores explain by centring both.
+    """`enac` on checked arrays. Scores and returns are centred, which removes the baseline J.
 
-    Scores are in units of the largest meanwhile, so that their squares neither overflow nor vanish.
+    Scores are in units of the largest, so that their squares neither overflow nor underflow.
     """
     M, n = U.shape
     fisher = fishers.Dense(U.T @ U / M)
@@ -161,7 +161,8 @@ def _enac(U, R, ridge) -> GradientPosterior:
 
 
 def _sound(names: str, posterior: GradientPosterior) -> GradientPosterior:
-    """The covariance of a mean over paths, infinite for a single path."""
+    """Check that the result is finite, except for the covariance of a single path, which is
+    infinite."""
     many = posterior.freedom > 0
     checks.sound(names, posterior if many else eqx.tree_at(lambda p: p.covariance, posterior, 0.0))
     return posterior
@@ -170,7 +171,7 @@ def _sound(names: str, posterior: GradientPosterior) -> GradientPosterior:
 def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosterior:
     """The mean of per-path gradients, with the sample covariance of that mean.
 
-    One path alone says nothing of its spread: its covariance is infinite.
+    The spread of a single path is unknown, so its covariance is infinite.
     """
     M, n = samples.shape
     mean = samples.mean(0)

@@ -1,15 +1,15 @@
-"""The form that factorises nothing of the size of the scores: conjugate gradients on the precision
-of w, for scores that are dense, sparse, or known through products with a Jacobian.
+"""The matrix-free form: conjugate gradients on the precision of w, without factorising anything of
+the size of the scores. Scores may be dense, sparse, or given by products with a Jacobian.
 
     w ~ N(0, c D^-1),   y = Psi e + U w + noise,   gradient G w
 
-D is G, or G with damping where G is singular, as that of a network is; the gradient is read out
+D is G, or G with damping where G is singular, as for a network; the gradient is computed from w
 with G itself. One class holds the posterior precision of w,
 
     P = D/c + U' A^-1 U,   A = Psi Psi' + s^2 I,
 
-and everything else follows from solving with it: mean, covariance, draws, and what leaving an
-episode out takes from the mean.
+and everything else follows from solving with it: mean, covariance, draws, and the influence of each
+episode on the mean.
 """
 
 from collections.abc import Callable

@@ -41,12 +41,12 @@ def actions_integrated_out(
 ) -> Fisher:
     """mean over paths of sum_t gamma^t E_{a|x_t}[u u'].
 
-    Scores of different steps are uncorrelated, so undiscounted this has the expectation of the
-    path's Fisher matrix, Eq. 24; discounted it is that of steps, Eq. 40. Either way it lacks the
-    noise of the actions. The default wherever G is not known; `of_softmax` and `of_gaussian` are
-    the same for arrays from elsewhere. `stationary` takes the mean over
-    steps instead, as Eq. 42 does. `damping` is added to the diagonal of a sparse policy's G
-    (Section 8.3), which is singular otherwise.
+    Scores of different steps are uncorrelated. Without a discount the result therefore has the
+    expectation of the Fisher matrix of paths, Eq. 24; with one it estimates that of steps, Eq. 40.
+    In both cases it is free of the noise of the actions. It is the default wherever G is not known;
+    `of_softmax` and `of_gaussian` compute the same from plain arrays. With `stationary` it is the
+    mean over steps, as in Eq. 42. `damping` is added to the diagonal of a sparse policy's G
+    (Section 8.3), which would be singular otherwise.
     """
     M = paths.mask.shape[1]
     weights = step_weights(paths, discount, stationary)
@@ -96,8 +96,8 @@ def of_step_scores(
 ) -> Fisher:
     """mean over paths of sum_t w_t u_t u_t', from the scores of the steps taken.
 
-    With `step_weights` that is the average of Eq. 42 (`stationary`) or Algorithm 3 in expectation
-    over its coins; with `g_est_weights` Algorithm 3 itself.
+    With `step_weights` it is the average of Eq. 42 (`stationary`), or the expectation of Algorithm
+    3 over its random stops; with `g_est_weights` it is Algorithm 3 itself.
     """
     M = weights.shape[1]
     root = jnp.sqrt(weights)
@@ -120,10 +120,10 @@ def g_est_weights(
 ) -> Float[Array, "T M"]:
     """How often Algorithm 3 (G-EST) counts each step: lines 9 to 13.
 
-    Each episode is abandoned after a step with probability 1 - gamma. Without `key` the weights
-    are expected ones, gamma^t. The last pair of an episode is counted after the loop; as printed
-    it weighs 1 / (1 - gamma), the steps a process that goes on would still take, but nothing
-    follows an absorbing state and its weight is 1.
+    Each episode is abandoned after a step with probability 1 - gamma. Without `key` the weights are
+    their expectations, gamma^t. The last pair of an episode is counted after the loop. With
+    `as_printed` its weight is 1 / (1 - gamma), the number of steps that a continuing process would
+    still take; but nothing follows an absorbing state, so by default its weight is 1.
     """
     T, M = paths.mask.shape
     if key is None:

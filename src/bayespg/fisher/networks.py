@@ -1,7 +1,7 @@
 """The Fisher matrix of a network's steps, by products with its Jacobian.
 
-A network has thousands of parameters and no structure to its scores; what it has is a derivative
-along a direction for the price of a few evaluations. With the actions integrated out,
+A network has thousands of parameters and its scores have no structure, but a derivative along a
+direction costs only as much as a few evaluations. With the actions integrated out,
 
     G = sum_i w_i J_i' F_i J_i + damping I = R'R + damping I,
 

@@ -142,11 +142,11 @@ def bayes_hermite(
     """
     X = checks.array("points", points)
     if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"points: expected shape (M, d), one row a point, found {X.shape}")
-    m = checks.vector("mean", mean, X.shape[-1], "one entry a dimension")
+        raise ValueError(f"points: expected shape (M, d), one row per point, found {X.shape}")
+    m = checks.vector("mean", mean, X.shape[-1], "one entry per dimension")
     S = checks.psd("covariance", covariance, X.shape[-1])
     y = function(X) if callable(function) else function
-    y = checks.vector("function", y, X.shape[0], "one value a point")
+    y = checks.vector("function", y, X.shape[0], "one value per point")
     kernel = kernels.Gaussian(checks.positive("length_scale", length_scale, (X.shape[1:],)))
     c = checks.positive("scale", scale, ())
     K, b, b0 = in_float64(_gaussian_integrals)(kernel, X, m, S)

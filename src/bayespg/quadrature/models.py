@@ -34,12 +34,12 @@ __all__ = [
 
 Form = Literal["auto", "dual", "weight"]
 SINGULAR = 1e12
-"""Condition beyond which a system is called singular: three digits are left."""
+"""The condition beyond which a system counts as singular: about three digits would be left."""
 
 
 SINGULAR_MESSAGE = (
-    "noise: the kernel matrix plus noise is singular (paths repeat, or outnumber what the scores "
-    "can tell apart); give a larger noise variance"
+    "noise: the kernel matrix plus noise is singular (paths repeat, or there are more of them "
+    "than the scores can distinguish); give a larger noise variance"
 )
 
 
@@ -57,10 +57,10 @@ def model1(
 
         mean = Y C b,   covariance = (b_0 - b' C b) I,   b_i = 1 + u_i' G^-1 u_i,   b_0 = 1 + n
 
-    `noise` is a variance, (M,) variances, or (M, n): one column a component, as noisy rewards need
-    (Section 6.2.1). `scale` multiplies the kernel, one number or one per component. `form` says how
-    to compute: "dual" costs M^3, "weight" M p^2 with p = (n+1)(n+2)/2 features, "auto" takes the
-    cheaper; the answers agree.
+    `noise` is a variance, (M,) variances, or (M, n): one column per component, as noisy rewards
+    need (Section 6.2.1). `scale` multiplies the kernel, one number or one per component. `form`
+    says how to compute: "dual" costs M^3, "weight" M p^2 with p = (n+1)(n+2)/2 features, "auto"
+    takes the cheaper; the answers agree.
     """
     if traced(scores, returns, fisher, noise, scale):
         return _model1(scores, returns, fisher, noise, scale, sparsify, form)
@@ -80,10 +80,10 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     kernel = kernels.Quadratic(G)
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
-    # What a constant return adds is no path's own: its integral is zero.
+    # The part of a constant return belongs to no path, because its integral is zero.
     varying = conditioning.less(returns, jnp.mean(returns))[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
-    if noise.ndim == 2 or scale.ndim == 1:  # one regression a component
+    if noise.ndim == 2 or scale.ndim == 1:  # one regression per component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
         at = jax.vmap(lambda y, s2, c: condition(y[:, None], s2, c), in_axes=(1, 1, 0))(
             Y, noise, jnp.broadcast_to(scale, (n,))
@@ -180,7 +180,8 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
 
 
 def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, form: Form):
-    """Conditioning on (y, noise, scale, baseline) in the chosen form, and what to say about it."""
+    """A function that conditions on (y, noise, scale, baseline) in the chosen form, and entries of
+    `info`."""
     large = isinstance(kernel, kernels.Linear) and U.shape[1] > LARGE
     if sparsify is None and form == "dual":
         K, B = kernel.gram(U, U), kernel.cross(U)
@@ -240,7 +241,7 @@ def _checked(scores, returns, fisher, form, sparsify):
 
 
 def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
-    """Noiseless paths beyond the p features of the kernel cannot be fitted exactly."""
+    """Refuse more noiseless paths than the p features of the kernel can fit exactly."""
     if noise.ndim < 2 or noise.shape[1] != M:
         exact = np.sum(np.broadcast_to(noise.T, (M,) if noise.ndim < 2 else noise.T.shape) == 0, -1)
         if np.max(exact) > p:
