@@ -22,6 +22,7 @@ def test_two_seeds_are_shown_themselves_and_three_with_an_interval():
     assert over_seeds(np.array([484.0])) == ""
     assert over_seeds(np.array([500.0, 468.0])) == "2 seeds: 468.0 and 500.0"
     assert over_seeds(np.array([1.0, 2.0, 3.0])) == "95 % over 3 seeds -0.48 to 4.48"
+    assert over_seeds(np.array([500.0] * 9 + [494.0])) == "95 % over 10 seeds 498.0 to 500.0"
 
 
 def test_columns_are_grouped_in_tensorboard():

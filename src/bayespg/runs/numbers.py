@@ -8,6 +8,10 @@ from bayespg._support.statistics import student_interval
 
 FEWEST = 3
 """Seeds from which an interval is shown: that of two reaches far beyond what is possible."""
+ENOUGH = 8
+"""Seeds from which an interval ends at the lowest and the highest of them: the centre of a
+symmetric distribution lies beyond n values with probability 2^(1-n), less than 1 % here, and a
+return beyond all that were seen may be impossible."""
 
 
 def shown(*values: float) -> list[str]:
@@ -26,5 +30,8 @@ def over_seeds(means: np.ndarray) -> str:
         return ""
     if count < FEWEST:
         return f"{count} seeds: {' and '.join(shown(*np.sort(means)))}"
-    low, high = shown(*student_interval(means))
+    low, high = student_interval(means)
+    if count >= ENOUGH:
+        low, high = max(low, np.min(means)), min(high, np.max(means))
+    low, high = shown(low, high)
     return f"95 % over {count} seeds {low} to {high}"
