@@ -204,7 +204,8 @@ def _from_printed(samples: Samples, gap: Callable[..., tuple[float, float]]) -> 
         mean, spread = (column[i] for column in PRINTED[reward, name, M])
         value, error = gap(moments(samples, reward, name, M, i), mean, spread)
         where = f"{reward}, {name}, M = {M}, component {i + 1}"
-        found.append(Effect(where, value, max(value - reach * error, 0.0), value + reach * error))
+        low, high = max(value - reach * error, 0.0), value + reach * error
+        found.append(Effect(where, value, low, high, narrowest=(0.0, reach * error)))
     return tuple(found)
 
 

@@ -42,7 +42,8 @@ class Effect:
     words: str = ""
     """The numbers that were compared, as text."""
     narrowest: tuple[float, float] | None = None
-    """The interval if every run had agreed with the claim, for a share of runs."""
+    """The interval if the runs had agreed with the claim as much as they can, where its width does
+    not follow from that of the interval found."""
 
 
 def judged(low: float, high: float, above: float | None, below: float | None) -> Verdict:
