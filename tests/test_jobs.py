@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bayespg._support import device
+from bayespg.cli import sweep
 from bayespg.cli.commands import app
 from bayespg.learning import jobs, saved
 from bayespg.learning.agents import Agent
@@ -58,3 +60,44 @@ def test_seeds_in_processes_are_those_of_one_and_a_folder_resumes(tmp_path, expe
 def test_workers_and_jobs_contradict_each_other():
     done = CliRunner().invoke(app, ["train", "CartPole-v1", "--workers", "2", "--jobs", "2"])
     assert "workers: play the episodes of one seed" in str(done.exception)
+
+
+def test_combinations_are_all_and_their_values_are_what_settings_take():
+    found = sweep.combinations(["limit=0.01,0.03", "policy=linear,mlp", "hidden=8x8"])
+    assert len(found) == 4
+    assert found[0] == {"limit": 0.01, "policy": "linear", "hidden": (8, 8)}
+    assert sweep.combinations(["episodes=4", "normalise=false"]) == [
+        {"episodes": 4, "normalise": False}
+    ]
+    for wrong in (["limit"], ["limit="], ["seed=1,2"], ["limit=1", "limit=2"]):
+        with pytest.raises(ValueError, match=r"^set: "):
+            sweep.combinations(wrong)
+
+
+def test_a_sweep_trains_what_is_missing_and_compares(tmp_path, monkeypatch):
+    """In this process, one run after the other."""
+
+    def here(runs, jobs, advance, *, address, imports):
+        for name, one in runs.items():
+            trained.append(name)
+            yield name, jobs_train(name, *one, [], False, lambda fraction, what: None)
+
+    trained, jobs_train = [], jobs.train
+    monkeypatch.setattr(sweep, "side_by_side", here)
+    words = ["sweep", "CartPole-v1", "--set", "estimator=gpomdp", "--set", "horizon=20",
+             "--set", "limit=0.01,0.03", "--steps", "60", "--out", str(tmp_path)]  # fmt: skip
+    for seeds, new in ((1, 2), (2, 2), (2, 0)):
+        trained.clear()
+        done = CliRunner().invoke(app, [*words, "--seeds", str(seeds)])
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert len(trained) == new
+    assert "Best at the end: estimator=gpomdp, horizon=20, limit=0.0" in done.output
+    assert "limit=0.03" in (tmp_path / "report.html").read_text()
+
+
+def test_a_device_that_is_not_there_is_a_sentence():
+    done = CliRunner().invoke(app, ["train", "CartPole-v1", "--device", "gpu"])
+    if all(one.platform == "cpu" for one in jax.devices()):
+        assert str(done.exception).startswith("device: JAX finds no gpu on this machine")
+    with pytest.raises(ValueError, match="device: expected cpu or gpu, found 'tpu'"):
+        device.choose("tpu")

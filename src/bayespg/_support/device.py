@@ -1,6 +1,7 @@
 """The device that JAX computes on."""
 
 import functools
+import os
 from typing import Any
 
 import jax
@@ -21,6 +22,22 @@ def require() -> None:
             f"JAX_PLATFORMS: JAX cannot use '{wanted}' on this machine ({why}); unset the variable "
             "or set it to cpu"
         ) from None
+
+
+def choose(name: str) -> None:
+    """Compute on the CPU or on a GPU from here on, in processes that are started later too."""
+    if name not in ("cpu", "gpu"):
+        raise ValueError(f"device: expected cpu or gpu, found {name!r}")
+    try:
+        found = jax.devices(name)[0]
+    except RuntimeError:
+        raise ValueError(
+            f"device: JAX finds no {name} on this machine; for one of NVIDIA install it with pip "
+            "install 'jax[cuda13]', and leave JAX_PLATFORMS unset"
+        ) from None
+    jax.config.update("jax_default_device", found)
+    if name == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
 
 
 @functools.cache

@@ -22,7 +22,8 @@ from bayespg._support.files import printable
 from bayespg.reproduce import report as reports
 
 ORDER = (
-    "demo", "train", "evaluate", "plot", "watch", "report", "compare", "environments", "reproduce"
+    "demo", "train", "sweep", "evaluate", "plot", "watch", "report", "compare", "environments",
+    "reproduce",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import typer
 
+from bayespg._support import device as devices
 from bayespg._support.statistics import student_interval
 from bayespg.cli.common import MaybeAddress, app, bars, progress, say, table
 from bayespg.learning import choices, describing, film, pgpe, saved
@@ -247,12 +248,29 @@ def train(
         bool,
         typer.Option("--live", help="Keep a page, RUN/live.html, that shows training as it goes."),
     ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu or gpu: where updates are computed.", show_default="JAX's default"),
+    ] = None,
     imports: Imports = None,
 ) -> None:
     """Train a policy, with error bars on every gradient. Every update is saved immediately."""
     said = _not_default(locals())
+    if device is not None:
+        devices.choose(device)
+    if live and jobs is not None:
+        raise ValueError("live: shows one run at a time; leave it out with --jobs")
     if resume is not None:
-        if more := said - {"resume", "steps", "tensorboard", "imports", *WHERE, "ray", "jobs"}:
+        if more := said - {
+            "resume",
+            "steps",
+            "tensorboard",
+            "imports",
+            *WHERE,
+            "ray",
+            "jobs",
+            "device",
+        }:
             raise ValueError(
                 f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
             )
@@ -265,7 +283,7 @@ def train(
         return
     if environment is None:
         raise ValueError("give an environment, as in: bayespg train CartPole-v1")
-    environment = _registered(environment, imports or [])
+    environment = registered(environment, imports or [])
     if algorithm is not None:
         if "estimator" in said:
             raise ValueError("algorithm: is a short name for an estimator; give one of the two")
@@ -339,7 +357,7 @@ def _not_default(arguments: dict[str, object]) -> set[str]:
     return {name for name, value in arguments.items() if value != known[name].default}
 
 
-def _registered(environment: str, imports: list[str]) -> str:
+def registered(environment: str, imports: list[str]) -> str:
     """The id with the module that registers it, so that processes and resumed runs find it."""
     for module in imports:
         known = environment in gymnasium.registry
