@@ -45,6 +45,7 @@ SLOW = (
     "test_actor_critic.py::test_40500_parameters_have_a_posterior",
     "test_docs.py::test_code_of_a_page_runs[docs/partial-observation.md]",
     "test_docs.py::test_code_of_a_page_runs[docs/how-to/environment.md]",
+    "test_jobs.py::test_a_sweep_trains_what_is_missing_and_compares",
     "test_jobs.py::test_seeds_in_processes_are_those_of_one_and_a_folder_resumes",
     "test_memory.py::test_bpg_teaches_the_t_maze",
     "test_memory_agents.py::test_bpg_learns_what_no_policy_without_memory_can",

@@ -1,4 +1,4 @@
-"""The command line: demo, train, evaluate, plot, watch, report, compare, environments,
+"""The command line: demo, train, sweep, evaluate, plot, watch, report, compare, environments,
 reproduce."""
 
 import importlib
