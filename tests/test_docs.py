@@ -6,6 +6,7 @@ left out. Budgets are cut: a page may train for as long as it likes.
 """
 
 import functools
+import importlib
 import json
 import os
 import re
@@ -232,6 +233,15 @@ def test_the_tables_of_learning_are_those_of_the_stored_runs(monkeypatch, capsys
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     for title, table in tables:
         assert f"**{title}**\n\n{table}" in page, title
+
+
+@pytest.mark.parametrize(
+    ("script", "results"), [("steps", "steps"), ("uphill", "uphill-tasks"), ("intervals",) * 2]
+)
+def test_the_tables_of_error_bars_are_those_of_the_stored_runs(script, results, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    table = importlib.import_module(script).table(ROOT / "docs" / "results" / f"{results}.jsonl")
+    assert table in (ROOT / "docs" / "calibration.md").read_text("utf-8")
 
 
 def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
