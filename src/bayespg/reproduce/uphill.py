@@ -166,7 +166,7 @@ def _claim(estimator: str, samples: Samples) -> Claim:
 
 def _curves(found: Found) -> list[Curve]:
     """Stated probability against observed frequency, one panel per kind of input."""
-    looks = {"Monte Carlo": "MC", "Model 1": "BQ", "Model 2": "ours", "BAC": "BAC"}
+    looks = {"Monte Carlo": "MC", "Model 1": "BQ", "Model 2": "ours", "BAC": "BAC variant"}
     curves = []
     for kind in ("arrays", "tasks"):
         for name, look in looks.items():
