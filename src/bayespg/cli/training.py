@@ -451,13 +451,15 @@ def _resume(
 def _extend(members: list[Path], steps: int, imports: list[str]) -> None:
     """Write into every run that it ends at `steps` steps, before the first of them is trained."""
     for member in members:
-        if steps < (before := _steps(member)):
+        _steps(member)  # a saved agent is refused
+        done = int(max(Run.open(member).metrics().get(Column.STEPS, ()), default=0))
+        if steps < done:
             raise ValueError(
-                f"steps: {member} is a run of {before:,.0f} steps, and --steps counts from its "
-                f"beginning; to train it for {steps:,} more give --steps {before + steps:.0f}"
+                f"steps: {member} has {done:,} steps, and --steps counts from its beginning; to "
+                f"train it for {steps:,} more give --steps {done + steps}"
             )
     for member in members:
-        if steps > _steps(member):
+        if steps != _steps(member):
             agent, run = saved.resume(member, imports=imports)
             agent.extend(run, steps)
 

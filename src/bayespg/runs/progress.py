@@ -87,7 +87,7 @@ class Lines:
     def __init__(self, begun: int, steps: int, *, anew: bool = False, every: float = EVERY):
         self._begun, self._steps, self._anew = begun, steps, anew
         self._every, self._last, self._row = every, -every, None
-        self._since = time.monotonic()
+        self._since, self._begun_line = time.monotonic(), False
 
     def __call__(self, row: dict[str, float]) -> None:
         self._row = row
@@ -98,6 +98,7 @@ class Lines:
         self._last, self._row = time.monotonic(), None
         share = min((row[Column.STEPS] - self._begun) / self._steps, 1.0)
         said = f"{row[Column.STEPS]:,.0f} steps  {share:4.0%}  {_what(row)}"
+        self._begun_line = True
         if self._anew:
             bar = "#" * round(WIDTH * share)
             print(f"\r[{bar:<{WIDTH}}] {said:<60}", end="", flush=True)
@@ -108,10 +109,12 @@ class Lines:
         """Print the last row, if it is not there yet."""
         if self._row is not None:
             self._print(self._row)
-        if self._anew:
+        if self._anew and self._begun_line:
             print(flush=True)
+            self._begun_line = False
 
     def say(self, sentence: str) -> None:
+        self.end()
         _say(Console(), sentence)
 
 
