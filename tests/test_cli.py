@@ -46,6 +46,8 @@ def test_a_command_s_typo_gets_a_suggestion():
         (["--quick", "--paper"], "contradict"),
         (["--again"], "--again: works with"),
         (["--jobs", "2"], "--jobs: works with"),
+        (["--judge", "--runs", "5"], "--judge: takes a name and --out only"),
+        (["--judge", "--out", "nowhere"], "--judge: nowhere does not hold both"),
     ],
 )
 def test_an_error_is_one_sentence(options, says, monkeypatch, capsys):

@@ -7,7 +7,7 @@ rates, and each at its own best; half of the runs choose it, the other half are 
 
 import dataclasses
 
-import jax
+import numpy as np
 
 from bayespg._support.random import fast_key
 from bayespg.environments import LQR
@@ -17,7 +17,7 @@ from bayespg.reproduce.claims import Claim, Pairs, differences
 from bayespg.reproduce.learning import Task
 from bayespg.reproduce.lqr_optimisation import LARGER, METHODS, OURS, RATES, SIZES, UPDATES, normal
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
-from bayespg.reproduce.samples import Key, Samples
+from bayespg.reproduce.samples import Samples
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 BASELINE = "MCPG, best baseline"
@@ -26,16 +26,17 @@ TUNED = ("MCPG", BASELINE, "BPG", OURS)
 
 def run(settings: Settings, progress: Progress) -> Report:
     sizes = (5, 20) if settings.quick else SIZES
-    reports = [_tune(M, settings, lambda f, what, i=i: progress((i + f) / len(sizes), what))
-               for i, M in enumerate(sizes)]  # fmt: skip
-    cells: dict[Key, object] = {k: v for report in reports for k, v in report.samples.items()}
-    curves: list[Curve] = [_costs(c) for report in reports for c in report.curves]
+    reports = [
+        _tune(M, settings, lambda f, what, i=i: progress((i + f) / len(sizes), what))
+        for i, M in enumerate(sizes)
+    ]
+    curves = [_costs(curve) for report in reports for curve in report.curves]
     return dataclasses.replace(
         reports[0],
         columns=["minus the final cost", "M", *(f"BPG's rates × {f:g}" for f in FACTORS)],
         rows=[row for report in reports for row in report.rows],
         curves=curves,
-        samples=Samples(cells),  # pyright: ignore[reportArgumentType]
+        samples=Samples({k: v for report in reports for k, v in report.samples.items()}),
         figure=lambda: learning.panels(
             curves, "final expected cost", xlabel="multiple of BPG's rates", xscale="log"
         ),
@@ -50,7 +51,7 @@ def _costs(curve: Curve) -> Curve:
 
 def _tune(M: int, settings: Settings, progress: Progress) -> Report:
     """The return after the last update is that before one more."""
-    base = jax.numpy.asarray(RATES["BPG"][M])
+    base = np.array(RATES["BPG"][M])
     task = Task(LQR(), lambda runs: normal(runs, fast_key(settings.seed)), {M: UPDATES + 1})
     return learning.tune(
         task, {name: METHODS[name].estimator for name in TUNED},
@@ -65,8 +66,8 @@ def judge(samples: Samples) -> list[Claim]:
 
     def equal(better: str, worse: str, Ms=sizes) -> Pairs:
         """At BPG's own rates."""
-        return {f"M = {M}": (-samples["rate 1", better, M], -samples["rate 1", worse, M])
-                for M in Ms}  # fmt: skip
+        costs = {name: {M: -samples["rate 1", name, M] for M in Ms} for name in (better, worse)}
+        return {f"M = {M}": (costs[better][M], costs[worse][M]) for M in Ms}
 
     def best(better: str, worse: str, Ms=sizes) -> Pairs:
         found = {}
