@@ -295,7 +295,7 @@ def train(
         raise ValueError("max_episodes: is for --algorithm pgpe; give --steps")
     estimator, seed, seeds = estimator or "bac", seed or 0, seeds or 1
     update = update or (pgpe.UPDATE if searching else "natural")
-    settings = {
+    settings: dict[str, Any] = {
         "episodes": Settings.episodes if episodes is None and not searching else episodes,
         "discount": discount,
         "smoothing": smoothing, "limit": _number(limit), "rate": _number(rate),
