@@ -307,7 +307,7 @@ def train(
 
     def made(k: int) -> Agent:
         if searching:
-            more = settings | {"normalise_rewards": normalise_rewards or None}
+            more: dict[str, Any] = settings | {"normalise_rewards": normalise_rewards or None}
             more |= {"max_episodes": max_episodes}
             return pgpe.PGPE(environment, policy, estimator, update, seed=k, **more)
         return Agent(environment, policy, estimator, update, seed=k, **settings)
