@@ -1,5 +1,10 @@
 """Algorithm 2: whole runs, many at once, stopping, and runs that go wrong."""
 
+import json
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +46,40 @@ def test_the_final_policy_follows_the_last_recorded_one(learned):
 def test_the_answer_is_float64_and_jax_s_setting_is_untouched(learned):
     assert learned.history.expected_return.dtype == np.float64
     assert not jax.config.jax_enable_x64
+
+
+SHARED = """
+import jax, numpy as np
+from bayespg import training, updates
+from bayespg._support.random import fast_key
+from bayespg.environments import LQR
+from bayespg.learning.estimators import Model2
+from bayespg.policies import BoundedLinearGaussian
+
+kappa = np.random.default_rng(0).normal(size=(RUNS, 2))
+rate = updates.conventional(updates.hyperbolic(np.array([0.1, 0.3])))
+found = training.train(
+    LQR(), BoundedLinearGaussian(kappa), Model2(baseline=float("inf")), rate,
+    key=fast_key(0), updates=3, paths=5, runs=RUNS,
+)
+print(jax.device_count(), found.policy.kappa.tolist())
+"""
+
+
+def test_runs_on_eight_devices_are_those_of_one():
+    """In processes of their own, because the number of devices is fixed when JAX starts. Twelve
+    runs have equal shares on six of eight devices."""
+    answers = []
+    for devices in (1, 8):
+        flags = f"--xla_force_host_platform_device_count={devices}"
+        done = subprocess.run(
+            [sys.executable, "-c", SHARED.replace("RUNS", "12")], text=True, capture_output=True,
+            env=os.environ | {"XLA_FLAGS": flags}, check=True,
+        )  # fmt: skip
+        count, numbers = done.stdout.split(" ", 1)
+        assert int(count) == devices
+        answers.append(np.array(json.loads(numbers)))
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-5)  # paths are of float32
 
 
 TRACED = []

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from bayespg._support import checks
+from bayespg._support import checks, device
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return, observation
@@ -97,9 +98,10 @@ def train(
     theta_j| < stop. (The paper's Delta theta does not contain the learning rate; a rate need not
     exist here, so with a constant one `stop` is that rate times epsilon.)
 
-    With `runs`, that many independent runs are computed in parallel; the arrays of `policy` then
-    hold the start of each in their leading axis. Paths are drawn in float32, the algebra is
-    float64. `normalise` normalises observations with statistics of earlier batches.
+    With `runs`, that many independent runs are computed in parallel, in equal shares on all
+    devices of the default platform; the arrays of `policy` then hold the start of each in their
+    leading axis. Paths are drawn in float32, the algebra is float64.
+    `normalise` normalises observations with statistics of earlier batches.
     `persistence` is that of exploration in the first batch (`bayespg.paths.persistence`); it fades.
 
     `evaluate(policy, key)` is compiled, and called at the start and after every `every` updates
@@ -206,7 +208,22 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
         empty = jax.tree.map(lambda r: jnp.zeros((room, *r.shape), r.dtype), record)
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
-    return (jax.vmap(run) if many else run)(state)
+    return _everywhere(jax.vmap(run), state) if many else run(state)
+
+
+def _everywhere(function: Callable[[Any], Any], state: State) -> Any:
+    """A function of runs side by side, with an equal share of them on every device.
+
+    Devices that would leave shares unequal are not used. Runs do not depend on one another, so
+    nothing is sent between devices.
+    """
+    runs, devices = jax.tree.leaves(state)[0].shape[0], device.all_of_them()
+    shares = max(count for count in range(1, len(devices) + 1) if runs % count == 0)
+    if shares == 1:
+        return function(state)
+    mesh, spec = Mesh(np.array(devices[:shares]), ("runs",)), PartitionSpec("runs")
+    shared = jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return shared(state)
 
 
 def start(
