@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from scipy import special
 
 from bayespg._support.types import Array
-from bayespg.search.hyperparameters import choose, gram, spectra
+from bayespg.search.hyperparameters import best_of, compare, gram, spectra
 
 CONFIDENCE = 0.65
 """The smallest probability of going uphill at which a step is taken."""
@@ -78,7 +78,7 @@ def move(
     n = X.shape[1]
     X, views = jnp.where(taken[:, None], X, mean), jnp.where(taken, views, 0.0)
     of = spectra(X - mean, taken, scale)
-    models = jax.vmap(lambda z: choose(of, z, taken))(views)
+    models = jax.vmap(lambda z: best_of(compare(of, z, taken)))(views)
     view = jnp.argmax(models.log_evidence + jacobian)
     z, model = views[view], jax.tree.map(lambda leaf: leaf[view], models)
     a, v, l2 = model.amplitude, model.noise, model.length**2

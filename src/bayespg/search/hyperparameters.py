@@ -80,18 +80,22 @@ def spectra(
     )
 
 
-def choose(
+def compare(
     of: Spectra,
     y: Float[Array, " M"],
     taken: Bool[Array, " M"],
     amplitude: Float[Array, ""] | None = None,
     noise: Float[Array, ""] | None = None,
 ) -> Model:
-    """The model of greatest evidence; an amplitude or a noise that is given stays fixed."""
-    at = functools.partial(_best, y, taken.astype(y.dtype), amplitude, noise)
-    found = jax.vmap(at)(*of)
-    best = jnp.argmax(found.log_evidence)
-    return jax.tree.map(lambda leaf: leaf[best], found)
+    """For each length the model of greatest evidence, stacked; an amplitude or a noise that is
+    given stays fixed."""
+    return jax.vmap(functools.partial(_best, y, taken.astype(y.dtype), amplitude, noise))(*of)
+
+
+def best_of(models: Model) -> Model:
+    """The model of greatest evidence."""
+    best = jnp.argmax(models.log_evidence)
+    return jax.tree.map(lambda leaf: leaf[best], models)
 
 
 def _best(y, ones, amplitude, noise, length, eigenvalues, Q) -> Model:

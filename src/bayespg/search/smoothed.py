@@ -14,6 +14,7 @@ several,
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
@@ -26,6 +27,7 @@ from bayespg.algebra import conditioning
 from bayespg.fisher import Isotropic
 from bayespg.posterior import (
     LARGE,
+    Covariance,
     Diagonal,
     Downdate,
     GradientPosterior,
@@ -33,7 +35,7 @@ from bayespg.posterior import (
     rescaled,
 )
 from bayespg.quadrature import SINGULAR
-from bayespg.search.hyperparameters import Model, choose, gram, spectra
+from bayespg.search.hyperparameters import Model, best_of, compare, gram, spectra
 
 BLOCK = 32
 """Episodes are padded to a multiple of this number, so that few programs are compiled."""
@@ -63,8 +65,11 @@ def gradient_posterior(
     distribution. The returns have a Gaussian process prior with an unknown constant (flat prior)
     and the kernel ``kernels.Gaussian(length)``, or ``kernels.Scaled(kernels.Gaussian(length),
     amplitude)``, with one length or one per parameter; `noise` is the variance of returns of the
-    same parameters. A kernel or noise of None is chosen by evidence, and `info` reports the choice.
-    The cost is of the order M^3 + M^2 n. Beyond 2048 parameters the covariance is an operator.
+    same parameters. Where the kernel is None, the posterior is averaged over lengths with their
+    evidence as weights, and its covariance is that of Student's t where the noise is None too: the
+    scale of the returns is then unknown. `info` reports the length, amplitude and noise of greatest
+    evidence. The cost is of the order M^3 + M^2 n. Beyond 2048 parameters the covariance is an
+    operator, and the length of greatest evidence is used alone.
     """
     given = (parameters, returns, mean, scale, kernel, noise)
     if traced(given):
@@ -143,11 +148,51 @@ def _posterior(X, y, taken, m, s, length, amplitude, noise) -> GradientPosterior
         return None if variance is None else variance / unit**2
 
     of = spectra(away, taken, s, length)
-    model = choose(of, y / unit, taken, in_units(amplitude), in_units(noise))
-    found = rescaled(conditioned(away, y / unit, taken, s, model), unit)
+    models = compare(of, y / unit, taken, in_units(amplitude), in_units(noise))
+    model = best_of(models)
+    found = conditioned(away, y / unit, taken, s, model)
+    if length is None and X.shape[1] <= LARGE:
+        found = averaged(away, y / unit, taken, s, models, found)
+        if amplitude is None and noise is None:  # the variance of Student's t with M - 1 degrees
+            wider = (M - 1) / jnp.maximum(M - 3, 1)
+            found = eqx.tree_at(lambda p: p.covariance, found, wider * _matrix(found))
+    found = rescaled(found, unit)
     found.info.update(amplitude=model.amplitude * unit**2, noise=model.noise * unit**2)
     found.info["evidence"] -= (M - 1) * jnp.log(unit)
     return found
+
+
+def averaged(
+    away: Float[Array, "M n"],
+    y: Float[Array, " M"],
+    taken: Bool[Array, " M"],
+    s: float | Float[Array, ""],
+    models: Model,
+    best: GradientPosterior,
+) -> GradientPosterior:
+    """The posterior averaged over lengths, each weighted by its evidence: few returns cannot tell
+    lengths apart, and the best of them alone is far too sure of itself."""
+
+    def add(total, of):
+        weight, model = of
+        found = conditioned(away, y, taken, s, model)
+        d = jnp.asarray(found.mean - best.mean)
+        own = (d, _matrix(found) + jnp.outer(d, d), influences(found), found.explained)
+        return jax.tree.map(lambda a, b: a + weight * b, total, own), None
+
+    zero = (best.mean, best.covariance, influences(best), best.explained)
+    zero = jax.tree.map(jnp.zeros_like, zero)
+    weights = jax.nn.softmax(models.log_evidence)
+    (d, covariance, influence, explained), _ = jax.lax.scan(add, zero, (weights, models))
+    return eqx.tree_at(
+        lambda p: (p.mean, p.covariance, p.influence, p.explained), best,
+        (best.mean + d, covariance - jnp.outer(d, d), influence, explained),
+    )  # fmt: skip
+
+
+def _matrix(posterior: GradientPosterior) -> jax.Array:
+    assert not isinstance(posterior.covariance, Covariance)
+    return jnp.asarray(posterior.covariance)
 
 
 def conditioned(
