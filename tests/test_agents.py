@@ -185,7 +185,7 @@ def test_learning_can_end_with_the_best_policy(tmp_path, where):
     def look(agent, row):
         seen.append((row["return"], agent.state.policy.weights))
 
-    agent.learn(episodes=48, callbacks=look, run=run, keep="best", progress=False)
+    agent.learn(episodes=80, callbacks=look, run=run, keep="best", progress=False)
     judge = Best()
     best = [at for at, (value, _) in enumerate(seen) if judge(value)][-1]
     assert best < len(seen) - 1

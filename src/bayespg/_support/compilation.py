@@ -36,9 +36,10 @@ def quickly(platform: str | None = None) -> dict[str, Any]:
     vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions do not have
     that option and refuse its name. Where JAX was asked for no optimisations, there are none here.
     """
-    if (platform or jax.default_backend()) != "cpu" or jax.config.read(
-        "jax_disable_most_optimizations"
-    ):
+    if platform is None:
+        device.require()
+        platform = jax.default_backend()
+    if platform != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return {}
     plain = jax.__version__.startswith("0.10.")
     return {"xla_backend_optimization_level": 1} | (

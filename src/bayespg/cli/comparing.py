@@ -9,7 +9,8 @@ import gymnasium
 import typer
 
 from bayespg.cli.common import app, progress, say, table
-from bayespg.cli.training import ALGORITHMS, Imports
+from bayespg.cli.options import Imports
+from bayespg.cli.training import ALGORITHMS
 from bayespg.learning import choices, comparing
 from bayespg.learning.imports import import_all
 from bayespg.runs import comparison, plots

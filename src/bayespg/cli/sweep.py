@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
-from bayespg.cli.training import Imports, Ray, registered
+from bayespg.cli.options import Imports, Ray, registered
 from bayespg.learning import saved
 from bayespg.learning.jobs import Runs, side_by_side
 from bayespg.runs import curves, overview

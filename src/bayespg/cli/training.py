@@ -1,21 +1,19 @@
-"""bayespg demo, train, evaluate, plot, watch and environments."""
+"""bayespg demo and train."""
 
 import inspect
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import gymnasium
 import numpy as np
 import typer
 
 from bayespg._support import device as devices
 from bayespg._support.statistics import student_interval
-from bayespg.cli.common import MaybeAddress, app, bars, progress, say, table
-from bayespg.learning import choices, describing, film, pgpe, saved
+from bayespg.cli import continuing
+from bayespg.cli.common import MaybeAddress, app, progress, say, table
+from bayespg.cli.options import Imports, Ray, Workers, registered
+from bayespg.learning import choices, describing, pgpe
 from bayespg.learning.agents import Agent
-from bayespg.learning.imports import import_all, resuming
-from bayespg.learning.jobs import side_by_side
 from bayespg.learning.metrics import Row
 from bayespg.learning.settings import DEFAULTS, WHERE, Settings
 from bayespg.policies.named import Name
@@ -23,8 +21,7 @@ from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
 from bayespg.runs.live import Live
-from bayespg.runs.numbers import over_seeds, shown
-from bayespg.runs.store import CONFIG, Run, summary_writer
+from bayespg.runs.store import summary_writer
 
 SHOWN = {
     "bac": "Bayesian actor-critic",
@@ -32,32 +29,6 @@ SHOWN = {
     "fitted": "Monte Carlo less fitted values",
 }
 ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "mcpg", pgpe.NAME: pgpe.NAME}
-Imports = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import",
-        metavar="MODULE",
-        help="Import this module first, for the environments that it registers. An environment "
-        "that a run directory names as MODULE:ID is created only if its module is given here.",
-        show_default=False,
-    ),
-]
-Best = Annotated[
-    bool, typer.Option("--best", help="The best policy of the run instead of the last one.")
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="Play episodes in this many processes. Changes no numbers."),
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[ADDRESS]",
-        help="Play episodes on Ray: on this machine, or on the cluster at ADDRESS.",
-        show_default=False,
-    ),
-]
-RunPath = Annotated[Path, typer.Argument(help="A run directory written by 'bayespg train'.")]
 
 
 @app.command()
@@ -277,9 +248,9 @@ def train(
         chosen = {"workers": _where(workers, ray, jobs), "episode_timeout": episode_timeout}
         chosen = {name: value for name, value in chosen.items() if value is not None}
         if jobs is None:
-            _resume(resume, steps, tensorboard, imports or [], chosen)
+            continuing.resume(resume, steps, tensorboard, imports or [], chosen)
         else:
-            _resume_side_by_side(resume, steps, tensorboard, imports or [], jobs, ray)
+            continuing.resume_together(resume, steps, tensorboard, imports or [], jobs, ray)
         return
     if environment is None:
         raise ValueError("give an environment, as in: bayespg train CartPole-v1")
@@ -341,40 +312,22 @@ def train(
     folders.plan(folder, range(seed, seed + seeds), first.config | {"steps": total})
     if jobs is not None:
         config = first.config | {"steps": total}
-        _side_by_side(folder, config, range(seed, seed + seeds), jobs, ray, imports, tensorboard)
+        continuing.train_together(
+            folder, config, range(seed, seed + seeds), jobs, ray, imports, tensorboard
+        )
         return
     for k in range(seed, seed + seeds):
         agent = first if k == seed else made(k)
         where = folders.directory(folder, k)
         agent.learn(total, run=where, callbacks=told, tensorboard=tensorboard)
-        _stop_if_asked(agent, folder)
-    _summary(folder)
+        continuing.stop_if_asked(agent, folder)
+    continuing.summary(folder)
 
 
 def _not_default(arguments: dict[str, object]) -> set[str]:
     """The names of the arguments of `train` that were given."""
     known = inspect.signature(train).parameters
     return {name for name, value in arguments.items() if value != known[name].default}
-
-
-def registered(environment: str, imports: list[str]) -> str:
-    """The id with the module that registers it, so that processes and resumed runs find it."""
-    for module in imports:
-        known = environment in gymnasium.registry
-        import_all(module)
-        if not known and environment in gymnasium.registry:
-            return f"{module}:{environment}"
-    return environment
-
-
-def _stop_if_asked(agent: Agent, folder: Path) -> None:
-    if agent.interrupted:
-        if waiting := folders.waiting(folder):
-            say(
-                f"Not started: seed {', '.join(map(str, waiting))}. Resume all with: "
-                f"{resuming(folder, agent.config)}"
-            )
-        raise typer.Exit(130)
 
 
 def _where(workers: int | None, ray: str | None, jobs: int | None) -> int | str | None:
@@ -385,117 +338,6 @@ def _where(workers: int | None, ray: str | None, jobs: int | None) -> int | str 
     if workers is not None and jobs is not None:
         raise ValueError("workers: play the episodes of one seed; give --workers or --jobs")
     return workers or (ray if jobs is None else None)
-
-
-def _side_by_side(
-    folder: Path, config: dict[str, Any], seeds: Iterable[int], jobs: int, ray: str | None,
-    imports: list[str] | None, tensorboard: bool,
-) -> None:  # fmt: skip
-    """Train seeds of a folder at the same time; those that have begun are resumed."""
-    runs = {
-        f"seed {k}": (folders.directory(folder, k).absolute(), config | {"seed": k}) for k in seeds
-    }
-    try:
-        with bars() as advance:
-            for name, _ in side_by_side(
-                runs, jobs, advance, address=ray, imports=imports or [], tensorboard=tensorboard
-            ):
-                advance(name, 1.0, "")
-    except KeyboardInterrupt:
-        again = f"{resuming(folder, config)} --jobs {jobs}{' --ray' if ray else ''}"
-        say(f"Interrupted. Every seed keeps its whole updates. Resume all with: {again}")
-        raise
-    _summary(folder)
-
-
-def _resume_side_by_side(
-    path: Path, steps: int | None, tensorboard: bool, imports: list[str], jobs: int,
-    ray: str | None,
-) -> None:  # fmt: skip
-    members = folders.members(path)
-    if path in members:
-        raise ValueError(f"jobs: {path} is one run; give the folder of several seeds")
-    if steps is not None:
-        _extend(members, steps, imports)
-    config = saved.reopen(members[0], imports=imports)[0].config | {"steps": _steps(members[0])}
-    seeds = [int(member.name.removeprefix("seed-")) for member in members]
-    seeds += folders.waiting(path)
-    _side_by_side(path, config, seeds, jobs, ray, imports, tensorboard)
-
-
-def _resume(
-    path: Path, steps: int | None, tensorboard: bool, imports: list[str], chosen: dict[str, Any]
-) -> None:
-    members = folders.members(path)
-    if steps is not None:
-        _extend(members, steps, imports)
-    wanted = {member: _steps(member) for member in members}
-    for member, total in wanted.items():
-        agent, run = saved.resume(member, tensorboard=tensorboard, imports=imports, **chosen)
-        left = total - int(agent.state.steps)
-        if left <= 0:
-            say(f"{member}: done, {int(agent.state.steps):,} steps")
-            continue
-        say(f"{member}: resuming after update {int(agent.state.updates)}")
-        agent.learn(left, run=run)
-        _stop_if_asked(agent, path)
-    for k in folders.waiting(path):
-        run = folders.directory(path, k)
-        say(f"{run}: starting")
-        agent, _ = saved.reopen(members[0], seed=k, imports=imports, **chosen)
-        agent.learn(wanted[members[0]], run=run, tensorboard=tensorboard)
-        _stop_if_asked(agent, path)
-    _summary(path)
-
-
-def _extend(members: list[Path], steps: int, imports: list[str]) -> None:
-    """Write into every run that it ends at `steps` steps, before the first of them is trained."""
-    for member in members:
-        _steps(member)  # a saved agent is refused
-        done = int(max(Run.open(member).metrics().get(Column.STEPS, ()), default=0))
-        if steps < done:
-            raise ValueError(
-                f"steps: {member} has {done:,} steps, and --steps counts from its beginning; to "
-                f"train it for {steps:,} more give --steps {done + steps}"
-            )
-    for member in members:
-        if steps != _steps(member):
-            agent, run = saved.resume(member, imports=imports)
-            agent.extend(run, steps)
-
-
-def _steps(path: Path) -> Any:
-    """The number of steps that a run was started with."""
-    steps = Run.open(path).config.get("steps")
-    if steps is None:
-        raise ValueError(
-            f"{path}: is a saved agent, and how long to train it is not written there; train it "
-            f"in Python: bayespg.load({str(path)!r}).learn(STEPS, run='NEW FOLDER')"
-        )
-    if type(steps) not in (int, float) or not steps >= 1:
-        raise ValueError(f"{path / CONFIG}: steps must be a number from 1, found {steps!r:.40}")
-    return steps
-
-
-def _picture(folder: Path) -> Path:
-    """The file for the learning curves of a run directory."""
-    if (folder / "plots").is_symlink():
-        raise ValueError(
-            f"{folder / 'plots'}: is a symbolic link, and what it leads to would be overwritten; "
-            "delete it"
-        )
-    return folder / "plots" / "learning.png"
-
-
-def _summary(folder: Path) -> None:
-    group = folders.group(folder)
-    found, picture = curves.of(group), _picture(folder)
-    plots.save(curves.draw([(group.name, found)], group.name), picture)
-    last = found.returns[:, -1]
-    spread = f" ({over_seeds(last)})" if last.size > 1 else ""
-    say(
-        "Return at the end: ", (shown(last.mean())[0], "bold"), f"{spread}. Picture: {picture}"
-    )  # fmt: skip
 
 
 def _free(path: Path) -> Path:
@@ -522,91 +364,3 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
         raise ValueError(f"hidden: expected widths such as 64,64, found {text!r}") from None
-
-
-@app.command()
-def evaluate(
-    run: RunPath,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per seed.")] = 100,
-    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = False,
-    best: Best = False,
-    imports: Imports = None,
-) -> None:
-    """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
-    rows, means = [], []
-    for member in folders.members(run):
-        agent = saved.load(member, best=best, imports=imports or [])
-        found = agent.evaluate(episodes, deterministic=deterministic)
-        mean, low, high = shown(found.mean, *found.interval)
-        means.append(found.mean)
-        rows.append([member.name, mean, f"{low} to {high}"])
-    table(["run", "return", f"95 % over {episodes} episodes"], rows)
-    if len(means) > 1:
-        mean = shown(float(np.mean(means)))[0]
-        say(f"Mean over {len(means)} seeds: ", (mean, "bold"), f" ({over_seeds(np.array(means))})")
-
-
-@app.command()
-def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories written by 'bayespg train'.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File for the figure.", show_default="in the run's plots/, or beside several runs"
-        ),
-    ] = None,
-) -> None:
-    """Plot learning curves over seeds and the noise of the gradient; several runs in one figure."""
-    groups = [folders.group(path) for path in runs]
-    tasks = sorted({group.task for group in groups})
-    if len(tasks) > 1:
-        raise ValueError(
-            f"runs: of different tasks ({', '.join(tasks)}), whose returns have no common axis; "
-            "plot each task by itself, or make one page of all with 'bayespg report'"
-        )
-    title, names = tasks[0], [path.absolute().name for path in runs]
-    together = runs[0].absolute().parent / f"{'-and-'.join(names)[:100]}.png"
-    path = out or (_picture(runs[0]) if len(runs) == 1 else together)
-    plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], title), path)
-    say("Picture: ", (str(path), "bold"))
-
-
-@app.command()
-def watch(
-    run: RunPath,
-    out: Annotated[
-        Path | None, typer.Option(help="File for the GIF.", show_default="RUN/watch.gif")
-    ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes to record.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode.")] = 0,
-    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = True,
-    best: Best = False,
-    imports: Imports = None,
-) -> None:
-    """Record a trained policy as a GIF."""
-    member = folders.members(run)[0]
-    path = out or run / "watch.gif"
-    agent = saved.load(member, best=best, imports=imports or [])
-    returns = film.record(agent, path, episodes, seed, deterministic)
-    say(f"Return {', '.join(shown(*returns))}. Film: ", (str(path), "bold"))
-
-
-@app.command()
-def environments(
-    pattern: Annotated[str, typer.Argument(help="Show only names that contain this.")] = "",
-) -> None:
-    """List the environments: those of the paper and classic control in JAX, and all that are
-    registered with Gymnasium."""
-    of = {True: "Gymnasium's, in JAX", False: "the paper's, in JAX"}
-    rows = [[name, of[name.startswith("jax/")]] for name in choices.BUILT_IN]
-    for name, spec in sorted(gymnasium.registry.items()):
-        where: Any = spec.entry_point
-        if callable(where):
-            if where.__name__.startswith("_raise"):
-                continue  # registered only to say that it no longer exists
-            where = where.__module__
-        rows.append([name, str(where).split(":")[0].removeprefix("gymnasium.envs.")])
-    rows = [row for row in rows if pattern.lower() in row[0].lower()]
-    if not rows:
-        raise choices.known("environment", pattern, [*choices.BUILT_IN, *gymnasium.registry])
-    table(["name", "where"], rows)

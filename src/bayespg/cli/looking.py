@@ -1,0 +1,113 @@
+"""bayespg evaluate, plot, watch and environments."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium
+import numpy as np
+import typer
+
+from bayespg.cli.common import app, say, table
+from bayespg.cli.options import Best, Imports, RunPath
+from bayespg.learning import choices, film, saved
+from bayespg.runs import curves, plots
+from bayespg.runs import seeds as folders
+from bayespg.runs.numbers import over_seeds, shown
+
+
+def picture(folder: Path) -> Path:
+    """The file for the learning curves of a run directory."""
+    if (folder / "plots").is_symlink():
+        raise ValueError(
+            f"{folder / 'plots'}: is a symbolic link, and what it leads to would be overwritten; "
+            "delete it"
+        )
+    return folder / "plots" / "learning.png"
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per seed.")] = 100,
+    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = False,
+    best: Best = False,
+    imports: Imports = None,
+) -> None:
+    """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
+    rows, means = [], []
+    for member in folders.members(run):
+        agent = saved.load(member, best=best, imports=imports or [])
+        found = agent.evaluate(episodes, deterministic=deterministic)
+        mean, low, high = shown(found.mean, *found.interval)
+        means.append(found.mean)
+        rows.append([member.name, mean, f"{low} to {high}"])
+    table(["run", "return", f"95 % over {episodes} episodes"], rows)
+    if len(means) > 1:
+        mean = shown(float(np.mean(means)))[0]
+        say(f"Mean over {len(means)} seeds: ", (mean, "bold"), f" ({over_seeds(np.array(means))})")
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories written by 'bayespg train'.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the figure.", show_default="in the run's plots/, or beside several runs"
+        ),
+    ] = None,
+) -> None:
+    """Plot learning curves over seeds and the noise of the gradient; several runs in one figure."""
+    groups = [folders.group(path) for path in runs]
+    tasks = sorted({group.task for group in groups})
+    if len(tasks) > 1:
+        raise ValueError(
+            f"runs: of different tasks ({', '.join(tasks)}), whose returns have no common axis; "
+            "plot each task by itself, or make one page of all with 'bayespg report'"
+        )
+    title, names = tasks[0], [path.absolute().name for path in runs]
+    together = runs[0].absolute().parent / f"{'-and-'.join(names)[:100]}.png"
+    path = out or (picture(runs[0]) if len(runs) == 1 else together)
+    plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], title), path)
+    say("Picture: ", (str(path), "bold"))
+
+
+@app.command()
+def watch(
+    run: RunPath,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the GIF.", show_default="RUN/watch.gif")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to record.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode.")] = 0,
+    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = True,
+    best: Best = False,
+    imports: Imports = None,
+) -> None:
+    """Record a trained policy as a GIF."""
+    member = folders.members(run)[0]
+    path = out or run / "watch.gif"
+    agent = saved.load(member, best=best, imports=imports or [])
+    returns = film.record(agent, path, episodes, seed, deterministic)
+    say(f"Return {', '.join(shown(*returns))}. Film: ", (str(path), "bold"))
+
+
+@app.command()
+def environments(
+    pattern: Annotated[str, typer.Argument(help="Show only names that contain this.")] = "",
+) -> None:
+    """List the environments: those of the paper and classic control in JAX, and all that are
+    registered with Gymnasium."""
+    of = {True: "Gymnasium's, in JAX", False: "the paper's, in JAX"}
+    rows = [[name, of[name.startswith("jax/")]] for name in choices.BUILT_IN]
+    for name, spec in sorted(gymnasium.registry.items()):
+        where: Any = spec.entry_point
+        if callable(where):
+            if where.__name__.startswith("_raise"):
+                continue  # registered only to say that it no longer exists
+            where = where.__module__
+        rows.append([name, str(where).split(":")[0].removeprefix("gymnasium.envs.")])
+    rows = [row for row in rows if pattern.lower() in row[0].lower()]
+    if not rows:
+        raise choices.known("environment", pattern, [*choices.BUILT_IN, *gymnasium.registry])
+    table(["name", "where"], rows)
