@@ -58,9 +58,31 @@ SLOW = (
     "test_workers.py::test_nothing_is_left_behind_by_a_script_without_a_guard[9]",
     "test_workers.py::test_on_ray_the_numbers_are_the_same_and_a_lost_actor_is_replaced",
     "test_together.py::test_the_processes_end_with_the_command[9]",
+    "test_agents.py::test_learning_can_end_with_the_best_policy[memory]",
+    "test_classic.py::test_a_policy_earns_what_it_earns_in_gymnasium[MountainCarContinuous-v0]",
+    "test_cli_training.py::test_a_finished_run_is_trained_for_longer",
+    "test_docs.py::test_code_of_a_page_runs[docs/algorithms/actor-critic.md]",
+    "test_docs.py::test_code_of_a_page_runs[docs/algorithms/bpg.md]",
+    "test_docs.py::test_code_of_a_page_runs[docs/algorithms/fisher.md]",
+    "test_docs.py::test_code_of_a_page_runs[docs/how-to/estimator.md]",
+    "test_docs.py::test_code_of_a_page_runs[docs/how-to/policy.md]",
+    "agree_with_a_million_paths[lqr, drifting]",
+    "agree_with_a_million_paths[lqr, kappa]",
+    "test_estimators.py::test_noise_on_rewards_counts_the_steps_of_each_path[Model1]",
+    "test_memory.py::test_a_recurrent_policy_of_real_actions_sees_windows_of_noise",
+    "test_memory.py::test_gradient_and_information_of_paths_drawn_are_those_of_enumeration[recurrent]",
+    "test_memory_agents.py::test_saved_loaded_and_resumed_it_goes_on_exactly[jax]",
+    "test_networks.py::test_draws_from_the_joint_posterior_have_its_covariance",
+    "test_partial_observation.py::test_bpg_learns_from_a_window_of_noisy_observations",
+    "test_random_walk.py::test_exact_answers_agree_with_many_rollouts[paper]",
+    "test_reproduce.py::test_learning_and_tuning_run_every_method_from_the_same_start",
+    "test_rest_of_the_paper.py::test_derivatives_of_scores_are_those_of_the_paths_likelihood",
+    "test_together.py::test_ctrl_c_while_modules_are_imported_is_an_interrupt_like_any_other[child-jax]",
+    "test_together.py::test_the_processes_end_with_the_command[2]",
+    "test_workers.py::test_what_goes_wrong_every_time_is_one_sentence",
 )
-"""Tests of ten seconds and more that repeat, at a larger scale, what quicker ones show: `make
-test-all` runs them too."""
+"""Tests of several seconds that repeat, at a larger scale or for another member, what quicker ones
+show: `make test-all` runs them too."""
 
 
 def pytest_collection_modifyitems(items):

@@ -137,9 +137,9 @@ def test_search_in_the_space_of_parameters_has_a_budget_of_episodes(tmp_path):
     given = ("CartPole-v1", "--algorithm", "pgpe", "--max-episodes", 6, "--out", tmp_path / "run")
     shown = bayespg("train", *given).output
     assert "4 parameters, 5 episodes per update" in " ".join(shown.split())
-    assert Run.open(tmp_path / "run" / "seed-0").metrics()["episodes"].tolist() == [3, 6]
+    assert Run.open(tmp_path / "run" / "seed-0").metrics()["episodes"].tolist() == [5, 10]
     bayespg("train", "--resume", tmp_path / "run")
-    assert Run.open(tmp_path / "run" / "seed-0").metrics()["episodes"].tolist() == [3, 6]
+    assert Run.open(tmp_path / "run" / "seed-0").metrics()["episodes"].tolist() == [5, 10]
     with pytest.raises(ValueError, match=r"^max_episodes: "):
         bayespg("train", "CartPole-v1", "--max-episodes", 6)
 
