@@ -25,6 +25,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rivals import sb3
 from scipy import special
 
 import bayespg
@@ -173,7 +174,7 @@ def summary(task: str, mean, variance, seen: Seen, episodes: int) -> dict[str, A
 
 
 def table(path: Path) -> str:
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    lines = sb3.read(path)
     head = ["task", "episodes", "stays below", "worse", "of those that moved", "moved", "reached",
             "steps to the threshold", "times the default", "kept it"]  # fmt: skip
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
@@ -210,11 +211,10 @@ def main() -> None:
         return
     for task in options.tasks:
         for episodes in options.batches:
-            for line in map(json.dumps, measure(task, episodes, options)):
-                print(line, flush=True)
+            for line in measure(task, episodes, options):
+                print(json.dumps(line), flush=True)
                 if options.out:
-                    with options.out.open("a", encoding="utf-8") as book:
-                        book.write(line + "\n")
+                    sb3.append(options.out, line)
 
 
 if __name__ == "__main__":

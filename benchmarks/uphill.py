@@ -28,6 +28,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rivals import sb3
 
 import bayespg
 from bayespg import estimators, training, updates
@@ -185,7 +186,7 @@ def measure(task: str, kind: str, options: argparse.Namespace):
 def table(path: Path) -> str:
     """Least and greatest over the stages; what is said counts only where the truth is known."""
     cells = defaultdict(list)
-    for line in map(json.loads, path.read_text("utf-8").splitlines()):
+    for line in sb3.read(path):
         cells[line["policy"], line["task"], line["estimator"]].append(line)
     sizes = sorted({line["paths"] for each in cells.values() for line in each})
     head = ["policy", "task", "estimator", *(f"interval, M = {M}" for M in sizes),
@@ -232,11 +233,10 @@ def main() -> None:
         return
     for task in options.tasks:
         for kind in options.policies:
-            for line in map(json.dumps, measure(task, kind, options)):
-                print(line, flush=True)
+            for line in measure(task, kind, options):
+                print(json.dumps(line), flush=True)
                 if options.out:
-                    with options.out.open("a", encoding="utf-8") as book:
-                        book.write(line + "\n")
+                    sb3.append(options.out, line)
 
 
 if __name__ == "__main__":

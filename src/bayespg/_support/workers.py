@@ -34,8 +34,6 @@ Answer = Callable[[Any, Any], Any]
 """From what requests share and one request to an answer; the request None is to prepare for such
 requests, without a limit of time. Its attribute `close`, if there is one, is
 called when the worker ends."""
-Make = Callable[[], Answer]
-"""Called in the worker before its first request, and again after one that raised."""
 
 
 class Lost(RuntimeError):

@@ -100,7 +100,10 @@ class OnHost(World):
         greedy: bool = False,
         persistence: Float[Array, ""] | None = None,
     ) -> Trajectories:
-        times = times_of(key, self.horizon, persistence)
+        return self._play(policy, key, seeds, greedy, times_of(key, self.horizon, persistence))
+
+    def _play(self, policy, key, seeds, greedy, times) -> Trajectories:
+        """Where the episodes are played; `times` as in `Acting`."""
         return play(self.host, Acting(policy, key, greedy, times=times), seeds)
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
@@ -139,15 +142,7 @@ class InWorkers(OnHost):
     def lanes(self) -> int:
         return self.players.lanes
 
-    def play(
-        self,
-        policy: AnyPolicy,
-        key: PRNGKeyArray,
-        seeds: list[int],
-        greedy: bool = False,
-        persistence: Float[Array, ""] | None = None,
-    ) -> Trajectories:
-        times = times_of(key, self.horizon, persistence)
+    def _play(self, policy, key, seeds, greedy, times) -> Trajectories:
         return self.players.batch(policy, key, seeds, greedy, times)
 
     def play_each(
