@@ -5,6 +5,7 @@
     python benchmarks/scale.py ray
     python benchmarks/scale.py seeds [--runs 1000]
     python benchmarks/scale.py batch [--steps 1000000]
+    python benchmarks/scale.py dbqpg [--steps 15000]
     python benchmarks/scale.py table
 
 `workers`: an environment that sleeps 10 ms or 1 ms per step, 4 episodes per worker; efficiency is
@@ -13,7 +14,9 @@ and compiled before the clock does. `killed`: 50 updates of 8 such episodes with
 which is killed in every update, beside the same undisturbed. `ray`: what a batch of 8 episodes of
 500 steps costs on Ray, less what it costs in as many processes. `seeds`: runs of JAX CartPole side
 by side in one program, until all of 20 episodes return 500. `batch`: the estimator on one batch of
-a 256 x 256 network beside a plain policy gradient.
+a 256 x 256 network beside a plain policy gradient. `dbqpg`: the estimator on 15,000 steps of a
+64 x 64 network beside its deep rival (rivals/dbqpg.py, which needs torch and gpytorch), with the
+cosine between each estimate and the exact gradient.
 
 Each appends a line of JSON; `table` prints the lines beside the goals. A sleeping environment needs
 no core, so that `workers` says what the machinery costs, on any number of cores.
@@ -39,6 +42,7 @@ import bayespg  # isort: skip  # noqa: F401  (first, for the thread pool)
 from rivals import sb3
 
 UPDATES, LENGTH = 50, 500
+RUNS = ("workers", "killed", "ray", "seeds", "batch", "dbqpg")
 GOALS = {
     "workers, 10 ms": "at least 0.95 (0.9 with 16)",
     "workers, 1 ms": "at least 0.85",
@@ -46,6 +50,7 @@ GOALS = {
     "ray": "under 20 ms",
     "seeds": "seconds on one GPU",
     "batch": "none: stated beside a plain policy gradient",
+    "dbqpg": "none: stated beside each other",
 }
 
 
@@ -76,11 +81,11 @@ class Sleeping(gymnasium.Env):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("do", choices=("workers", "killed", "ray", "seeds", "batch", "table"))
+    parser.add_argument("do", choices=(*RUNS, "table"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--updates", type=int, default=UPDATES)
-    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--out", type=Path, default=Path("results/scale.jsonl"))
     options = parser.parse_args()
     if options.do == "table":
@@ -225,45 +230,143 @@ def seeds(options: argparse.Namespace):
     }  # fmt: skip
 
 
-def batch(options: argparse.Namespace):
-    """Episodes of 1,000 steps, observations and actions of the size of a MuJoCo task."""
+INPUTS, ACTIONS, STEPS = 17, 6, 1000
+"""Observations and actions of HalfCheetah, and steps per episode."""
+
+
+def _network(hidden: int) -> Any:
     import equinox as eqx
+    import jax
+
+    from bayespg.policies.features import MLP
+    from bayespg.policies.heads import Composed, Normals
+
+    features, last = jax.random.split(jax.random.key(2))
+    policy = Composed(MLP(INPUTS, (hidden, hidden), key=features), Normals(hidden + 1, ACTIONS))
+    weights = 0.1 * jax.random.normal(last, policy.head.weights.shape)
+    return eqx.tree_at(lambda policy: policy.head.weights, policy, weights)
+
+
+def _batch(policy: Any, steps: int, discount: float) -> tuple[Any, Any]:
+    """Rewards V(x) + q(x)'z + noise, with z the deviation of the action from its mean, and the
+    exact gradient of their mean, that of q(x)'mean(x), for those states."""
     import jax
     import jax.numpy as jnp
 
     from bayespg.environments.trajectories import Trajectories
     from bayespg.learning.batch import Batch
-    from bayespg.learning.estimators import MonteCarlo, adaptive
-    from bayespg.policies.features import MLP
-    from bayespg.policies.heads import Composed, Normals
+    from bayespg.policies import flatten
 
-    T, d, a = min(1000, options.steps // 2), 17, 6
-    M = options.steps // T
-    keys = jax.random.split(jax.random.key(2), 4)
-    policy = Composed(MLP(d, (256, 256), key=keys[0]), Normals(257, a))
-    states = jax.random.normal(keys[1], (T, M, d), jnp.float32)
+    T = min(STEPS, steps // 2)
+    M = steps // T
+    keys = jax.random.split(jax.random.key(3), 6)
+    states = jax.random.normal(keys[0], (T, M, INPUTS), jnp.float32)
+    z = jax.random.normal(keys[1], (T, M, ACTIONS), jnp.float32)
+    q = 0.1 * jnp.tanh(states @ jax.random.normal(keys[2], (INPUTS, ACTIONS), jnp.float32))
+    value = jnp.sum(jnp.sin(states @ jax.random.normal(keys[3], (INPUTS, 3), jnp.float32) / 4), -1)
+    rewards = value + jnp.sum(q * z, -1) + jax.random.normal(keys[4], (T, M), jnp.float32)
+    theta, rebuild = flatten(policy)
+
+    def means(theta):
+        return jax.vmap(jax.vmap(lambda x: rebuild(theta)(x).mean))(states)
+
+    truth = jax.jit(jax.grad(lambda theta: jnp.mean(jnp.sum(q * means(theta), -1))))(theta)
     paths = Trajectories(
-        states, jax.random.normal(keys[2], (T, M, a), jnp.float32),
-        jax.random.normal(keys[3], (T, M), jnp.float32), jnp.ones((T, M), bool),
-        jnp.zeros(M, bool), states[-1],
-    )  # fmt: skip
-    one = Batch(policy, paths, 0.99, T)
+        states, means(theta) + z, rewards, jnp.ones((T, M), bool), jnp.zeros(M, bool), states[-1]
+    )
+    return Batch(policy, paths, discount, T), truth
+
+
+def _estimates(one: Any, truth: Any):
+    """Time, memory and direction of a plain policy gradient and of the actor-critic."""
+    import equinox as eqx
+    import jax
+
+    from bayespg.learning.estimators import MonteCarlo, adaptive
+
     for name, estimator in {
         "plain policy gradient": MonteCarlo("mean", weights="uniform"),
         "actor-critic": adaptive(0.9),
     }.items():
         gradient = eqx.filter_jit(lambda batch, e=estimator: e(batch).mean)
-        times = []
-        for _ in range(3):
-            begun = time.perf_counter()
-            jax.block_until_ready(gradient(one))
-            times.append(time.perf_counter() - begun)
+        times, found = _times(lambda g=gradient: jax.block_until_ready(g(one)))
         memory = jax.devices()[0].memory_stats() or {}
         yield {
-            "what": "batch", "estimator": name, "steps": T * M,
+            "estimator": name, "steps": int(one.paths.mask.size), "parameters": int(truth.size),
             "device": jax.devices()[0].device_kind, "first_s": times[0], "figure": min(times[1:]),
-            "peak_gb": memory.get("peak_bytes_in_use", 0) / 1e9,
+            "peak_gb": memory.get("peak_bytes_in_use", 0) / 1e9, "cosine": _cosine(found, truth),
         }  # fmt: skip
+
+
+def _times(compute: Any) -> tuple[list[float], Any]:
+    times = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        found = compute()
+        times.append(time.perf_counter() - begun)
+    return times, found
+
+
+def _cosine(one: Any, other: Any) -> float:
+    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def batch(options: argparse.Namespace):
+    """A network of 256 x 256, episodes of 1,000 steps, discount 0.99: the cosine is not that of the
+    gradient of the returns and is left out. Memory is the highest so far."""
+    for line in _estimates(*_batch(_network(256), options.steps or 1_000_000, 0.99)):
+        del line["cosine"]
+        yield {"what": "batch"} | line
+
+
+def dbqpg(options: argparse.Namespace):
+    """A network of 64 x 64; discount 0, so that the exact gradient is known."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two libraries, one device
+    import torch
+    from rivals import dbqpg as rival
+
+    policy = _network(64)
+    one, truth = _batch(policy, options.steps or 15_000, 0.0)
+    for line in _estimates(one, truth):
+        yield {"what": "dbqpg"} | line
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for kind in (torch.float32, torch.float64):  # its repository computes in float64
+
+        def tensor(x, kind=kind):
+            return torch.tensor(np.asarray(x), dtype=kind, device=device)
+
+        body, head = policy.features, policy.head
+        network = rival.Policy(
+            [tensor(x) for x in body.weights], [tensor(x) for x in body.biases],
+            tensor(head.weights), tensor(head.log_scale),
+        )  # fmt: skip
+        data = [
+            tensor(x).flatten(0, 1)
+            for x in (one.paths.states, one.paths.actions, one.paths.rewards)
+        ]
+        torch.manual_seed(0)
+        estimate = rival.Estimator(network, INPUTS)
+        times, found = _times(lambda e=estimate, d=data: e(*d).cpu())
+        exact = _in_order(policy, truth)
+        gpu = device == "cuda"
+        yield {
+            "what": "dbqpg", "estimator": f"DBQPG in GPyTorch, {str(kind)[6:]}",
+            "steps": len(data[0]), "parameters": len(found), "rank": estimate.rank,
+            "device": torch.cuda.get_device_name() if gpu else "cpu", "first_s": times[0],
+            "figure": min(times[1:]),
+            "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if gpu else 0.0,
+            "cosine": _cosine(found, exact),
+        }  # fmt: skip
+
+
+def _in_order(policy: Any, vector: Any) -> Any:
+    from bayespg.policies import flatten
+
+    tree = flatten(policy)[1](vector)
+    body, head = tree.features, tree.head
+    leaves = (head.weights, head.log_scale, *body.weights, *body.biases)  # as torch lists them
+    return np.concatenate([np.ravel(leaf) for leaf in leaves])
 
 
 def table(options: argparse.Namespace) -> None:

@@ -207,7 +207,7 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
 TIMED = [
     (task, algorithm) for task in ("CartPole-v1", "Pendulum-v1") for algorithm in ("PPO", "A2C")
 ]
-TIMED_STEPS, TIMED_ENVS, TIMED_THREADS, REPEATS = 20_000, 8, (1, 2), 3
+TIMED_STEPS, TIMED_ENVS, TIMED_THREADS, REPEATS = 20_000, 8, (1,), 3
 WARM_UP = 1000
 """Steps learned before the clock starts: the first updates load parts of torch."""
 
