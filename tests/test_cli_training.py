@@ -50,11 +50,14 @@ def test_a_run_directory_holds_everything(run):
     assert "http-equiv" not in page
 
 
-def test_evaluate_tells_episodes_from_seeds(run):
-    shown = bayespg("evaluate", run, "--episodes", 3).output
+def test_evaluate_tells_episodes_from_seeds(run, tmp_path):
+    shown = bayespg("evaluate", run, "--episodes", 3, "--out", tmp_path / "numbers.json").output
     assert "95 % over 3 episodes" in shown
     assert "Mean over 2 seeds" in shown
     assert "2 seeds: " in shown
+    found = json.loads((tmp_path / "numbers.json").read_text())
+    assert found["episodes"] == 3
+    assert [len(one["returns"]) for one in found["runs"].values()] == [3, 3]
 
 
 def test_plot_compares_runs(run, tmp_path):

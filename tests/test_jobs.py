@@ -1,5 +1,7 @@
 """Runs side by side: each is the run that one process would have made, and resumes."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -93,6 +95,10 @@ def test_a_sweep_trains_what_is_missing_and_compares(tmp_path, monkeypatch):
         assert len(trained) == new
     assert "Best at the end: estimator=gpomdp, horizon=20, limit=0.0" in done.output
     assert "limit=0.03" in (tmp_path / "report.html").read_text()
+    kept = json.loads((tmp_path / sweep.TABLE).read_text())
+    assert kept["seeds"] == [0, 1]
+    assert [one["settings"]["limit"] for one in kept["combinations"]] == [0.01, 0.03]
+    assert all(len(one["returns_at_the_end"]) == 2 for one in kept["combinations"])
 
 
 def test_a_device_that_is_not_there_is_a_sentence():

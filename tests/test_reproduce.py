@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from bayespg._support import files
 from bayespg.learning.updates import conventional
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
 from bayespg.reproduce import EXPERIMENTS, learning, lqr_optimisation, page, report
@@ -153,7 +154,7 @@ def check(name, runs, tmp_path):
 
 
 def test_numbers_on_disk_are_short_and_what_is_not_finite_is_null():
-    text = report.readable({"a": [1 / 3, np.float64(np.nan), 2], "b": {"c": (np.inf, "x [1, 2]")}})
+    text = files.readable({"a": [1 / 3, np.float64(np.nan), 2], "b": {"c": (np.inf, "x [1, 2]")}})
     assert '"a": [0.333333, null, 2]' in text
     assert json.loads(text) == {"a": [0.333333, None, 2], "b": {"c": [None, "x [1, 2]"]}}
 

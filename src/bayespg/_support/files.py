@@ -6,6 +6,7 @@ a plausible size.
 
 import errno
 import json
+import math
 import os
 import re
 import secrets
@@ -93,6 +94,31 @@ def write_whole(path: Path, content: bytes, previous: Path | None = None) -> Non
     except OSError as problem:
         partial.unlink(missing_ok=True)
         raise unwritten(path, problem) from problem
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write results as a JSON file that people can read, atomically."""
+    write_whole(path, readable(content).encode())
+
+
+def readable(content: Any) -> str:
+    """JSON with six digits per number, null for numbers that are not finite, and each list of
+    numbers on one line."""
+    text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
+    return re.sub(r"\[\s([^][{}\"]+)\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(of) for key, of in value.items()}
+        case list() | tuple():
+            return [_plain(of) for of in value]
+        case str() | bool() | int() | None:
+            return value
+        case _:
+            number = float(value)
+            return float(f"{number:.6g}") if math.isfinite(number) else None
 
 
 def forget(directory: Path, names: re.Pattern[str]) -> None:

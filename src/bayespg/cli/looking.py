@@ -7,6 +7,8 @@ import gymnasium
 import numpy as np
 import typer
 
+from bayespg._support.files import write_json
+from bayespg._support.version import __version__
 from bayespg.cli.common import app, say, table
 from bayespg.cli.options import Best, Imports, RunPath
 from bayespg.learning import choices, film, saved
@@ -31,20 +33,32 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes per seed.")] = 100,
     deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = False,
     best: Best = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the return of every episode to this JSON file.")
+    ] = None,
     imports: Imports = None,
 ) -> None:
     """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
-    rows, means = [], []
+    rows, means, kept = [], [], {}
     for member in folders.members(run):
         agent = saved.load(member, best=best, imports=imports or [])
         found = agent.evaluate(episodes, deterministic=deterministic)
         mean, low, high = shown(found.mean, *found.interval)
         means.append(found.mean)
         rows.append([member.name, mean, f"{low} to {high}"])
+        kept[member.name] = {
+            "environment": agent.config["environment"], "steps": int(agent.state.steps),
+            "mean": found.mean, "interval": list(found.interval),
+            "returns": found.returns.tolist(), "lengths": found.lengths.tolist(),
+        }  # fmt: skip
     table(["run", "return", f"95 % over {episodes} episodes"], rows)
     if len(means) > 1:
         mean = shown(float(np.mean(means)))[0]
         say(f"Mean over {len(means)} seeds: ", (mean, "bold"), f" ({over_seeds(np.array(means))})")
+    if out is not None:
+        asked = {"episodes": episodes, "deterministic": deterministic, "best": best}
+        write_json(out, asked | {"runs": kept, "version": __version__})
+        say("Numbers: ", (str(out), "bold"))
 
 
 @app.command()

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from bayespg._support.files import write_json
+from bayespg._support.version import __version__
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
 from bayespg.cli.options import Imports, Ray, registered
 from bayespg.learning import saved
@@ -19,6 +21,8 @@ from bayespg.runs.store import CONFIG, Run
 
 NAMES = ("policy", "estimator", "update")
 """What can be varied besides the settings of agents."""
+TABLE = "sweep.json"
+"""The returns of every seed, in the folder of the sweep."""
 
 
 @app.command(cls=MaybeAddress)
@@ -50,11 +54,12 @@ def sweep(
     """
     task = registered(environment, imports or [])
     out = out or Path("runs") / f"{environment.rpartition(':')[2].replace('/', '-')}-sweep"
-    places: dict[str, Path] = {}
+    places: dict[str, tuple[Path, dict[str, Any]]] = {}
     runs: dict[str, tuple[Path, dict[str, Any]]] = {}
     for chosen in combinations(varied):
         name = ", ".join(f"{k}={_word(v)}" for k, v in chosen.items())
-        places[name] = folder = out / name.replace("/", "-")
+        folder = out / name.replace("/", "-")
+        places[name] = folder, chosen
         config = saved.made({"environment": task} | chosen | {"seed": seed}).config
         folders.plan(folder, range(seed, seed + seeds), config | {"steps": steps})
         for k in range(seed, seed + seeds):
@@ -64,7 +69,10 @@ def sweep(
     say((task, "bold"), f": {len(places)} combinations, {seeds} seeds each, {len(missing)} of "
         f"{len(runs)} runs to train. Folder: ", (str(out), "bold"))  # fmt: skip
     _train(missing, jobs, ray, imports or [])
-    _show(places, overview.write(list(places.values()), out / "report.html"))
+    page = overview.write([folder for folder, _ in places.values()], out / "report.html")
+    found = {"environment": task, "steps": steps, "seeds": [seed, seed + seeds - 1]}
+    write_json(out / TABLE, found | {"combinations": _compare(places), "version": __version__})
+    say("Page: ", (str(page), "bold"), ". Numbers: ", (str(out / TABLE), "bold"))
 
 
 def combinations(varied: list[str]) -> list[dict[str, Any]]:
@@ -119,14 +127,20 @@ def _train(runs: Runs, jobs: int, ray: str | None, imports: list[str]) -> None:
         raise
 
 
-def _show(places: dict[str, Path], page: Path) -> None:
-    rows, ends = [], []
-    for name, folder in places.items():
+def _compare(places: dict[str, tuple[Path, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Show the combinations side by side; the numbers of each seed."""
+    rows, ends, kept = [], [], []
+    for name, (folder, chosen) in places.items():
         found = curves.of(folders.group(folder))
         last, mean = found.returns[:, -1], found.returns.mean(1)
         ends.append(float(last.mean()))
         rows.append([name, shown(last.mean())[0], over_seeds(last), shown(mean.mean())[0]])
+        kept.append({
+            "settings": chosen, "returns_at_the_end": last.round(3).tolist(),
+            "returns_over_the_run": mean.round(3).tolist(),
+        })  # fmt: skip
     table(["settings", "return at the end", "over seeds", "mean over the run"], rows)
     best = rows[int(np.argmax(ends))][0]
     say("Best at the end: ", (best, "bold"), ". Its seeds were used to choose it; train it on "
-        "others before you report it. Page: ", (str(page), "bold"))  # fmt: skip
+        "others before you report it.")  # fmt: skip
+    return kept

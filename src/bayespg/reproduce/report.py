@@ -3,9 +3,7 @@
 import dataclasses
 import itertools
 import json
-import math
 import platform
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bayespg._support.files import write_json
 from bayespg.reproduce.claims import Claim
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
-from bayespg.runs.store import write_whole
 
 Content = dict[str, Any]
 """The content of an experiment's JSON file."""
@@ -206,7 +204,7 @@ def write(
         for suffix in (".svg", ".png"):
             plots.save(figure, path.with_suffix(suffix))
     report.samples.save(path.with_suffix(".npz"))
-    write_whole(path, readable(content).encode())  # last, so that its presence implies the others
+    write_json(path, content)  # last, so that its presence implies the others
     return json.loads(path.read_text("utf-8"))
 
 
@@ -222,25 +220,5 @@ def judge_again(experiment: Experiment, out: Path) -> Content:
         )
     found = experiment.judge(Samples.load(path.with_suffix(".npz")))
     content["claims"] = [claim.content() for claim in found]
-    write_whole(path, readable(content).encode())
+    write_json(path, content)
     return json.loads(path.read_text("utf-8"))
-
-
-def readable(content: Content) -> str:
-    """JSON with six digits per number, null for numbers that are not finite, and each list of
-    numbers on one line."""
-    text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
-    return re.sub(r"\[\s([^][{}\"]+)\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _plain(of) for key, of in value.items()}
-        case list() | tuple():
-            return [_plain(of) for of in value]
-        case str() | bool() | int() | None:
-            return value
-        case _:
-            number = float(value)
-            return float(f"{number:.6g}") if math.isfinite(number) else None
