@@ -174,6 +174,8 @@ def test_forms_agree_on_what_is_explained_and_left():
     assert weight.freedom == pytest.approx(float(dual.freedom))
     C = np.linalg.solve(SCALE * G, SCALE * G - dual.covariance)
     assert dual.explained == pytest.approx(np.trace(C) / n)
+    for found in (dual, weight):
+        assert float(found.info["known"]) == pytest.approx(np.trace(C))
 
 
 def test_the_natural_gradient_is_the_inverse_fisher_matrix_times_the_mean():

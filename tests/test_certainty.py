@@ -40,6 +40,10 @@ def test_the_table_has_the_run_in_equal_parts():
     assert len(rows) == certainty.PARTS
     assert rows[-1][0] == "400,000"
     assert all(len(row) == len(columns) for row in rows)
+    known = columns.index("directions known")
+    assert [row[known] for row in rows] == [""] * certainty.PARTS
+    with_known = [metrics(1.0) | {"known": np.full(4000, 2.54)}]
+    assert certainty.table(with_known)[1][0][known] == "2.5"
     slope, reach = map(float, rows[0][2].split(" ± "))
     assert slope == pytest.approx(3.0, abs=2 * reach)
     assert reach == pytest.approx(1.96 * 3.0 / math.sqrt(1600), rel=0.05)

@@ -84,6 +84,7 @@ def _in_weight_space(
         dense = fishers.as_dense(prior.fisher)
         kept = jnp.sum(dense.whiten(V.T) ** 2) - jnp.sum(dense.whiten(root) ** 2)
         explained = kept / (prior.scale * prior.directions())
+        info = info | {"known": kept / prior.scale}
     spread = jnp.sum(solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
     return GradientPosterior(
         mean=mean,
@@ -136,14 +137,15 @@ def dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
     mean = (at.gain @ steps.y[:, None])[:, 0]
     assert at.covariance is not None
     dense = fishers.as_dense(prior.fisher)
+    known = jnp.sum(at.gain.T * dense.solve(B.T)) / prior.scale
     return GradientPosterior(
         mean=mean,
         covariance=at.covariance,
         fisher=prior.fisher,
         influence=fishers.leave_one_out(G, mean, _leave_out_dual(at, steps)),
-        explained=jnp.sum(at.gain.T * dense.solve(B.T)) / (prior.scale * prior.directions()),
+        explained=known / prior.directions(),
         freedom=at.freedom - jnp.sum(~taken),
-        info=_info(steps, at.log_evidence, at.condition, G),
+        info=_info(steps, at.log_evidence, at.condition, G) | {"known": known},
         prior=prior.spread(),
     )
 

@@ -204,6 +204,9 @@ class Record(NamedTuple):
     step_norm: Float[Array, ""]
     confirmed: Float[Array, ""]
     """Share of the slope that other episodes confirm, a running mean."""
+    known: Float[Array, ""]
+    """The number of directions in which the batch determines the gradient; NaN where the estimator
+    does not say."""
     persistence: Float[Array, ""]
     """Persistence of exploration in this batch."""
     explained: Float[Array, ""]
@@ -304,6 +307,7 @@ def advance(
     record = Record(
         _norm(posterior.mean), slope, error, freedom,
         uphill(posterior, natural=posterior.fisher is not None), moved, _norm(change), share,
+        jnp.asarray(posterior.info.get("known", jnp.nan)),
         jnp.zeros(()) if state.persistence is None else state.persistence, explained,
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """How certain a run was of its gradients: slopes with intervals, how probable it was that steps
-went uphill, and how many episodes would have made that probability 95 %.
+went uphill, in how many directions the gradient was known, and how many episodes would have made
+that probability 95 %.
 
 All of it follows from the columns of metrics.csv. `sure` is the probability of going uphill of one
 update, judged by episodes that did not choose the direction; M episodes can say at most 1 - 2^-M.
@@ -64,8 +65,8 @@ def episodes_needed(d: float, episodes: float) -> float:
 def table(found: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: the run in equal parts, all seeds together."""
     columns = [
-        "steps", "return", "slope, 95 %", "probability uphill", "confirmed", "episodes per update",
-        "needed for 95 %",
+        "steps", "return", "slope, 95 %", "probability uphill", "confirmed", "directions known",
+        "episodes per update", "needed for 95 %",
     ]  # fmt: skip
     rows = []
     for part in range(PARTS):
@@ -84,9 +85,7 @@ def _row(parts: list[Metrics]) -> list[str]:
     slope, error = every(Column.SLOPE), every(Column.SLOPE_ERROR)
     sound = np.isfinite(slope) & np.isfinite(error)
     reach = 1.96 * math.sqrt(np.sum(error[sound] ** 2)) / max(sound.sum(), 1)
-    mean = float(slope[sound].mean()) if sound.any() else math.nan
-    sure = every(Column.SURE)
-    sure = float(sure[np.isfinite(sure)].mean()) if np.isfinite(sure).any() else math.nan
+    mean = _mean(slope[sound])
     per_update, whole = _per_update(parts), {name: every(name) for name in parts[0]}
     d = strength(whole)
     needed = episodes_needed(d, per_update)
@@ -94,11 +93,18 @@ def _row(parts: list[Metrics]) -> list[str]:
         f"{np.mean([m[Column.STEPS][-1] for m in parts]):,.0f}",
         shown(float(every(Column.RETURN).mean()))[0],
         f"{mean:.3g} ± {reach:.2g}",
-        f"{sure:.2f}",
+        Column.SURE.show(_mean(every(Column.SURE))),
         "" if math.isnan(d) else f"{np.mean(every(Column.CONFIRMED)):.2f}",
+        "" if math.isnan(known := _mean(every(Column.KNOWN))) else Column.KNOWN.show(known),
         f"{per_update:.0f}",
         "" if math.isnan(d) else f"{math.ceil(needed):,}" if needed < MANY else f"over {MANY:,}",
     ]
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean of those that are finite; NaN if none is."""
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if values.size else math.nan
 
 
 def _per_update(parts: Sequence[Metrics]) -> float:

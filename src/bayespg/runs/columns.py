@@ -34,6 +34,7 @@ class Column(enum.StrEnum):
     FREEDOM = "freedom", ".0f", "degrees of freedom of that standard error"
     DIVERGENCE = "divergence", ".3g", "Kullback-Leibler, old to new policy, mean over states"
     CONFIRMED = "confirmed", ".2f", "share of the slope that other episodes confirm, a running mean"
+    KNOWN = "known", ".1f", "directions in which the episodes determine the gradient"
     PERSISTENCE = "persistence", ".2f", "probability that exploration kept a step's random numbers"
     STEP_NORM = "step_norm", ".3g", "length of the step"
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
@@ -61,7 +62,7 @@ ON_PAGE = (C.STEPS, C.UPDATE, C.RETURN, C.SURE, C.DIVERGENCE, C.SECONDS)
 """What a report shows of each seed."""
 GROUPS = {
     "rollout": (C.EPISODES, C.RETURN, C.RETURN_ERROR, C.LENGTH, C.TERMINATED),
-    "gradient": (C.GRADIENT_NORM, C.SLOPE, C.SLOPE_ERROR, C.FREEDOM, C.CONFIRMED, C.SURE),
+    "gradient": (C.GRADIENT_NORM, C.SLOPE, C.SLOPE_ERROR, C.FREEDOM, C.CONFIRMED, C.KNOWN, C.SURE),
     "time": (C.UPDATE, C.SECONDS, C.SECONDS_DRAWING, C.SECONDS_LEARNING),
 }
 """Groups of the columns in TensorBoard; the others are in "train"."""
