@@ -35,9 +35,10 @@ def connect(address: str) -> Any:
                     address=None if address == "ray" else address, include_dashboard=False,
                     logging_level=logging.ERROR, log_to_driver=False,
                 )  # fmt: skip
-        except (OSError, RuntimeError, ValueError) as problem:
+        except Exception as problem:  # Ray raises plain exceptions, too
             why = str(problem).strip().split("\n")[0]
-            raise ValueError(f"workers: no Ray cluster at '{address}' ({why})") from None
+            where = "Ray did not start" if address == "ray" else f"no Ray cluster at '{address}'"
+            raise ValueError(f"workers: {where} ({why})") from None
     return ray
 
 

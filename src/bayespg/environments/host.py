@@ -249,10 +249,13 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
             if missing or environment in gymnasium.registry:
                 what = f"{type(problem).__name__}: {problem}"
                 raise ValueError(f"environment: {environment} cannot be made: {what}") from problem
-            close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.5)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
+            close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.7)
+            hint = (
+                f"did you mean '{close[0]}'?" if close else
+                "import the module that registers it first, on the command line with --import"
+            )  # fmt: skip
             raise ValueError(
-                f"environment: no environment is called '{environment}'{hint}"
+                f"environment: no environment is called '{environment}'; {hint}"
             ) from problem
     if callable(environment):
         made = environment()
