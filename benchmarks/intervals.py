@@ -14,9 +14,9 @@ One line of JSON for each reward, number of paths and procedure.
 """
 
 import argparse
-import json
 from pathlib import Path
 
+import lines
 import numpy as np
 from scipy import stats
 
@@ -103,7 +103,7 @@ def measure(name: str, M: int, runs: int, rng) -> list[dict]:
         "CR2, Bell and McCaffrey": (np.sqrt(np.sum(adjusted**2, 1)), t(by_design(*half))),
         "bootstrap-t": (spread, lambda level: studentised(U, R, g, rng, level)),
     }
-    lines = []
+    found = []
     for way, (s, quantile) in ways.items():
         line = {"reward": name, "paths": M, "procedure": way, "runs": runs}
         for level in (0.5, 0.95):
@@ -111,17 +111,17 @@ def measure(name: str, M: int, runs: int, rng) -> list[dict]:
             line[f"held_{100 * level:.0f}"] = np.mean(error <= reach, 0).tolist()
             line[f"width_{100 * level:.0f}"] = np.median(2 * reach, 0).tolist()
         line["exact"] = np.quantile(error / np.maximum(spread, 1e-300), 0.95, axis=0).tolist()
-        lines.append(line)
-    return lines
+        found.append(line)
+    return found
 
 
 def table(path: Path) -> str:
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    ways = list(dict.fromkeys(x["procedure"] for x in lines))
-    cells = {(x["reward"], x["paths"], x["procedure"]): x for x in lines}
+    found = lines.read(path)
+    ways = list(dict.fromkeys(x["procedure"] for x in found))
+    cells = {(x["reward"], x["paths"], x["procedure"]): x for x in found}
     rows = ["| reward | M | " + " | ".join(ways) + " | critical value needed |"]
     rows.append("|---" * (3 + len(ways)) + "|")
-    for reward, M in dict.fromkeys((x["reward"], x["paths"]) for x in lines):
+    for reward, M in dict.fromkeys((x["reward"], x["paths"]) for x in found):
         first = cells[reward, M, ways[0]]
         shown = []
         for way in ways:
@@ -136,29 +136,19 @@ def table(path: Path) -> str:
     return "\n".join(rows)
 
 
+def every(options: argparse.Namespace):
+    rng = np.random.default_rng(options.seed)
+    for name in REWARDS:
+        for paths in options.paths:
+            yield from measure(name, paths, options.runs, rng)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--paths", type=int, nargs="*", default=[5, 10, 20, 50])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path, help="print the table of a finished file and exit")
-    options = parser.parse_args()
-    if options.table:
-        print(table(options.table))
-        return
-    rng = np.random.default_rng(options.seed)
-    lines = [
-        line
-        for name in REWARDS
-        for paths in options.paths
-        for line in measure(name, paths, options.runs, rng)
-    ]
-    text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    if options.out:
-        options.out.write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
+    lines.run(parser, every, table)
 
 
 if __name__ == "__main__":

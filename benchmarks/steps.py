@@ -7,14 +7,14 @@ where the gradient is doubtful changes.
 The default agent on CartPole, Acrobot and Pendulum in JAX, with independent exploration noise
 (`persistence=0`) and `updates.only_if_sure` around its update. All runs with the same number of
 episodes per update are one compiled program; then every policy on the way plays `--episodes` fresh
-episodes. An update counts as worse where the mean return falls by more than the standard error of
-1,000 episodes. The measurement has an error of its own, which makes a step without any effect count
-with probability `chance`: 2.3 % with 8,000 episodes. One line of JSON for each task, number of
-episodes per update and level, appended to the file.
+episodes, all policies of a run with the same random numbers. An update counts as worse where the
+mean return falls by more than the standard error of 1,000 episodes. `chance` is the probability
+that a step without any effect counts, were the episodes of two policies independent: 7.9 % with
+4,000 of them. One line of JSON for each task, number of episodes per update and rule, appended to
+the file.
 """
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lines
 import numpy as np
-from rivals import sb3
 from scipy import special
 
 import bayespg
@@ -41,9 +41,22 @@ TASKS = {"CartPole-v1": 475.0, "Acrobot-v1": -100.0, "Pendulum-v1": -250.0}
 LIMIT = 0.05
 
 
-RULES = {2: (0.0, 0.5), 4: (0.0, 0.5, 0.8), 8: (0.0, 0.5, 0.9)}
-"""Episodes of an update, and the probabilities below which the policy stays; 0 is the default's
-rule. Two episodes say 0.75 at most, so one level serves."""
+class Rule(NamedTuple):
+    """`updates.only_if_sure`; level 0 always moves."""
+
+    level: float = 0.0
+    memory: float = 0.0
+    gradual: bool = False
+
+
+RULES = {
+    2: (Rule(), Rule(0.5), Rule(0.5, 0.9), Rule(0.5, 0.9, True), Rule(0.8, 0.9),
+        Rule(0.8, 0.9, True), Rule(0.9, 0.9), Rule(0.95, 0.9)),
+    4: (Rule(), Rule(0.8, 0.9), Rule(0.95, 0.9)),
+    8: (Rule(), Rule(0.95, 0.9)),
+}  # fmt: skip
+"""Episodes of an update, and the rules that are tried with them. Two episodes alone say 0.75 at
+most, so a higher level needs a memory."""
 STANDARD = 1_000
 """Episodes whose standard error a step must fall by to count as worse."""
 
@@ -61,11 +74,11 @@ class Seen(NamedTuple):
 
 
 @eqx.filter_jit
-def learn(environment, estimator, policy, persistence, keys, levels, episodes, count):
-    """`count` updates of one run for each level and key; all levels see the same first batch."""
+def learn(environment, estimator, policy, persistence, keys, rules, episodes, count):
+    """`count` updates of one run for each rule and key; all rules see the same first batch."""
 
-    def one(level, key):
-        update = updates.only_if_sure(updates.trust_region(LIMIT), level)
+    def one(rule, key):
+        update = updates.only_if_sure(updates.trust_region(LIMIT), *rule)
         state = start(environment, policy, estimator, update, key, persistence=persistence)
 
         def body(state, _):
@@ -86,11 +99,11 @@ def learn(environment, estimator, policy, persistence, keys, levels, episodes, c
         state, seen = jax.lax.scan(body, state, None, count)
         return seen, flatten(state.policy)[0]
 
-    return jax.vmap(lambda level: jax.vmap(lambda key: one(level, key))(keys))(levels)
+    return jax.vmap(lambda rule: jax.vmap(lambda key: one(rule, key))(keys))(rules)
 
 
 @eqx.filter_jit
-def returns(environment, policy, thetas, key, episodes, at_once):
+def returns(environment, policy, thetas, keys, episodes, at_once):
     """Mean and variance of the undiscounted return of each policy, in float32."""
     rebuild = flatten(as_dtype(policy, jnp.float32))[1]
 
@@ -104,12 +117,12 @@ def returns(environment, policy, thetas, key, episodes, at_once):
         R = walk(environment, rebuild(theta.astype(jnp.float32)), key, episodes, begin, add)[1]
         return R.mean(), R.var()
 
-    return jax.lax.map(one, (thetas, jax.random.split(key, len(thetas))), batch_size=at_once)
+    return jax.lax.map(one, (thetas, keys), batch_size=at_once)
 
 
 def measure(task: str, episodes: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One line for each level."""
-    begun, levels = time.perf_counter(), np.array(RULES[episodes])
+    """One line for each rule."""
+    begun, rules = time.perf_counter(), RULES[episodes]
     agent = bayespg.BAC(f"jax/{task}", persistence=0.0)
     environment, policy = agent.world.environment, agent.policy
     count = max(options.updates * 2 // episodes, 1)
@@ -123,21 +136,23 @@ def measure(task: str, episodes: int, options: argparse.Namespace) -> Iterator[d
                 policy,
                 agent.settings.persistence,
                 keys,
-                levels,
+                Rule(*map(np.array, zip(*rules, strict=True))),
                 episodes,
                 count,
             ),
         )
         thetas = np.concatenate([seen.parameters, last[:, :, None]], 2)
+        of_run = jax.random.split(jax.random.key(options.seed + 1), options.runs)
+        same = jnp.broadcast_to(of_run[None, :, None], thetas.shape[:-1]).reshape(-1)
         found = returns(
-            environment, policy, thetas.reshape(-1, thetas.shape[-1]),
-            jax.random.key(options.seed + 1), options.episodes, options.at_once,
+            environment, policy, thetas.reshape(-1, thetas.shape[-1]), same, options.episodes,
+            options.at_once,
         )  # fmt: skip
     mean, variance = (np.asarray(x, float).reshape(thetas.shape[:-1]) for x in found)
-    for i, level in enumerate(levels.tolist()):
+    for i, rule in enumerate(rules):
         of = jax.tree.map(lambda x, i=i: x[i], seen)
         yield summary(task, mean[i], variance[i], of, options.episodes) | {
-            "task": task, "episodes": episodes, "level": level, "runs": options.runs,
+            "task": task, "episodes": episodes, **rule._asdict(), "runs": options.runs,
             "updates": count, "evaluated": options.episodes, "seed": options.seed,
             "device": jax.devices()[0].device_kind,
             "seconds": round(time.perf_counter() - begun, 1),
@@ -174,17 +189,17 @@ def summary(task: str, mean, variance, seen: Seen, episodes: int) -> dict[str, A
 
 
 def table(path: Path) -> str:
-    lines = sb3.read(path)
-    head = ["task", "episodes", "stays below", "worse", "of those that moved", "moved", "reached",
+    found = lines.read(path)
+    head = ["task", "episodes", "rule", "worse", "of those that moved", "moved", "reached",
             "steps to the threshold", "times the default", "kept it"]  # fmt: skip
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    default = {x["task"]: x["steps_to_threshold"] for x in lines
+    default = {x["task"]: x["steps_to_threshold"] for x in found
                if (x["episodes"], x["level"]) == (2, 0)}  # fmt: skip
-    for x in lines:
+    for x in found:
         steps, base = x["steps_to_threshold"], default.get(x["task"])
         error = f" ± {100 * x['worse_error']:.1f}" if x["worse_error"] is not None else ""
         rows.append("| " + " | ".join([
-            x["task"], str(x["episodes"]), f"{x['level']:g}" if x["level"] else "never",
+            x["task"], str(x["episodes"]), _words(Rule(*(x[name] for name in Rule._fields))),
             f"{100 * x['worse']:.1f}{error} %",
             f"{100 * x['worse_of_moved']:.1f} %", f"{100 * x['moved']:.0f} %",
             f"{x['reached']} of {x['runs']}", "never" if steps is None else f"{steps:,.0f}",
@@ -194,27 +209,29 @@ def table(path: Path) -> str:
     return "\n".join(rows)
 
 
+def _words(rule: Rule) -> str:
+    if not rule.level:
+        return "always moves"
+    found = f"stays below {rule.level:g}"
+    return found + f", memory {rule.memory:g}" * (rule.memory > 0) + ", gradual" * rule.gradual
+
+
+def every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for task in options.tasks:
+        for episodes in options.batches:
+            yield from measure(task, episodes, options)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--batches", type=int, nargs="*", default=list(RULES), choices=list(RULES))
     parser.add_argument("--updates", type=int, default=120, help="of 2 episodes")
     parser.add_argument("--runs", type=int, default=12)
-    parser.add_argument("--episodes", type=int, default=8_000, help="that judge each policy")
+    parser.add_argument("--episodes", type=int, default=4_000, help="that judge each policy")
     parser.add_argument("--at-once", type=int, default=256, help="policies judged at once")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path, help="print the table of a finished file and exit")
-    options = parser.parse_args()
-    if options.table:
-        print(table(options.table))
-        return
-    for task in options.tasks:
-        for episodes in options.batches:
-            for line in measure(task, episodes, options):
-                print(json.dumps(line), flush=True)
-                if options.out:
-                    sb3.append(options.out, line)
+    lines.run(parser, every, table)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ over its squared length.
 """
 
 import argparse
-import json
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -27,8 +26,8 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lines
 import numpy as np
-from rivals import sb3
 
 import bayespg
 from bayespg import estimators, training, updates
@@ -114,7 +113,7 @@ def _judged(p, truth):
     return followed, component_statistics(p), region_statistics(p, truth)
 
 
-def lines(judged, found, truth):
+def summaries(judged, found, truth):
     """One dictionary for each estimator; Monte Carlo, whose widths are the unit, is the first."""
     truth, reference = np.asarray(truth, float), None
     for name, (followed, (centre, spread, freedom), region) in zip(judged, found, strict=True):
@@ -175,7 +174,7 @@ def measure(task: str, kind: str, options: argparse.Namespace):
                     max(1, options.at_once * 4 // paths),
                 )  # fmt: skip
                 found = jax.tree.map(lambda x: np.asarray(x, float), found)
-            for line in lines(judged, found, truth):
+            for line in summaries(judged, found, truth):
                 yield {"task": task, "policy": kind, "updates": done, "paths": paths} | line | {
                     "runs": options.runs, "doubt": doubt, "seed": options.seed,
                     "device": jax.devices()[0].device_kind,
@@ -186,7 +185,7 @@ def measure(task: str, kind: str, options: argparse.Namespace):
 def table(path: Path) -> str:
     """Least and greatest over the stages; what is said counts only where the truth is known."""
     cells = defaultdict(list)
-    for line in sb3.read(path):
+    for line in lines.read(path):
         cells[line["policy"], line["task"], line["estimator"]].append(line)
     sizes = sorted({line["paths"] for each in cells.values() for line in each})
     head = ["policy", "task", "estimator", *(f"interval, M = {M}" for M in sizes),
@@ -214,6 +213,12 @@ def _range(values) -> str:
     return " to ".join(dict.fromkeys([ordered[0], ordered[-1]])) if ordered else ""
 
 
+def every(options: argparse.Namespace):
+    for task in options.tasks:
+        for kind in options.policies:
+            yield from measure(task, kind, options)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
@@ -225,18 +230,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=10, help="until the second stage")
     parser.add_argument("--at-once", type=int, default=100, help="batches of 4 judged at once")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path, help="print the table of a finished file and exit")
-    options = parser.parse_args()
-    if options.table:
-        print(table(options.table))
-        return
-    for task in options.tasks:
-        for kind in options.policies:
-            for line in measure(task, kind, options):
-                print(json.dumps(line), flush=True)
-                if options.out:
-                    sb3.append(options.out, line)
+    lines.run(parser, every, table)
 
 
 if __name__ == "__main__":

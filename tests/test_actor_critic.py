@@ -776,3 +776,21 @@ def test_lists_are_accepted():
         form="dual",
     )
     np.testing.assert_allclose(found.mean, eager("dual").mean, rtol=1e-12)
+
+
+def test_below_trace_1_returns_judge_the_mean():
+    """With so much noise that no values are fitted, what remains are the returns-to-go."""
+    last, terminated = ends(PATTERNS[1])
+    found = posterior(last, terminated, trace=0.5, noise=1e12)
+    assert posterior(last, terminated, trace=1.0, noise=1e12).unbiased is None
+    expected = []
+    for rows in np.split(np.arange(N), np.flatnonzero(last)[:-1] + 1):
+        r, u = REWARDS[rows], U[rows]
+        togo = [sum(0.9**k * r[t + k] for k in range(len(r) - t)) for t in range(len(r))]
+        expected.append(sum(0.9**t * u[t] * togo[t] for t in range(len(r))))
+    np.testing.assert_allclose(1e12 * found.unbiased, expected, rtol=1e-6)
+    sparse_scores = gradient_posterior(
+        X, ROWS, REWARDS, SPARSE_FISHER, last=last, terminated=terminated, discount=0.9,
+        state_kernel=KERNEL, trace=0.5,
+    )  # fmt: skip
+    assert sparse_scores.unbiased.shape == (len(expected), SIZE)

@@ -14,6 +14,7 @@ from typing import get_args
 import equinox as eqx
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -23,11 +24,12 @@ import bayespg
 from bayespg import callbacks
 from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
-from bayespg.learning import choices, saved
+from bayespg.learning import batch_size, choices, saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.best import Best
 from bayespg.learning.settings import Settings
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
+from bayespg.runs.columns import Column
 from bayespg.runs.store import Run
 
 ACTIONS = {
@@ -539,7 +541,7 @@ def test_a_wrong_word_is_named(options, says):
 
 
 WRONG = {
-    "episodes": [0, 1.5, True, "4", None, np.nan],
+    "episodes": [0, 1.5, True, "4", "many", None, np.nan],
     "discount": [-0.1, 1.5, True, "1", np.nan],
     "smoothing": [-0.1, 1.5, True, "1", np.nan],
     "limit": [0.0, -1, True, "1", np.inf],
@@ -735,3 +737,21 @@ def test_three_trainings_at_once_all_finish(tmp_path):
         for k in range(3)
     ]
     assert [process.wait(timeout=280) for process in processes] == [0, 0, 0]
+
+
+def test_auto_plays_more_episodes_the_less_they_agree():
+    agent = Agent("Walk-v0", episodes="auto", lanes=4)
+    assert agent.config["episodes"] == "auto"
+    for confirmed, episodes in ((1.0, 2), (0.5, 2), (0.3, 4), (0.2, 8), (0.1, 16), (-4.0, 16)):
+        agent.state = eqx.tree_at(lambda s: s.confirmed, agent.state, jnp.asarray(confirmed))
+        assert agent.episodes == episodes
+    assert agent.draw().mask.shape[1] == 16
+    row = agent.update()
+    assert row[Column.EPISODES] == 16
+    assert agent.episodes in batch_size.SIZES
+
+
+@pytest.mark.parametrize("options", [{"estimator": "model2"}, {"policy": "mlp"}])
+def test_auto_is_refused_where_agreement_is_not_measured(options):
+    with pytest.raises(ValueError, match=r"^episodes: 'auto' needs .*; give a number"):
+        Agent("Walk-v0", episodes="auto", **options)

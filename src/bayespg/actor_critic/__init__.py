@@ -120,8 +120,9 @@ def gradient_posterior(
 
     `sparsify` builds a dictionary of state-action pairs (Proposition 7). Without it the answer is
     exact, by the cheapest `form`; with more than 2048 parameters, or sparse scores, that is
-    matrix-free and the covariance an operator. Inside a transformation `episodes`, their number,
-    must be given.
+    matrix-free and the covariance an operator. With `trace` below 1 the mean relies on fitted
+    values and so has a bias; `probability_uphill` judges it by returns. Inside a transformation
+    `episodes`, their number, must be given.
     """
     arrays = (states, scores, rewards, fisher, last, terminated, fisher_scale, noise)
     if noise is None and fisher_scale is not None:
@@ -179,10 +180,11 @@ def _from_arrays(
     N = rewards.shape[0]
     last = jnp.asarray(last).at[-1].set(True)
     episode = jnp.cumsum(jnp.roll(last, 1)) - 1  # a step after an end begins an episode
-    steps = layout(
+    rows = (
         jnp.asarray(states).reshape(N, -1), scores, jnp.asarray(rewards), last,
-        jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode), trace,
+        jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode),
     )  # fmt: skip
+    steps = layout(*rows, trace)
     prior = Prior(state_kernel, fishers.as_fisher(fisher), 1.0 if scale is None else scale)
     info = {}
     if noise is None:
@@ -190,7 +192,25 @@ def _from_arrays(
         state_scale = prior.state_kernel.scale  # pyright: ignore[reportAttributeAccessIssue]
         info = {"noise": noise, "fisher_scale": prior.scale, "state_scale": state_scale}
     found = of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
-    return eqx.tree_at(lambda p: p.info, found, found.info | info)
+    found = eqx.tree_at(lambda p: p.info, found, found.info | info)
+    if isinstance(trace, float | int) and trace == 1:
+        return found
+    alone = _unbiased(layout(*rows), prior.state_kernel, noise, discount, rank)
+    return eqx.tree_at(lambda p: p.unbiased, found, alone, is_leaf=lambda x: x is None)
+
+
+def _unbiased(steps: Steps, kernel: Kernel, noise, discount, rank: int) -> Float[Array, "E n"]:
+    """The gradient that each episode shows alone, sum_t gamma^t u_t (y_t - V(x_t)) with y the
+    returns-to-go and V their regression on the states: it judges a mean with lambda < 1."""
+    Psi, _ = state_features(steps, kernel, rank)
+    left = Smoother(Psi, jnp.asarray(noise, Psi.dtype), steps.segments)(steps.y)
+    ids = steps.groups.row_ids(left.size)
+    begins = jnp.flatnonzero(jnp.diff(ids, prepend=-1), size=steps.groups.count)
+    left = left * jnp.asarray(discount, left.dtype) ** (jnp.arange(left.size) - begins[ids])
+    if not isinstance(steps.scores, Linear):
+        return steps.groups.sum(steps.scores * left[:, None])
+    at, each = steps.scores.products(), jnp.arange(steps.groups.count)
+    return jax.lax.map(lambda e: at.transposed_times(jnp.where(ids == e, left, 0.0)), each)
 
 
 def of_steps(

@@ -126,8 +126,11 @@ def train(
         ),
     ] = None,
     episodes: Annotated[
-        int | None,
-        typer.Option(help="Episodes per update.", show_default=str(Settings.episodes)),
+        str | None,
+        typer.Option(
+            help="Episodes per update, or auto: fewer the more they agree.",
+            show_default=str(Settings.episodes),
+        ),
     ] = None,
     discount: Annotated[
         float | None,
@@ -267,7 +270,7 @@ def train(
     estimator, seed, seeds = estimator or "bac", seed or 0, seeds or 1
     update = update or (pgpe.UPDATE if searching else "natural")
     settings: dict[str, Any] = {
-        "episodes": Settings.episodes if episodes is None and not searching else episodes,
+        "episodes": Settings.episodes if episodes is None and not searching else _whole(episodes),
         "discount": discount,
         "smoothing": smoothing, "limit": _number(limit), "rate": _number(rate),
         "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,
@@ -287,9 +290,8 @@ def train(
     total: int = 100_000 if max_episodes is None else max_episodes * first.world.horizon
     total = total if steps is None else steps
     kind = first.config["policy"]
-    per_update = (
-        len(first.search.ask()) if isinstance(first, pgpe.PGPE) else first.settings.episodes
-    )
+    per_update = len(first.search.ask()) if isinstance(first, pgpe.PGPE) else first.episodes
+    growing = " at first" if first.settings.episodes == "auto" else ""
     name = environment.rpartition(":")[2].replace("/", "-")
     if tensorboard:
         summary_writer()  # without its package, fail before a folder is made
@@ -297,7 +299,7 @@ def train(
     say(
         (environment, "bold"),
         f": {estimator}, {kind} policy with {first.parameter_count:,} parameters, "
-        f"{per_update} episodes per update. Run: ",
+        f"{per_update} episodes per update{growing}. Run: ",
         (str(folder), "bold"),
     )
     say((describing.settings(first.config, describing.NAMES), "dim"))
@@ -353,6 +355,14 @@ def _number(text: str | None) -> float | str | None:
     """A number, or the text of a schedule."""
     try:
         return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _whole(text: str | None) -> int | str | None:
+    """A whole number, or the text as it is, for the check of the setting."""
+    try:
+        return None if text is None else int(text)
     except ValueError:
         return text
 

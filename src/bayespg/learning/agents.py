@@ -32,7 +32,7 @@ from bayespg._support.random import child, episode_seeds, host_key
 from bayespg.environments import masks
 from bayespg.environments.spaces import Bounded, Choices
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import choices, copies, describing, metrics, settings
+from bayespg.learning import batch_size, choices, copies, describing, metrics, settings
 from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
 from bayespg.learning.best import Best
@@ -92,6 +92,7 @@ class Agent:
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
         refuse_memory(found, start)
+        batch_size.refuse(s.episodes, found, start)
         self._double = not (found.needs.products and by_products(start))
         with self._precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
@@ -116,7 +117,7 @@ class Agent:
         known = choices.built_in(environment) if isinstance(environment, str) else None
         found = world(
             known.environment if known else environment, discount=s["discount"],
-            horizon=s.horizon, lanes=min(s["lanes"], s.episodes), bounds=s["bounds"],
+            horizon=s.horizon, lanes=min(s["lanes"], self._most()), bounds=s["bounds"],
             options=self.options, workers=s.workers, episode_timeout=s.episode_timeout,
             masks=s.masks,
         )  # fmt: skip
@@ -153,10 +154,10 @@ class Agent:
         )
         limited, rated = update in choices.LIMITED, isinstance(self.names["update"], str)
         bounded = isinstance(found.actions, Bounded) and found.actions.bounded
-        lanes = f"an update of {s.episodes} episodes fills no more lanes"
+        lanes = f"an update of {self._most()} episodes fills no more lanes"
         if host is None:
             lanes = f"{task} in JAX draws all paths at once"
-        elif host.lanes < min(s["lanes"], s.episodes):
+        elif host.lanes < min(s["lanes"], self._most()):
             lanes = f"the environment that was given is {host.lanes} of them"
         return {
             "discount": (found.discount, f"{task} has its own discount, {found.discount:g}"),
@@ -176,6 +177,15 @@ class Agent:
                 s["rate"] if rated and not limited else None, f"{update} takes no rate"
             ),
         }  # fmt: skip
+
+    def _most(self) -> int:
+        """The largest number of episodes of an update."""
+        return batch_size.episodes(self.settings.episodes, 0.0)
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes of the next update."""
+        return batch_size.episodes(self.settings.episodes, self.state.confirmed)
 
     def _persistence(self) -> float:
         """As wanted; unless stated otherwise, estimators of the paper explore independently."""
@@ -253,7 +263,7 @@ class Agent:
         """The paths of the next update, determined by the seed and the number of updates so far."""
         updates = int(self.state.updates)
         key = child(child(self.state.key, 1), updates)
-        seeds = episode_seeds(self.settings.seed, updates, self.settings.episodes)
+        seeds = episode_seeds(self.settings.seed, updates, self.episodes)
         with self._precision():
             return self.world.play(
                 self.state.acting, key, seeds, persistence=self.state.persistence
@@ -381,9 +391,7 @@ class Agent:
         is known before they are drawn; otherwise None."""
         first, self._begun = not self._begun, True
         with self._precision():
-            paths = (
-                self.world.expected(self.state.acting, self.settings.episodes) if first else None
-            )
+            paths = self.world.expected(self.state.acting, self.episodes) if first else None
             if paths is None:
                 return None
             return _learner().lower(*self._arguments(paths)).lowered.compile

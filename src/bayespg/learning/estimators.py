@@ -230,12 +230,18 @@ class MonteCarlo(Estimator):
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
-        weights = fishers.step_weights(batch.steps, batch.discount, self.weights == "uniform")
-        each = scores.of_paths(batch.policy, batch.paths, self._credit(batch) * weights)
         G = None if self.fisher is None else self.fisher(batch)
         if G is not None and self.metric is not None:
             G = self.metric(batch, G)
-        return monte_carlo.average(each, G)
+        found = monte_carlo.average(self.samples(batch), G)
+        if self.smoothing is None or self.smoothing == 1:
+            return found
+        return _judged(found, batch, self, self.weights == "uniform")
+
+    def samples(self, batch: Batch) -> Float[Array, "M n"]:
+        """The gradient of each path."""
+        weights = fishers.step_weights(batch.steps, batch.discount, self.weights == "uniform")
+        return scores.of_paths(batch.policy, batch.paths, self._credit(batch) * weights)
 
     def _credit(self, batch: Batch) -> Float[Array, "T M"]:
         if self.baseline == "none":
@@ -251,6 +257,21 @@ class MonteCarlo(Estimator):
         left = monte_carlo.without_state_values(found, kernel, self.noise, self.rank)
         T, M = batch.paths.mask.shape
         return units * left.reshape(M, T).T
+
+
+def _judged(
+    posterior: GradientPosterior, batch: Batch, of: "MonteCarlo | BAC", uniform: bool
+) -> GradientPosterior:
+    """The posterior of an estimator that has a bias, with lambda < 1 or because conjugate gradients
+    end early, and beside it gradients without one: returns-to-go less a regression on the states.
+    """
+    alone = MonteCarlo(
+        "states", None, "uniform" if uniform else "discounted", state_kernel=of.state_kernel,
+        noise=1.0 if of.noise is None else of.noise, state_map=of.state_map,
+        limit_ends=of.limit_ends, rank=of.rank,
+    )  # fmt: skip
+    samples = alone.samples(batch)
+    return eqx.tree_at(lambda p: p.unbiased, posterior, samples, is_leaf=lambda x: x is None)
 
 
 def GPOMDP(fisher: FisherChoice | None = None) -> MonteCarlo:
@@ -365,7 +386,11 @@ class BAC(Estimator):
             tolerance=self.tolerance, iterations=self.iterations,
         )  # fmt: skip
         posterior = eqx.tree_at(lambda p: p.info, posterior, posterior.info | info)
-        return posterior if units is None else rescaled(posterior, units)
+        posterior = posterior if units is None else rescaled(posterior, units)
+        if self.trace == 1 and not batch.by_products:
+            return posterior
+        uniform = self.fisher in (stationary, stationary_integrated_out)
+        return _judged(posterior, batch, self, uniform)
 
 
 FEWEST = 0.1

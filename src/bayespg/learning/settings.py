@@ -28,8 +28,9 @@ class Settings:
     """Settings of an agent. None asks for the default; in `Agent.settings` it means that the
     setting does not apply: `hidden` of a linear policy, `rate` of an update with a limit."""
 
-    episodes: int = 2
-    """Episodes per update."""
+    episodes: int | str = 2
+    """Episodes per update. "auto": 2 to 16, fewer the more those of recent updates agree
+    (`bayespg.learning.batch_size`)."""
     discount: float | None = None
     """0.99; an environment in JAX has its own."""
     smoothing: float | None = None
@@ -119,6 +120,12 @@ _count = functools.partial(checks.whole, least=1)
 seed = functools.partial(checks.whole, least=0, most=LARGEST_SEED)
 
 
+def _episodes(name: str, value: Any) -> int | str:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"{name}: expected a whole number or 'auto', found {value!r}")
+    return value if isinstance(value, str) else _count(name, value)
+
+
 def _workers(name: str, value: Any) -> int | str:
     if isinstance(value, str):
         if value in ("ray", "auto") or ":" in value:
@@ -131,7 +138,7 @@ def _workers(name: str, value: Any) -> int | str:
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "episodes": _count, "discount": _share, "smoothing": _share, "limit": schedules.check,
+    "episodes": _episodes, "discount": _share, "smoothing": _share, "limit": schedules.check,
     "rate": schedules.check, "hidden": _widths, "horizon": _count, "lanes": _count,
     "workers": _workers, "episode_timeout": functools.partial(checks.real, above=0),
     "normalise": checks.flag, "persistence": _share,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bayespg._support import checks
 from bayespg._support.precision import traced
@@ -174,25 +174,61 @@ def trust_region(
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
 
 
+class Evidence(NamedTuple):
+    """The state of `only_if_sure`."""
+
+    of: Any
+    """The state of the update."""
+    total: Float[Array, ""]
+    """sum_k m^k z_k, with z_k = Phi^-1(p_k) of the k-th update before, and m the memory."""
+    weight: Float[Array, ""]
+    """sum_k m^2k."""
+
+
+TRUST = 2.0
+"""What the updates before the first count for, in standard deviations."""
+
+
 def only_if_sure(
-    update: optax.GradientTransformationExtraArgs, level: float | Float[Array, ""] = 0.5
+    update: optax.GradientTransformationExtraArgs,
+    level: float | Float[Array, ""] = 0.5,
+    memory: float | Float[Array, ""] = 0.0,
+    gradual: bool | Bool[Array, ""] = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Any update, made only where following the gradient goes uphill with probability `level` or
     more, judged by the paths that did not choose it; otherwise the policy stays.
 
-    M paths say at most 1 - 2^-M, so `level` must be lower: with two paths, 0.75 or less.
+    M paths say at most 1 - 2^-M, so without memory `level` must be lower: with two paths, 0.75 or
+    less. With `memory` m the probabilities p_k of earlier updates count too (Stouffer): the
+    probability is Phi(sum_k m^k Phi^-1(p_k) / sqrt(sum_k m^2k)), with k = 0 for this update. It
+    answers whether steps like the recent ones go uphill; before the first update it is taken to be
+    Phi(TRUST). With `gradual` the change is multiplied by (p - level) / (1 - level) for the
+    probability p, so that it is whole only where all doubt is gone.
     """
     if not traced(level):
         level = checks.probability("level", level)
+    if not traced(memory):
+        memory = checks.real("memory", memory, least=0, most=0.999)
+    if not traced(gradual):
+        gradual = checks.flag("gradual", gradual)
+
+    def init(params):
+        weight = jnp.asarray(1 / (1 - memory**2)).astype(jnp.asarray(params).dtype)
+        return Evidence(update.init(params), TRUST * jnp.sqrt(weight), weight)
 
     def staying(updates, state, params=None, *, posterior, **extra):
-        change, following = update.update(updates, state, params, posterior=posterior, **extra)
+        change, following = update.update(updates, state.of, params, posterior=posterior, **extra)
         sure = uphill(posterior, natural=posterior.fisher is not None)
-        # Not `sure >= level`: an answer that is not a number must reach the change and be refused.
-        change = jax.tree.map(lambda c: jnp.where(sure < level, jnp.zeros_like(c), c), change)
-        return change, following
+        z = jax.scipy.special.ndtri(sure.astype(state.total.dtype))
+        total, weight = memory * state.total + z, memory**2 * state.weight + 1
+        together = jax.scipy.special.ndtr(total / jnp.sqrt(weight))
+        # An answer that is not a number must reach the change and be refused.
+        share = jnp.where(gradual, (together - level) / (1 - level), 1.0)
+        share = jnp.where(together < level, 0.0, share + 0 * together)
+        change = jax.tree.map(lambda c: jnp.where(share == 0, 0.0, share * c), change)
+        return change, Evidence(following, total, weight)
 
-    return optax.GradientTransformationExtraArgs(update.init, staying)  # pyright: ignore
+    return optax.GradientTransformationExtraArgs(init, staying)  # pyright: ignore
 
 
 def ascending(optimiser: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:

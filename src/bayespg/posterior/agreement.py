@@ -11,6 +11,9 @@ For a mean over paths whose contributions are symmetric about zero the result is
 and 1, for any number of paths and parameters and any spread of the paths. Where there is a
 gradient, its average stays below the frequency of going uphill, because both sides of every pair
 are noisy. docs/calibration.md compares the two.
+
+A mean can have a bias that all paths share, and then they agree on a direction that need not go
+uphill. Where an unbiased gradient of each path is known too, `judged` takes its verdict instead.
 """
 
 import jax
@@ -68,10 +71,35 @@ def agreement(K: Float[Array, "M M"]) -> Float[Array, ""]:
     It lies between 2^-M and 1 - 2^-M. If the contributions sum to zero it is one half.
     """
     S = signs(K.shape[0]).astype(K.dtype)
-    lengths = jnp.sum((S @ K) * S, 1)
-    whole, size = lengths[0], jnp.sum(jnp.abs(K))
+    return _share_below(jnp.sum((S @ K) * S, 1), K)
+
+
+def judged(K: Float[Array, "M M"]) -> Float[Array, ""]:
+    """The probability of going uphill along a direction to which path e adds c_e, from the slope
+    K_ef that the unbiased gradient h_f of path f shows along c_e.
+
+    a_f = sum_{e != f} K_ef is the slope that path f shows along the part of the direction that the
+    other paths chose. Two shares of sign patterns are computed from them, and the one nearer to one
+    half is the answer:
+
+    - of sum_f s_f a_f below sum_f a_f: the direction is fixed, its slope is in doubt. This sees a
+      bias that all paths share;
+    - of sum_{e != f} s_e s_f K_ef below the same sum: the direction is in doubt too. Where all is
+      noise, the first share is too bold, because each pair of paths is counted twice.
+    """
+    apart = K * (1 - jnp.eye(K.shape[0], dtype=K.dtype))
+    slopes = signs(K.shape[0]).astype(K.dtype) @ apart.sum(0)
+    alone = _share_below(jnp.concatenate([slopes, -slopes]), apart)
+    together = agreement(apart)
+    return jnp.where(jnp.abs(alone - 0.5) < jnp.abs(together - 0.5), alone, together)
+
+
+def _share_below(found: Float[Array, " k"], K: Float[Array, "M M"]) -> Float[Array, ""]:
+    """The share of `found` below its first entry, where ties count one half; one half if that entry
+    is within rounding of zero, for sums of entries of K with changed signs."""
+    whole, size = found[0], jnp.sum(jnp.abs(K))
     rounding = 8 * jnp.finfo(K.dtype).eps * size
-    ties = jnp.abs(lengths - whole) <= rounding
-    below = jnp.mean(jnp.where(ties, 0.5, lengths < whole))
-    found = jnp.where(jnp.abs(whole) <= rounding, 0.5, below)
-    return jnp.where(jnp.isfinite(size), found, jnp.nan)
+    ties = jnp.abs(found - whole) <= rounding
+    below = jnp.mean(jnp.where(ties, 0.5, found < whole))
+    share = jnp.where(jnp.abs(whole) <= rounding, 0.5, below)
+    return jnp.where(jnp.isfinite(size), share, jnp.nan)

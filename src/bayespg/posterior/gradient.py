@@ -24,6 +24,7 @@ from bayespg.posterior.statistics import (
     robust_covariance,
     slopes,
     standard_deviation,
+    unbiased_statistics,
     uphill,
 )
 
@@ -60,6 +61,10 @@ class GradientPosterior(eqx.Module):
     added: Float[Array, "rows n"] | Influence | None = None
     """Row i is what path i adds to the mean; further rows are contributions that belong to no path.
     None where contributions can be computed from `influence` only."""
+    unbiased: Float[Array, "M n"] | None = None
+    """Row i is the gradient that path i alone shows, up to a common factor, where the mean has a
+    bias that `influence` does not show, as with lambda < 1, which relies on fitted values. They
+    judge the mean. None where the mean has no such bias."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -129,7 +134,7 @@ class GradientPosterior(eqx.Module):
         of pure noise the probability is uniform between 0 and 1, and on average it does not exceed
         the frequency of going uphill. With M paths it is at most 1 - 2^-M (in Model 1, whose
         constant counts as one more path, 1 - 2^-(M + 1)); with one path, or a mean of zero, it is
-        one half.
+        one half. Where the posterior has `unbiased` gradients of paths, they are the judges.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the
@@ -151,7 +156,10 @@ class GradientPosterior(eqx.Module):
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry per parameter")
         if not d.any():
             raise ValueError("direction: all entries are zero")
-        centre, spread, freedom = run(direction_statistics, self, d, robust)
+        statistics = direction_statistics
+        if robust and self.unbiased is not None:
+            statistics = unbiased_statistics
+        centre, spread, freedom = run(statistics, self, d, robust)
         if spread == 0:
             return float(0.5 * (1 + np.sign(centre)))
         return float(student_probability(centre / spread, freedom))
@@ -161,7 +169,9 @@ class GradientPosterior(eqx.Module):
         probability `level`, with an interval of that number.
 
         With `natural`, the step is along G^-1 mean. The number refers to the actual probability;
-        `probability_uphill` is cautious and reaches `level` later. At least two paths are needed.
+        `probability_uphill` is cautious and reaches `level` later. Where the posterior has
+        `unbiased` gradients, the number is that of a step along their mean. At least two paths are
+        needed.
         The number is infinite where the paths show no gradient.
         """
         level = checks.probability("level", level)
@@ -170,7 +180,10 @@ class GradientPosterior(eqx.Module):
             raise ValueError(
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
-        left_out = eqx.tree_at(lambda p: p.added, self, None, is_leaf=lambda x: x is None)
+        left_out = eqx.tree_at(
+            lambda p: (p.added, p.unbiased), self, (self.unbiased, None),
+            is_leaf=lambda x: x is None,
+        )  # fmt: skip
         K = run(products, left_out, natural)
         return episodes_needed(np.asarray(K), self.paths, level)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
-from bayespg.posterior.agreement import GROUPS, agreement, contributions
+from bayespg.posterior.agreement import GROUPS, agreement, contributions, judged
 from bayespg.posterior.operators import Covariance, Influence
 
 if TYPE_CHECKING:
@@ -88,6 +88,20 @@ def direction_statistics(
     return _student(posterior.mean @ weights, along, whole, model, robust)
 
 
+def unbiased_statistics(
+    posterior: "GradientPosterior", direction: Float[Array, " n"], robust: bool = True
+):
+    """`direction_statistics` of the mean of the unbiased gradients of paths."""
+    each = posterior.unbiased @ direction  # pyright: ignore[reportOptionalOperand]
+    M, slope = len(each), jnp.mean(each)
+    if M == 1:
+        return slope, jnp.asarray(jnp.inf), jnp.ones(())
+    whole = eqx.tree_at(
+        lambda p: (p.explained, p.freedom), posterior, (jnp.ones(()), jnp.asarray(M - 1.0))
+    )
+    return _student(slope, (each - slope) / (M - 1), whole, (slope, slope, slope), robust)
+
+
 def uphill(posterior: "GradientPosterior", natural: bool = False) -> Float[Array, ""]:
     """The probability that the return rises along the mean, or along G^-1 mean:
     `probability_uphill` without a direction, as a function that can be traced.
@@ -95,22 +109,33 @@ def uphill(posterior: "GradientPosterior", natural: bool = False) -> Float[Array
     Contributions are compared in the metric of the step, which is A for the direction A mean. Where
     influences are an operator, groups of paths replace paths.
     """
-    return agreement(products(posterior, natural))
+    K = products(posterior, natural)
+    return agreement(K) if posterior.unbiased is None else judged(K)
 
 
 def products(posterior: "GradientPosterior", natural: bool) -> Float[Array, "B B"]:
-    """Inner products of contributions in the metric of the step, in units of the largest entry."""
+    """Inner products of contributions in the metric of the step, in units of the largest entry:
+    with one another, or with the unbiased gradients of paths where there are these."""
     I = posterior.influence if posterior.added is None else posterior.added
     C = I.matrix(GROUPS) if isinstance(I, Influence) else I
     if posterior.added is None:
         C = contributions(posterior.mean, C)
     C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
-    if not natural:
-        return C @ C.T
-    if posterior.fisher is None:
+    if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
-    K = C @ posterior.fisher.solve(C).T
+    along = posterior.fisher.solve(C) if natural and posterior.fisher is not None else C
+    if posterior.unbiased is not None:
+        return along @ _grouped(posterior.unbiased, len(C)).T
+    K = C @ along.T
     return (K + K.T) / 2
+
+
+def _grouped(H: Float[Array, "M n"], groups: int) -> Float[Array, "B n"]:
+    """Sums over successive paths, in units of the largest entry."""
+    H, M = H / _unit(H), len(H)
+    if groups == M:
+        return H
+    return jnp.zeros((groups, H.shape[1]), H.dtype).at[jnp.arange(M) * groups // M].add(H)
 
 
 def slopes(posterior: "GradientPosterior", W: Float[Array, "r n"]):
