@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import bayespg
 from bayespg._support.random import fast_key
@@ -24,7 +25,7 @@ class Gates(gymnasium.Env):
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Discrete(4)
-    broken = None
+    broken, length = None, 10
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -40,7 +41,7 @@ class Gates(gymnasium.Env):
         assert self.open[action]
         reward = float(action == np.flatnonzero(self.open)[-1])
         self.time += 1
-        return self._next(), reward, False, self.time >= 10, {}
+        return self._next(), reward, False, self.time >= self.length, {}
 
     def action_masks(self):
         return self.open if self.broken is None else self.broken
@@ -121,6 +122,21 @@ def test_masks_in_info_are_used_where_they_are_asked_for():
     assert Host(Info(Gates())).masks == 0
     agent = bayespg.BAC(Info(Gates()), "linear", masks=True)
     paths = agent.draw()
+    chosen = np.take_along_axis(paths.states[..., 2:], paths.actions[..., None], -1)[..., 0]
+    assert (chosen[paths.mask] == 1).all()
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("made", [Gates, lambda: Info(Gates())])
+def test_lanes_of_a_vector_environment_have_masks(mode, made):
+    """Also those whose episode is over: going through a closed gate is an error."""
+    lanes = SyncVectorEnv([made] * 3, autoreset_mode=mode)
+    for k, one in enumerate(lanes.envs):
+        one.unwrapped.length = 4 + 3 * k
+    agent = bayespg.BAC(lanes, "linear", masks=None if made is Gates else True, episodes=5)
+    assert agent.config["masks"] is True
+    paths = agent.draw()
+    assert len(set(np.asarray(paths.mask).sum(0))) == 3
     chosen = np.take_along_axis(paths.states[..., 2:], paths.actions[..., None], -1)[..., 0]
     assert (chosen[paths.mask] == 1).all()
 

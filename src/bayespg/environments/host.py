@@ -66,6 +66,14 @@ class Lanes(abc.ABC):
         self.masks = 0
         """So many numbers at the end of an observation say which actions are allowed."""
 
+    def use_masks(self, wanted: bool | None, has_method: Callable[[], bool]) -> None:
+        """Use masks if they are wanted, or by default if the environment has the method."""
+        choices = isinstance(self.actions, spaces.Choices)
+        if wanted is True and not choices:
+            raise ValueError(f"masks: are for choices, and the actions are {self.acted}")
+        if choices and (has_method() if wanted is None else wanted):
+            self.masks = sum(self.actions.sizes)  # pyright: ignore
+
     @property
     def width(self) -> int:
         """How many numbers a policy gets."""
@@ -104,6 +112,16 @@ class Lanes(abc.ABC):
             raise ValueError(f"the observation holds {found[~np.isfinite(found)][0]}")
         return found
 
+    def masked(self, seen: np.ndarray, mask: Any = None) -> np.ndarray:
+        """An observation with the mask of its state behind it, if masks are used. None allows
+        everything: where an episode is over, nothing is chosen."""
+        if not self.masks:
+            return seen
+        allowed = np.ones(self.masks, np.float32)
+        if mask is not None:
+            allowed = action_masks.checked(mask, self.actions.sizes)  # pyright: ignore
+        return np.concatenate([seen, allowed])
+
     def located(self, problem: BaseException, whose: str, step: int) -> EnvironmentFailure:
         what = f"{type(problem).__name__}: {problem}"
         return EnvironmentFailure(f"{self.name}, {whose}, step {step}: {what}")
@@ -134,12 +152,7 @@ class Host(Lanes):
             first.observation_space, first.action_space,
             discount=discount, horizon=horizon, bounds=bounds,
         )  # fmt: skip
-        if masks is True and not isinstance(self.actions, spaces.Choices):
-            raise ValueError(f"masks: are for choices, and the actions are {first.action_space}")
-        if isinstance(self.actions, spaces.Choices) and (
-            action_masks.has_method(first) if masks is None else masks
-        ):
-            self.masks = sum(self.actions.sizes)
+        self.use_masks(masks, lambda: action_masks.has_method(first))
         rest = 0 if alone else lanes - 1
         self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
         if len({id(e) for e in self.environments}) < len(self.environments):
@@ -173,7 +186,7 @@ class Host(Lanes):
                 raise ValueError(
                     f"the action space is {environment.action_space} where it was {self.acted}"
                 )
-            return self.masked(self.seen(observation), environment, info)
+            return self.masked(self.seen(observation), self._mask(environment, info))
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", 0) from problem
 
@@ -183,21 +196,13 @@ class Host(Lanes):
             environment = self.environments[lane]
             observation, reward, ended, cut, info = parts(environment.step(action), STEP)
             seen, worth, ended, cut = self.step_of(observation, reward, ended, cut, time)
-            return self.masked(seen, environment, info, ended or cut), worth, ended, cut
+            mask = None if ended or cut else self._mask(environment, info)
+            return self.masked(seen, mask), worth, ended, cut
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 
-    def masked(
-        self, seen: np.ndarray, environment: gymnasium.Env, info: dict[str, Any], over: bool = False
-    ) -> np.ndarray:
-        """An observation with the mask of its state behind it, if masks are used; where an episode
-        is `over`, everything is allowed."""
-        if not self.masks:
-            return seen
-        mask = np.ones(self.masks, np.float32)
-        if not over:
-            mask = action_masks.found(environment, info, self.actions.sizes)  # pyright: ignore
-        return np.concatenate([seen, mask])
+    def _mask(self, environment: gymnasium.Env, info: dict[str, Any]) -> Any:
+        return action_masks.found(environment, info) if self.masks else None
 
     def close(self) -> None:
         for environment in self.environments:

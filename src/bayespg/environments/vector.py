@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
+from bayespg.environments import masks as action_masks
 from bayespg.environments import spaces
 from bayespg.environments.host import RESET, STEP, Lanes, Step, flag, parts
 
@@ -30,6 +31,7 @@ class Vector(Lanes):
         discount: float = 0.99,
         horizon: int | None = None,
         bounds: spaces.Bounds = "clip",
+        masks: bool | None = None,
     ):
         spec = environment.spec or _spec(environment)
         super().__init__(
@@ -39,6 +41,10 @@ class Vector(Lanes):
             discount=discount, horizon=horizon, bounds=bounds,
         )  # fmt: skip
         self.environment: Any = environment
+        self._asks = action_masks.lanes_have_method(environment)
+        self.use_masks(masks, lambda: self._asks)
+        self._allowed: Any = [None] * self.lanes
+        """The masks of all lanes now."""
         self._mode = AutoresetMode(environment.metadata.get("autoreset_mode", "NextStep"))
         own = isinstance(environment.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._apart = True if own else None
@@ -56,19 +62,22 @@ class Vector(Lanes):
             seeds[lane] = seed
         self._ended[:] = False
         try:
-            observations = self._each(self._reset(seeds))
+            first, info = self._reset(seeds)
+            observations = self._each(first)
+            self._see_masks(info)
         except Exception as problem:
             raise self.located(problem, _one_of(lanes), 0) from problem
-        return [self._ask(self.seen, (observations[lane],), lane, s, 0) for lane, s in lanes]
+        return [self._ask(self._first, (observations[lane], lane), lane, s, 0) for lane, s in lanes]
 
     def advance(self, lanes: list[tuple[int, Any, int, int]]) -> list[Step]:
-        actions = [lanes[0][1]] * self.lanes
-        for lane, action, *_ in lanes:
-            actions[lane] = action
         time = lanes[0][-1]
         try:
             if self._ended.any():
-                self.environment.reset(options={"reset_mask": self._ended.copy()})
+                answer = self.environment.reset(options={"reset_mask": self._ended.copy()})
+                self._see_masks(parts(answer, RESET)[1], self._ended)
+            actions = self._anything(lanes[0][1])
+            for lane, action, *_ in lanes:
+                actions[lane] = action
             told = np.stack(actions).astype(self.environment.action_space.dtype)
             answer = parts(self.environment.step(told), STEP)
             observations = self._each(answer[0])
@@ -79,24 +88,49 @@ class Vector(Lanes):
             if self._mode is AutoresetMode.SAME_STEP:
                 for lane in np.flatnonzero(over):
                     observations[lane] = answer[4]["final_obs"][lane]
+            self._see_masks(answer[4])
         except Exception as problem:
             running = [(lane, seed) for lane, _, seed, _ in lanes]
             raise self.located(problem, _one_of(running), time + 1) from problem
         self._ended[:] = over & (self._mode is AutoresetMode.DISABLED)
         answers = zip(observations, rewards, terminated, truncated, strict=True)
         found = [(*answer, time) for answer in answers]
-        return [self._ask(self.step_of, found[i], i, seed, time + 1) for i, _, seed, _ in lanes]
+        return [self._ask(self._next, (found[i], i), i, seed, time + 1) for i, _, seed, _ in lanes]
 
-    def _reset(self, seeds: list[int]) -> Any:
+    def _first(self, observation: Any, lane: int) -> np.ndarray:
+        return self.masked(self.seen(observation), self._allowed[lane])
+
+    def _next(self, answer: tuple[Any, ...], lane: int) -> Step:
+        seen, reward, ended, cut = self.step_of(*answer)
+        return self.masked(seen, None if ended or cut else self._allowed[lane]), reward, ended, cut
+
+    def _see_masks(self, info: dict[str, Any], which: np.ndarray | None = None) -> None:
+        """Take the masks of all lanes, or of some."""
+        if self.masks:
+            told = action_masks.of_lanes(self.environment, info, self._asks)
+            for lane, mask in enumerate(self._column("mask", told)):
+                if which is None or which[lane]:
+                    self._allowed[lane] = mask
+
+    def _anything(self, action: Any) -> list[Any]:
+        """An action for each lane, also for those whose episodes are over: this one, or with masks
+        one that the lane allows."""
+        if not self.masks:
+            return [action] * self.lanes
+        choices: Any = self.actions
+        rows = [action_masks.first_allowed(mask, choices.sizes) for mask in self._allowed]
+        return choices.decode(np.array(rows)[:, 0] if choices.scalar else np.array(rows))
+
+    def _reset(self, seeds: list[int]) -> tuple[Any, ...]:
         if self._apart is None:
             try:
                 answer = self.environment.reset(seed=seeds)
                 self._apart = True
-                return parts(answer, RESET)[0]
+                return parts(answer, RESET)
             except (TypeError, ValueError, gymnasium.error.Error):
                 self._apart = False
         answer = self.environment.reset(seed=seeds if self._apart else seeds[0])
-        return parts(answer, RESET)[0]
+        return parts(answer, RESET)
 
     def _each(self, observations: Any) -> list[Any]:
         """The observations of the lanes."""

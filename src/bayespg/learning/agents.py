@@ -166,7 +166,7 @@ class Agent:
             "workers": (s.workers if host is not None else None, f"{task} runs in JAX"),
             "normalise": (self.state.normaliser is not None, ""),
             "persistence": (self._persistence(), ""),
-            "masks": (found.masks > 0, f"{task} is no single Gymnasium environment"),
+            "masks": (found.masks > 0, f"{task} runs in JAX"),
             "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "smoothing": (

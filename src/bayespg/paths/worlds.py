@@ -218,7 +218,7 @@ def world(
     if isinstance(environment, gymnasium.vector.VectorEnv):
         if workers is not None:
             raise ValueError("workers: a vector environment has processes of its own, or none")
-        own = ("discount", "horizon", "bounds")
+        own = ("discount", "horizon", "bounds", "masks")
         return OnHost(Vector(environment, **{k: options[k] for k in own if k in options}))
     if workers is None:
         return OnHost(Host(environment, **options))
