@@ -14,7 +14,6 @@ One line of JSON for each reward, number of paths and procedure.
 """
 
 import argparse
-from pathlib import Path
 
 import lines
 import numpy as np
@@ -115,8 +114,7 @@ def measure(name: str, M: int, runs: int, rng) -> list[dict]:
     return found
 
 
-def table(path: Path) -> str:
-    found = lines.read(path)
+def table(found: list[lines.Line]) -> str:
     ways = list(dict.fromkeys(x["procedure"] for x in found))
     cells = {(x["reward"], x["paths"], x["procedure"]): x for x in found}
     rows = ["| reward | M | " + " | ".join(ways) + " | critical value needed |"]

@@ -18,7 +18,6 @@ import argparse
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -188,8 +187,7 @@ def summary(task: str, mean, variance, seen: Seen, episodes: int) -> dict[str, A
     }  # fmt: skip
 
 
-def table(path: Path) -> str:
-    found = lines.read(path)
+def table(found: list[lines.Line]) -> str:
     head = ["task", "episodes", "rule", "worse", "of those that moved", "moved", "reached",
             "steps to the threshold", "times the default", "kept it"]  # fmt: skip
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
@@ -199,7 +197,7 @@ def table(path: Path) -> str:
         steps, base = x["steps_to_threshold"], default.get(x["task"])
         error = f" ± {100 * x['worse_error']:.1f}" if x["worse_error"] is not None else ""
         rows.append("| " + " | ".join([
-            x["task"], str(x["episodes"]), _words(Rule(*(x[name] for name in Rule._fields))),
+            x["task"], str(x["episodes"]), _words(Rule(*(x.get(name, 0) for name in Rule._fields))),
             f"{100 * x['worse']:.1f}{error} %",
             f"{100 * x['worse_of_moved']:.1f} %", f"{100 * x['moved']:.0f} %",
             f"{x['reached']} of {x['runs']}", "never" if steps is None else f"{steps:,.0f}",

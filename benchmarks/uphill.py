@@ -3,7 +3,9 @@ of training, against gradients of very many episodes.
 
     bash benchmarks/error_bars.sh docs/results                 (a GPU, about 8 minutes)
     python benchmarks/uphill.py --tasks CartPole --policies linear --out results/uphill.jsonl
-    python benchmarks/uphill.py --table docs/results/uphill-tasks.jsonl
+    bash benchmarks/sure.sh docs/results                       (5 minutes, probabilities only)
+    python benchmarks/uphill.py --table docs/results/uphill-tasks.jsonl \\
+        docs/results/uphill-judged.jsonl
 
 What is said of following the gradient beside how often it goes uphill, and how often `interval` and
 `contains` hold the gradient, with the width relative to that of Monte Carlo at the same coverage.
@@ -21,7 +23,6 @@ over its squared length.
 import argparse
 import time
 from collections import defaultdict
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -67,6 +68,8 @@ class Continued(Estimator):
 
 
 STEPS = {"weights": "uniform", "fisher": estimators.stationary_integrated_out}
+OURS = "BAC, lambda 0.9"
+WAYS = ("mean", "natural")
 PAPER = {
     "Monte Carlo": MonteCarlo("states", fisher=estimators.steps_integrated_out, limit_ends=True),
     "BAC": estimators.BAC(noise=None, limit_ends=True),
@@ -74,7 +77,7 @@ PAPER = {
 }
 DEFAULT = {
     "Monte Carlo": MonteCarlo("states", **STEPS),
-    "BAC, lambda 0.9": estimators.adaptive(),
+    OURS: estimators.adaptive(),
     "BAC, lambda 1": estimators.adaptive(1.0),
 }
 JUDGED = {"linear": PAPER, "fourier": DEFAULT, "mlp": DEFAULT}
@@ -94,37 +97,43 @@ def stages(agent, counts, key):
 
 
 @eqx.filter_jit
-def judge(environment, policy, judged, truth, paths, keys, at_once):
+def judge(environment, policy, judged, truth, paths, keys, at_once, intervals=True):
     """What each posterior says of its two directions, their true slopes, and the statistics of its
     intervals and of its region."""
 
     def run(key):
         batch = draw(environment, policy, key, paths)
-        return [_judged(estimator(batch), truth) for estimator in judged]
+        return [_judged(estimator(batch), truth, intervals) for estimator in judged]
 
     return jax.lax.map(run, keys, batch_size=at_once)
 
 
-def _judged(p, truth):
+def _judged(p, truth, intervals):
     followed = [
         (uphill(p, natural), truth @ (p.fisher.solve(p.mean) if natural else p.mean))
         for natural in (False, True)
     ]
+    if not intervals:
+        return followed, None, None
     return followed, component_statistics(p), region_statistics(p, truth)
 
 
 def summaries(judged, found, truth):
     """One dictionary for each estimator; Monte Carlo, whose widths are the unit, is the first."""
     truth, reference = np.asarray(truth, float), None
-    for name, (followed, (centre, spread, freedom), region) in zip(judged, found, strict=True):
+    for name, (followed, components, region) in zip(judged, found, strict=True):
         line = {"estimator": name}
-        for way, (said, slope) in zip(("mean", "natural"), followed, strict=True):
+        for way, (said, slope) in zip(WAYS, followed, strict=True):
             went = 0.5 * (1 + np.sign(slope))
             line |= {
                 f"said_{way}": float(said.mean()), f"counted_{way}": float(went.mean()),
                 f"error_{way}": float(np.std(said - went) / np.sqrt(said.size)),
             }  # fmt: skip
-        away, (distance, scale, rank, nu) = np.abs(centre - truth), region
+        if components is None:
+            yield line
+            continue
+        (centre, spread, freedom), (distance, scale, rank, nu) = components, region
+        away = np.abs(centre - truth)
         reference = (away, spread) if reference is None else reference
         for level in LEVELS:
             reach = spread * student_quantile(level, freedom)
@@ -164,14 +173,15 @@ def measure(task: str, kind: str, options: argparse.Namespace):
         )  # fmt: skip
         doubt = float(np.sum(error**2) / max(np.sum(truth**2), 1e-300))
         for paths in options.paths:
-            begun, judged = time.perf_counter(), JUDGED[kind]
+            begun = time.perf_counter()
+            judged = {k: v for k, v in JUDGED[kind].items() if k in (options.estimators or [k])}
             with jax.enable_x64(kind != "mlp"):
                 acting = as_dtype(policy, jnp.float32 if kind == "mlp" else jnp.float64)
                 found = judge(
                     agent.world.environment, acting, list(judged.values()),
                     jnp.asarray(truth, flatten(acting)[0].dtype), paths,
                     jax.random.split(jax.random.fold_in(key, 2 + done), options.runs),
-                    max(1, options.at_once * 4 // paths),
+                    max(1, options.at_once * 4 // paths), not options.uphill_only,
                 )  # fmt: skip
                 found = jax.tree.map(lambda x: np.asarray(x, float), found)
             for line in summaries(judged, found, truth):
@@ -182,30 +192,67 @@ def measure(task: str, kind: str, options: argparse.Namespace):
                 }  # fmt: skip
 
 
-def table(path: Path) -> str:
-    """Least and greatest over the stages; what is said counts only where the truth is known."""
+def merged(found: list[lines.Line]) -> list[lines.Line]:
+    """One line per cell: what was measured later replaces what was measured before."""
+    cells: dict[tuple, lines.Line] = {}
+    for line in found:
+        cell = tuple(line[k] for k in ("policy", "task", "updates", "paths", "estimator"))
+        cells[cell] = cells.get(cell, {}) | line
+    return list(cells.values())
+
+
+def table(found: list[lines.Line]) -> str:
+    """What is said and counted for the default agent, stage by stage; then for every estimator the
+    least and the greatest over the stages."""
+    found = merged(found)
+    return f"{stated(found)}\n\n{over_stages(found)}"
+
+
+def stated(found: list[lines.Line]) -> str:
+    """Stated / observed, for the default agent's gradient."""
+    found = [x for x in found if x["estimator"] == OURS]
+    sizes = sorted({x["paths"] for x in found})
+    head = ["policy", "task", "updates", *(f"{way}, M = {M}" for way in WAYS for M in sizes)]
+    rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for key in sorted({(x["policy"], x["task"], x["updates"]) for x in found}):
+        of = {x["paths"]: x for x in found if (x["policy"], x["task"], x["updates"]) == key}
+        cells = [
+            f"{of[M][f'said_{way}']:.2f} / {of[M][f'counted_{way}']:.2f}" if M in of else ""
+            for way in WAYS
+            for M in sizes
+        ]
+        unknown = next(iter(of.values()))["doubt"] >= DOUBT
+        stage = f"{key[2]}{' (truth unknown)' * unknown}"
+        rows.append("| " + " | ".join([*key[:2], stage, *cells]) + " |")
+    return "\n".join(rows)
+
+
+def over_stages(found: list[lines.Line]) -> str:
     cells = defaultdict(list)
-    for line in lines.read(path):
+    for line in found:
         cells[line["policy"], line["task"], line["estimator"]].append(line)
-    sizes = sorted({line["paths"] for each in cells.values() for line in each})
+    sizes = sorted({line["paths"] for line in found})
     head = ["policy", "task", "estimator", *(f"interval, M = {M}" for M in sizes),
             *(f"region, M = {M}" for M in sizes), "width", "stated less observed"]  # fmt: skip
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for names, each in sorted(cells.items()):
+        measured = [x for x in each if "interval_95" in x]
         shown = [
-            _range(f"{100 * x[f'{what}_95']:.0f}" for x in each if x["paths"] == M)
+            _range(f"{100 * x[f'{what}_95']:.0f}" for x in measured if x["paths"] == M)
             for what in ("interval", "region")
             for M in sizes
         ]
-        widths = [x["width_95"] for x in each if 0.8 < x["interval_95"] < 0.999]
+        widths = [x["width_95"] for x in measured if 0.8 < x["interval_95"] < 0.999]
         shown.append(f"{np.median(widths):.1f}" if widths else "")
-        apart = [
-            x[f"said_{w}"] - x[f"counted_{w}"]
-            for x in each for w in ("mean", "natural") if x["doubt"] < DOUBT
-        ]  # fmt: skip
+        apart = [x[f"said_{w}"] - x[f"counted_{w}"] for x in each for w in WAYS if known(x)]
         shown.append(_range(f"{x:+.2f}" for x in apart))
         rows.append("| " + " | ".join([*names, *shown]) + " |")
     return "\n".join(rows)
+
+
+def known(line: lines.Line) -> bool:
+    """Whether the brute-force gradient says which way is uphill."""
+    return line["doubt"] < DOUBT
 
 
 def _range(values) -> str:
@@ -229,6 +276,8 @@ def main() -> None:
     parser.add_argument("--paths", type=int, nargs="*", default=[4, 16, 64])
     parser.add_argument("--updates", type=int, default=10, help="until the second stage")
     parser.add_argument("--at-once", type=int, default=100, help="batches of 4 judged at once")
+    parser.add_argument("--estimators", nargs="*", help="these only, by the names in the tables")
+    parser.add_argument("--uphill-only", action="store_true", help="no intervals: much faster")
     parser.add_argument("--seed", type=int, default=0)
     lines.run(parser, every, table)
 
