@@ -1,7 +1,7 @@
 """Workers and tasks on Ray: on a cluster, or on the machine itself.
 
-A worker is an actor with one CPU. What requests share is put into the cluster's store once. An
-actor that is lost, with its machine or without, is replaced by `bayespg._support.workers`, as a
+A worker is an actor with one CPU. What requests share is sent to it once, by way of the cluster's
+store if it is large. An actor that is lost, with its machine or without, is replaced by `bayespg._support.workers`, as a
 process is.
 """
 
@@ -16,6 +16,9 @@ from typing import Any
 import cloudpickle
 
 from bayespg._support.workers import Crew, Lost, Served, Worker
+
+LARGE = 100_000
+"""Bytes from which a message goes by way of Ray's store, which costs milliseconds."""
 
 
 def connect(address: str) -> Any:
@@ -119,9 +122,11 @@ class Actor(Worker):
         self.name = f"{name} (on Ray)"
         self._actor: Any = ray.remote(num_cpus=1, max_restarts=0)(Remote).remote(make, sys.path)
         self.reference: Any = None
+        self._order = 0
 
     def ask(self, order: int, shared: Any, request: bytes) -> None:
-        self.reference = self._actor.answer.remote(order, shared, request)
+        known, self._order = order == self._order, order
+        self.reference = self._actor.answer.remote(order, None if known else shared, request)
 
     def answer(self) -> bytes:
         import ray
@@ -156,7 +161,7 @@ class Actors(Crew):
     def put(self, shared: bytes) -> Any:
         import ray
 
-        return ray.put(shared)
+        return ray.put(shared) if len(shared) > LARGE else shared
 
 
 class Remote:
@@ -166,5 +171,5 @@ class Remote:
         sys.path += [folder for folder in path if folder not in sys.path]
         self._served = Served(make)
 
-    def answer(self, order: int, shared: bytes, request: bytes) -> bytes:
+    def answer(self, order: int, shared: bytes | None, request: bytes) -> bytes:
         return self._served(order, shared, request)
