@@ -1,8 +1,8 @@
 """Workers and tasks on Ray: on a cluster, or on the machine itself.
 
 A worker is an actor with one CPU. What requests share is sent to it once, by way of the cluster's
-store if it is large. An actor that is lost, with its machine or without, is replaced by `bayespg._support.workers`, as a
-process is.
+store if it is large. An actor that is lost, with its machine or without, is replaced by
+`bayespg._support.workers`, as a process is.
 """
 
 import logging
