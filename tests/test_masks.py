@@ -12,6 +12,7 @@ import bayespg
 from bayespg._support.random import fast_key
 from bayespg.environments import masks
 from bayespg.environments.host import EnvironmentFailure, Host
+from bayespg.learning import film
 from bayespg.policies.distributions import Categorical, Categoricals
 from bayespg.policies.masked import FORBIDDEN, Allowed, Masked
 from bayespg.policies.named import make
@@ -139,6 +140,22 @@ def test_lanes_of_a_vector_environment_have_masks(mode, made):
     assert len(set(np.asarray(paths.mask).sum(0))) == 3
     chosen = np.take_along_axis(paths.states[..., 2:], paths.actions[..., None], -1)[..., 0]
     assert (chosen[paths.mask] == 1).all()
+
+
+def test_a_film_is_played_with_masks(tmp_path):
+    class Drawn(Gates):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+        def __init__(self, render_mode=None):
+            self.render_mode = render_mode
+
+        def render(self):
+            return np.zeros((8, 8, 3), np.uint8)
+
+    gymnasium.register("test/Drawn-v0", entry_point=Drawn)
+    (found,) = film.record(bayespg.BAC("test/Drawn-v0", "linear"), tmp_path / "watch.gif")
+    gymnasium.registry.pop("test/Drawn-v0")
+    assert 0 <= found <= 10
 
 
 def test_what_is_no_mask_is_refused():
