@@ -44,6 +44,7 @@ from bayespg.monte_carlo import average
 from bayespg.paths import scores
 from bayespg.policies import as_dtype, flatten
 from bayespg.posterior import component_statistics, region_statistics, uphill
+from bayespg.runs import plots
 
 TASKS = {"CartPole": classic.CartPole, "Acrobot": classic.Acrobot, "Pendulum": classic.Pendulum}
 BEYOND = 300
@@ -250,6 +251,29 @@ def over_stages(found: list[lines.Line]) -> str:
     return "\n".join(rows)
 
 
+def diagram(found: list[lines.Line]):
+    """Stated probability against observed frequency, one panel per policy."""
+    found = [x for x in merged(found) if known(x)]
+    looks = {
+        "Monte Carlo": "MC", "BAC": "BAC variant", "Model 2": "BQ", OURS: "ours",
+        "BAC, lambda 1": "BAC",
+    }  # fmt: skip
+    with plots.styled():
+        figure, axes = plots.sheet(1, len(JUDGED), width=10, height=4.2, sharex=True, sharey=True)
+        for axis, kind in zip(axes.flat, JUDGED, strict=True):
+            axis.plot([0, 1], [0, 1], color="black", lw=0.8, ls=(0, (4, 3)))
+            axis.fill_between([0, 1], [0, 1], color="#f2f2f2", lw=0)
+            for name in JUDGED[kind]:
+                of = [x for x in found if (x["policy"], x["estimator"]) == (kind, name)]
+                at = [(x[f"counted_{way}"], x[f"said_{way}"]) for x in of for way in WAYS]
+                look = plots.LOOKS[looks[name]] | {"linestyle": "", "alpha": 0.7, "mew": 0}
+                axis.plot(*np.array(at or [(np.nan, np.nan)]).T, label=name, **look)
+            axis.set(title=kind, xlabel="observed frequency", xlim=(0, 1.02), ylim=(0, 1.02))
+            axis.legend(loc="upper left", fontsize="small")
+        axes.flat[0].set_ylabel("stated probability (grey: right or cautious)")
+    return figure
+
+
 def known(line: lines.Line) -> bool:
     """Whether the brute-force gradient says which way is uphill."""
     return line["doubt"] < DOUBT
@@ -279,7 +303,7 @@ def main() -> None:
     parser.add_argument("--estimators", nargs="*", help="these only, by the names in the tables")
     parser.add_argument("--uphill-only", action="store_true", help="no intervals: much faster")
     parser.add_argument("--seed", type=int, default=0)
-    lines.run(parser, every, table)
+    lines.run(parser, every, table, diagram)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,9 @@ def test_a_posterior_prints_itself():
     assert "20 parameters from 9 paths" in said
     assert f"probability {posterior.probability_uphill():.3g}" in said
     assert "8 parameters not shown" in said
-    assert shown.count("<svg") == 12
+    known = len(posterior.certain().slopes)
+    assert f"{known} of 20 directions known" in said
+    assert shown.count("<svg") == 12 + known
     assert "more paths" not in str(monte_carlo.reinforce(U[:1], R[:1], G))
 
 

@@ -220,10 +220,6 @@ class Conditioned(NamedTuple):
     matrix A that was factorised. Unlike the condition number of A it does not depend on units."""
     whitener: Float[Array, "M M"] | None = None
     """R with C = R'R, in the dual form."""
-    added: Float[Array, "M k"] | None = None
-    """Row i: what sample i adds to the mean, for one set of observations. With A = Sigma + v 1 1',
-    B C y = B (I - C K) A^-1 y, and the row is the term of (A^-1 y)_i: the sample less the constant,
-    through a gain from which the constant was not taken a second time."""
 
     def leave_one_out(self) -> Float[Array, "M kq"]:
         """Row i: the mean minus the mean without sample i, (B C)_i (C y)_i / C_ii; exact.
@@ -260,15 +256,8 @@ def dual(
     r = R @ y
     pivots = diagonal(L)
     log_det = 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
-    gain, added = Z.T @ R, None
-    if y.shape[1] == 1 and not (full or isinstance(baseline, Tails)):
-        noisy = jnp.all(noise > 0)
-        w = jnp.broadcast_to(1 / jnp.sqrt(jnp.where(noisy, noise, 1.0)), (M,))
-        constant = Constant(w, baseline)
-        seen = w[:, None] * constant.remove(constant.remove(w[:, None] * y))
-        added = jnp.where(noisy, (B - gain @ K).T * seen, gain.T * y)
     return Conditioned(
-        gain=gain,
+        gain=Z.T @ R,
         alpha=R.T @ r,
         diagonal=jnp.sum(R**2, 0),
         freedom=jnp.sum((R @ noise if full else R * noise) * R),
@@ -277,7 +266,6 @@ def dual(
         log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + unknown.observations(M) * LOG_2PI),
         condition=condition,
         whitener=R,
-        added=added,
     )
 
 
@@ -359,8 +347,6 @@ def weight_space(
     VL = at.covariance_root(V)
     EQ = unknown.remove(E.T)
     kept = unknown.diagonal() - jnp.sum(EQ**2, 1)  # one minus the leverages
-    through = VL.T @ solve_triangular(at.factor, (w[:, None] * Psi).T, lower=True)
-    added = through.T * unknown.remove(at.z) if y.shape[1] == 1 else None
     return Conditioned(
         gain=(VL.T @ EQ.T) * w,
         alpha=unknown.remove(at.residuals) * w[:, None],
@@ -370,5 +356,4 @@ def weight_space(
         root=at.explained_root(V) if remainder is None else None,
         log_evidence=at.log_evidence,
         condition=at.condition,
-        added=added,
     )

@@ -62,9 +62,10 @@ class GradientPosterior(eqx.Module):
     """Row i is what path i adds to the mean; further rows are contributions that belong to no path.
     None where contributions can be computed from `influence` only."""
     unbiased: Float[Array, "M n"] | None = None
-    """Row i is the gradient that path i alone shows, up to a common factor, where the mean has a
-    bias that `influence` does not show, as with lambda < 1, which relies on fitted values. They
-    judge the mean. None where the mean has no such bias."""
+    """Row i is the gradient that path i alone shows, up to a common factor; where they are given,
+    they judge the mean. Together with `added` where the mean has a bias that all paths share, as
+    with lambda < 1, which relies on fitted values; without it in Model 2, where paths that fit
+    every return say little by what they add."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -84,6 +85,11 @@ class GradientPosterior(eqx.Module):
     def robust_covariance(self) -> Float[Array, "n n"]:
         """sum_i D_i D_i' / explained^2, with D_i the rows of `influence`."""
         return run(robust_covariance, self)
+
+    @property
+    def biased(self) -> bool:
+        """Whether the mean has a bias that all paths share, such as that of fitted values."""
+        return self.unbiased is not None and self.added is not None
 
     @property
     def paths(self) -> int:
@@ -157,7 +163,7 @@ class GradientPosterior(eqx.Module):
         if not d.any():
             raise ValueError("direction: all entries are zero")
         statistics = direction_statistics
-        if robust and self.unbiased is not None:
+        if robust and self.biased:
             statistics = unbiased_statistics
         centre, spread, freedom = run(statistics, self, d, robust)
         if spread == 0:
@@ -169,8 +175,8 @@ class GradientPosterior(eqx.Module):
         probability `level`, with an interval of that number.
 
         With `natural`, the step is along G^-1 mean. The number refers to the actual probability;
-        `probability_uphill` is cautious and reaches `level` later. Where the posterior has
-        `unbiased` gradients, the number is that of a step along their mean. At least two paths are
+        `probability_uphill` is cautious and reaches `level` later. Where the mean is biased, the
+        number is that of a step along the mean of the `unbiased` gradients. At least two paths are
         needed.
         The number is infinite where the paths show no gradient.
         """
@@ -181,7 +187,7 @@ class GradientPosterior(eqx.Module):
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
         left_out = eqx.tree_at(
-            lambda p: (p.added, p.unbiased), self, (self.unbiased, None),
+            lambda p: (p.added, p.unbiased), self, (self.unbiased if self.biased else None, None),
             is_leaf=lambda x: x is None,
         )  # fmt: skip
         K = run(products, left_out, natural)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 ROWS = 12
 """The number of components shown: those that are largest relative to their errors."""
+SPECTRUM = 256
+"""The largest number of parameters for which the directions that are known are shown as well."""
 
 
 def _rows(posterior: "GradientPosterior") -> list[tuple[int, float, float, float]]:
@@ -47,6 +49,18 @@ def _needed(episodes: Episodes) -> str:
     return f"{more:,.0f} more paths until 0.95 ({bounds})"
 
 
+def _known(posterior: "GradientPosterior") -> tuple[str, list[tuple[float, float, float]]]:
+    """With many parameters, the directions that are known: a title, and slope and bounds of each,
+    the most certain first."""
+    n = posterior.mean.size
+    if not ROWS < n <= SPECTRUM or posterior.paths < 2:
+        return "", []
+    found = posterior.certain()
+    title = f"{len(found.slopes)} of {n} directions known, jointly with probability 0.95"
+    rows = zip(found.slopes, found.lower, found.upper, strict=True)
+    return title, [(float(m), float(low), float(high)) for m, low, high in rows][:ROWS]
+
+
 def _bounds(low: float, high: float) -> str:
     return f"{low:.4g} to {high:.4g}" if np.isfinite(high - low) else "unknown"
 
@@ -58,15 +72,31 @@ def text(posterior: "GradientPosterior") -> str:
         lines += [f"{j:>9} {m:>12.4g}   {_bounds(low, high)}" for j, m, low, high in rows]
     if len(rows) < posterior.mean.size:
         lines.append(f"{posterior.mean.size - len(rows)} parameters not shown")
+    title, known = _known(posterior)
+    if title:
+        lines += ["", title]
+        lines += [f"{'slope':>9} {m:>12.4g}   {_bounds(low, high)}" for m, low, high in known]
     return "\n".join(lines)
 
 
 def html(posterior: "GradientPosterior") -> str:
-    """The summary, a table, and each interval as a line."""
+    """The summary, a table, and each interval as a line; with many parameters also the directions
+    that are known."""
     rows = _rows(posterior)
     head = "<br>".join(map(escape, _summary(posterior)))
     if not rows:
         return f"<div>{head}</div>"
+    components = [(j, (m, low, high)) for j, m, low, high in rows]
+    hidden = posterior.mean.size - len(rows)
+    tail = f"<div>{hidden} parameters not shown</div>" if hidden else ""
+    title, known = _known(posterior)
+    if title:
+        tail += f"<div>{title}</div>"
+        tail += _table("slope", [(str(k + 1), *of) for k, of in enumerate(known)])
+    return f"<div>{head}{_table('mean', [(str(j), *of) for j, of in components])}{tail}</div>"
+
+
+def _table(what: str, rows: list[tuple[str, float, float, float]]) -> str:
     ends = np.array([[low, high] for *_, low, high in rows])
     shown = np.abs(ends[np.isfinite(ends)]).max(initial=0.0) or 1.0
     cells = "".join(
@@ -74,10 +104,9 @@ def html(posterior: "GradientPosterior") -> str:
         f"<td>{_line(m / shown, low / shown, high / shown)}</td></tr>"
         for j, m, low, high in rows
     )
-    names = "".join(f"<th>{name}</th>" for name in ("parameter", "mean", "95 % interval", ""))
-    hidden = posterior.mean.size - len(rows)
-    tail = f"<div>{hidden} parameters not shown</div>" if hidden else ""
-    return f"<div>{head}<table><tr>{names}</tr>{cells}</table>{tail}</div>"
+    first = "parameter" if what == "mean" else "direction"
+    names = "".join(f"<th>{name}</th>" for name in (first, what, "95 % interval", ""))
+    return f"<table><tr>{names}</tr>{cells}</table>"
 
 
 def _line(mean: float, low: float, high: float) -> str:

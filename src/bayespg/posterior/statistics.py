@@ -110,21 +110,22 @@ def uphill(posterior: "GradientPosterior", natural: bool = False) -> Float[Array
     influences are an operator, groups of paths replace paths.
     """
     K = products(posterior, natural)
-    return agreement(K) if posterior.unbiased is None else judged(K)
+    return judged(K) if posterior.biased else agreement(K)
 
 
 def products(posterior: "GradientPosterior", natural: bool) -> Float[Array, "B B"]:
     """Inner products of contributions in the metric of the step, in units of the largest entry:
-    with one another, or with the unbiased gradients of paths where there are these."""
-    I = posterior.influence if posterior.added is None else posterior.added
+    with one another, or where the mean is biased with the unbiased gradients of paths."""
+    given = posterior.unbiased if posterior.added is None else posterior.added
+    I = posterior.influence if given is None else given
     C = I.matrix(GROUPS) if isinstance(I, Influence) else I
-    if posterior.added is None:
+    if given is None:
         C = contributions(posterior.mean, C)
     C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
     if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
     along = posterior.fisher.solve(C) if natural and posterior.fisher is not None else C
-    if posterior.unbiased is not None:
+    if posterior.biased and posterior.unbiased is not None:
         return along @ _grouped(posterior.unbiased, len(C)).T
     K = C @ along.T
     return (K + K.T) / 2

@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import numpy as np
 from jaxtyping import Float
 
 from bayespg import fisher as fishers
@@ -33,10 +32,8 @@ def model2_with_prior(
     U, R, G = fishers.checked_problem(scores, returns, fisher)
     g0 = checks.vector("prior_gradient", prior_gradient, U.shape[1], "one entry per parameter")
     found = model2(U, R - in_float64(_explained)(U, G, g0), G, **options)
-    added = found.added
-    if isinstance(added, np.ndarray):  # g_0 is what no path adds
-        added = np.concatenate([added, np.asarray(g0)[None]])
-    return eqx.tree_at(lambda p: (p.mean, p.added), found, (found.mean + g0, added))
+    alone = (R - R.mean())[:, None] * U  # what paths show does not depend on g_0
+    return eqx.tree_at(lambda p: (p.mean, p.unbiased), found, (found.mean + g0, alone))
 
 
 def _explained(U, G, g0) -> Float[Array, " M"]:
