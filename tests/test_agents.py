@@ -496,7 +496,7 @@ def test_strange_rewards_bring_no_nan(environment, estimator):
 
 def test_a_policy_that_has_become_deterministic_brings_no_nan():
     agent = Agent("Walk-v0", "linear", seed=10)
-    with agent._precision():
+    with agent.precision():
         agent.state = eqx.tree_at(
             lambda s: s.policy.head.weights, agent.state, replace_fn=lambda w: w.at[0, -1].set(1e4)
         )

@@ -162,7 +162,7 @@ def test_sound_is_zero_where_anything_is_not_finite(name, what):
     paths = one.draw()
     broken = {k: np.array(getattr(paths, k)) for k in Trajectories.__dataclass_fields__}
     broken[what][2, 1] = np.nan
-    with one._precision():
+    with one.precision():
         state, record = one._learn(Trajectories(**broken))
         assert record.sound == 0
         assert record.stage < len(STAGES)
@@ -212,7 +212,7 @@ def test_the_policy_that_acts_is_the_one_that_learns(name):
     """Also with weights of 1e9, of which single precision keeps too few digits."""
     one = agent(name, policy="linear")
     one.update()
-    with one._precision():
+    with one.precision():
         theta, rebuild = flatten(one.policy)
         far = 1e9 * np.tile([1.0, 0.5, 0.25], 3)
         policy = rebuild(theta + far.astype(theta.dtype))

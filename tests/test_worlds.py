@@ -150,7 +150,7 @@ def test_a_platform_that_fails_without_a_reason_is_a_sentence(monkeypatch):
 @pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])
 def test_paths_have_the_shapes_that_were_expected(task):
     agent = Agent(task, horizon=5, episodes=3)
-    with agent._precision():
+    with agent.precision():
         expected = agent.world.expected(agent.state.acting, 3)
         assert agent.world.expected(agent.state.acting, 1000) is None
     shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), p) for p in (expected, agent.draw())]

@@ -13,9 +13,7 @@ state that `advance` returns.
 import contextlib
 import dataclasses
 import functools
-import json
 import math
-import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -29,26 +27,32 @@ import optax
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
-from bayespg.environments import masks
-from bayespg.environments.spaces import Bounded, Choices
+from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import batch_size, choices, copies, describing, metrics, settings
+from bayespg.learning import (
+    batch_size,
+    choices,
+    copies,
+    describing,
+    keeping,
+    metrics,
+    predicting,
+    settings,
+)
 from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
 from bayespg.learning.best import Best
 from bayespg.learning.estimators import Estimator, refuse_memory
-from bayespg.learning.extending import agent_of, longer
 from bayespg.learning.hints import Stuck
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.learning.rewards import scaled
-from bayespg.paths.acting import Acting
 from bayespg.paths.worlds import AnyEnvironment, OnHost, World, world
 from bayespg.policies import AnyPolicy, as_dtype, count, named
 from bayespg.policies.masked import masked
 from bayespg.runs import progress as interruption
 from bayespg.runs.columns import Column
-from bayespg.runs.store import CONFIG, METRICS, Run
+from bayespg.runs.store import Run
 
 Callback = Callable[["Agent", Row], Any]
 """Called after each update; returning False ends training. One that has methods `start` and `end`,
@@ -94,7 +98,7 @@ class Agent:
         refuse_memory(found, start)
         batch_size.refuse(s.episodes, found, start)
         self._double = not (found.needs.products and by_products(start))
-        with self._precision():
+        with self.precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
             self._update = choices.update(update, s["limit"], s["rate"])
             limited = isinstance(update, str) and update in choices.LIMITED
@@ -198,7 +202,8 @@ class Agent:
             raise ValueError("normalise: the observations are whole numbers; leave it out")
         return isinstance(self.world, OnHost) if wanted is None else wanted
 
-    def _precision(self):
+    def precision(self) -> Any:
+        """A context in which this agent's numbers are computed: single or double precision."""
         return jax.enable_x64(self._double)
 
     @property
@@ -219,7 +224,7 @@ class Agent:
         """A copy of this agent with other parameters: a dictionary as `parameters` gives it, or
         one vector of all of them in that order. This agent stays as it is."""
         other = self._again()
-        with other._precision():
+        with other.precision():
             policy = copies.replaced(self.state.policy, parameters)
             other._take(eqx.tree_at(lambda s: s.policy, self.state, policy))
         return other
@@ -230,13 +235,7 @@ class Agent:
         """Go on in another environment, whose observations and actions are of the same kind: the
         policy and the statistics of observations stay."""
         other = self._again(environment=environment, options=options)
-        kinds = [_kind(one.world.actions) for one in (self, other)]
-        if kinds[0] != kinds[1] or not copies.alike(self.state, other.state):
-            shapes = [one.world.observation.shape for one in (self, other)]
-            raise ValueError(
-                f"environment: expected observations of shape {shapes[0]} and {kinds[0]}, found "
-                f"{shapes[1]} and {kinds[1]}; train a new agent there"
-            )
+        copies.refuse_another_kind(self, other)
         self.world, self.settings, self.names = other.world, other.settings, other.names
         self.options, self._asked = other.options, other._asked
         self.reset()
@@ -264,7 +263,7 @@ class Agent:
         updates = int(self.state.updates)
         key = child(child(self.state.key, 1), updates)
         seeds = episode_seeds(self.settings.seed, updates, self.episodes)
-        with self._precision():
+        with self.precision():
             return self.world.play(
                 self.state.acting, key, seeds, persistence=self.state.persistence
             )
@@ -289,54 +288,12 @@ class Agent:
         An agent that was trained with masks needs `action_masks`, one for each row.
         """
         deterministic = checks.flag("deterministic", deterministic)
-        key = host_key(int(np.random.default_rng().integers(2**31)))
-        try:
-            seen, several = self.world.rows(observation)
-        except (TypeError, ValueError) as problem:
-            raise ValueError(f"observation: {problem}") from None
-        seen = self._with_masks(seen, action_masks)
-        if not np.isfinite(seen).all():
-            raise ValueError(f"observation: expected finite numbers, found {observation!r}")
-        rows = len(seen)
-        for leaf in jax.tree.leaves(self._memory):
-            if len(leaf) != rows:
-                raise ValueError(
-                    f"observation: {rows} rows, and the memory is of {len(leaf)}; call "
-                    "agent.reset() first"
-                )
-        first = np.full(rows, self._memory is None)
-        if episode_start is not None:
-            try:
-                first |= np.asarray(episode_start, bool)
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"episode_start: expected {rows} flags, found {episode_start!r}"
-                ) from None
-        with self._precision():
-            act = Acting(self.state.acting, key, deterministic, self._memory)
-            _, actions = act.step(seen, 0, 0, first)
-        self._memory = act.memories
-        told = self.world.decode(actions)
-        return np.stack(told) if several else told[0]
-
-    def _with_masks(self, seen: np.ndarray, given: Any) -> np.ndarray:
-        """Observations with the masks of their states behind them, if this agent uses masks."""
-        if self.world.masks == 0:
-            if given is not None:
-                raise settings.no_effect("action_masks", given, "this agent uses no masks")
-            return seen
-        sizes = self.world.actions.sizes  # pyright: ignore
-        rows = np.atleast_2d(np.asarray(given)) if given is not None else []
-        if len(rows) != len(seen):
-            raise ValueError(
-                f"action_masks: expected one mask for each of {len(seen)} observations, found "
-                f"{len(rows)}"
-            )
-        try:
-            found = np.stack([masks.checked(row, sizes) for row in rows])
-        except ValueError as problem:
-            raise ValueError(f"action_masks: {problem}") from None
-        return np.concatenate([seen, found], 1)
+        with self.precision():
+            told, self._memory = predicting.predict(
+                self.world, self.state.acting, self._memory, observation, deterministic,
+                episode_start, action_masks,
+            )  # fmt: skip
+        return told
 
     def reset(self) -> None:
         """Clear the memory of the policy; call it before the first `predict` of an episode."""
@@ -351,7 +308,7 @@ class Agent:
         deterministic = checks.flag("deterministic", deterministic)
         first: int = self.settings.seed if seed is None else settings.seed("seed", seed)
         key, seeds = child(host_key(first), 2), episode_seeds(first, -1, episodes)
-        with self._precision():
+        with self.precision():
             paths = self.world.play(self.state.acting, key, seeds, deterministic)
         return metrics.evaluation(paths)
 
@@ -364,7 +321,7 @@ class Agent:
         with compilation.meanwhile(self._ahead()):
             paths = self.draw()
         drawn = time.perf_counter()
-        with self._precision():
+        with self.precision():
             state, record = self._learn(paths)
             record = jax.tree.map(float, jax.device_get(record))
         if not record.sound:
@@ -390,7 +347,7 @@ class Agent:
         """Before the first update, a function that compiles its program, if the shape of the paths
         is known before they are drawn; otherwise None."""
         first, self._begun = not self._begun, True
-        with self._precision():
+        with self.precision():
             paths = self.world.expected(self.state.acting, self.episodes) if first else None
             if paths is None:
                 return None
@@ -439,13 +396,13 @@ class Agent:
             raise settings.no_effect("tensorboard", True, "events go into a new run directory")
         begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):
-            run = self._run(run, begun + steps, tensorboard)
+            run = keeping.run_of(self, run, begun + steps, tensorboard)
         with (
             run or contextlib.nullcontext() as book,
             interruption.bar(begun, steps, progress) as show,
         ):
             if book is not None:
-                self._agree(book)
+                keeping.agree(self, book)
             best = Best(book.metrics().get(Column.RETURN, []) if book else [])
             found, stuck = self.state, Stuck(self.config["policy"] if progress else None)
             with contextlib.ExitStack() as ends, interruption.after_this_update() as stop:
@@ -458,7 +415,7 @@ class Agent:
                         found = self.state
                     if book is not None:
                         book.log(row)
-                        book.checkpoint(self.state, {"seconds": self._seconds}, best=better)
+                        book.checkpoint(self.state, self._meta(), best=better)
                     show(row)
                     if advice := stuck(row):
                         show.say(advice)
@@ -471,44 +428,16 @@ class Agent:
                     + (f" Resume with: {resuming(book.path, self.config)}" if book else "")
                 )
             if keep == "best":
-                with self._precision():
+                with self.precision():
                     kept = book.best(self.state) if book else None
                 # With the counts of now, so that further training draws episodes not seen yet.
                 found = kept[0] if kept else found
                 self._take(eqx.tree_at(_counts, found, _counts(self.state)))
         return self
 
-    def _run(self, path: str | Path, steps: int, tensorboard: bool) -> Run:
-        """A new run directory, or the one of this agent, which is to end at `steps` steps."""
-        if not (Path(path) / CONFIG).exists():
-            return Run.create(path, self.config | {"steps": steps}, tensorboard=tensorboard)
-        run = Run.open(path, tensorboard=tensorboard)
-        mine, there = json.loads(json.dumps(self.config)), agent_of(run.config)
-        differ = sorted(k for k in mine | there if mine.get(k) != there.get(k))
-        if "steps" not in run.config or differ:
-            what = f"a run with {differ[0]} {there.get(differ[0])!r}" if differ else "a saved agent"
-            raise ValueError(f"run: {path} already holds {what}; choose another directory")
-        self.extend(run, steps)
-        return run
-
     def extend(self, run: Run, steps: int) -> None:
         """Write into this agent's run that it ends at `steps` steps, counted from its beginning."""
-        with run:
-            self._agree(run)
-            run.replace(longer(run.config, steps), self.state, {"seconds": self._seconds})
-
-    def _agree(self, run: Run) -> None:
-        """ValueError unless the run is at this agent's update, with this agent's state."""
-        run.expect(int(self.state.updates))
-        with self._precision():
-            found = run.restore(self.state)
-        if found is not None and not copies.equal(found[0], self.state):
-            path = str(run.path)
-            raise ValueError(
-                f"run: {path} holds another state than this agent; go on from there with agent, "
-                f"run = bayespg.resume({path!r}) and agent.learn(STEPS, run=run), or choose "
-                "another directory"
-            )
+        keeping.extend(self, run, steps, self._meta())
 
     # Saving.
 
@@ -524,21 +453,7 @@ class Agent:
         An agent that was saved there before is replaced, with its settings. A training run is
         refused, and so is a directory of another program.
         """
-        if (Path(path) / CONFIG).exists():
-            run = Run.open(path)
-            if "steps" in run.config or (run.path / METRICS).exists():
-                raise ValueError(
-                    f"{path}: holds a training run, which keeps its own checkpoints; save the "
-                    "agent in another directory"
-                )
-            if not self.names.keys() <= run.config.keys():
-                raise ValueError(
-                    f"{path}: its {CONFIG} is not of a saved agent; choose another directory"
-                )
-        else:
-            run = Run.create(path, self.config)
-        with run:
-            run.replace(self.config, self.state, {"seconds": self._seconds})
+        keeping.save(self, path, self._meta())
 
     def export(self, path: str | Path, batch: int = 1) -> None:
         """Write the policy as an ONNX file, from `batch` observations to their most likely actions,
@@ -549,7 +464,7 @@ class Agent:
 
     def restore(self, run: Run, *, best: bool = False) -> bool:
         """Load the newest checkpoint of a run, or its best; False if there is none yet."""
-        with self._precision():
+        with self.precision():
             found = run.best(self.state) if best else run.restore(self.state)
             if found is None:
                 return False
@@ -559,14 +474,17 @@ class Agent:
 
     def _take(self, state: Any) -> None:
         """Go on from this state, which may hold NumPy arrays."""
-        with self._precision():
+        with self.precision():
             self.state = jax.tree.map(
                 lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
             )
         self.reset()
 
-    def _continue(self, meta: Mapping[str, Any]) -> None:
+    def _meta(self) -> dict[str, Any]:
         """What a checkpoint holds besides the state."""
+        return {"seconds": self._seconds}
+
+    def _continue(self, meta: Mapping[str, Any]) -> None:
         seconds = meta.get("seconds", 0.0)
         self._seconds = float(seconds) if isinstance(seconds, int | float) else 0.0
         self.reset()
@@ -592,22 +510,11 @@ def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) 
 
 def _revived(kind: type[Agent], content: bytes) -> Agent:
     """The agent that was pickled."""
-    asked, (arrays, seconds) = pickle.loads(content)
+    asked, (arrays, seconds) = copies.unpacked(content)
     agent = kind(**asked)
-    with agent._precision():
-        agent._take(copies.with_arrays(agent.state, arrays))
-    agent._seconds = seconds
+    agent._take(copies.with_arrays(agent.state, arrays))
+    agent._continue({"seconds": seconds})
     return agent
-
-
-def _kind(actions: Any) -> str:
-    """The kind of actions that a policy must draw."""
-    match actions:
-        case Bounded():
-            return f"actions of {actions.size} numbers"
-        case Choices():
-            return f"choices among {', '.join(map(str, actions.sizes))}"
-    return "actions of a policy of your own"
 
 
 def _counts(state: Any) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ An agent is pickled and copied as what it was made of and the arrays of its stat
 programs, lanes and processes are made again.
 """
 
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayespg._support import checks
+from bayespg.environments.spaces import Bounded, Choices
 from bayespg.policies import AnyPolicy, flatten
 
 
@@ -63,6 +65,27 @@ def alike(one: Any, other: Any) -> bool:
     return shapes[0] == shapes[1] and jax.tree.structure(one) == jax.tree.structure(other)
 
 
+def refuse_another_kind(agent: Any, other: Any) -> None:
+    """ValueError unless the policy of one agent can act in the environment of the other."""
+    kinds = [_kind(one.world.actions) for one in (agent, other)]
+    if kinds[0] != kinds[1] or not alike(agent.state, other.state):
+        shapes = [one.world.observation.shape for one in (agent, other)]
+        raise ValueError(
+            f"environment: expected observations of shape {shapes[0]} and {kinds[0]}, found "
+            f"{shapes[1]} and {kinds[1]}; train a new agent there"
+        )
+
+
+def _kind(actions: Any) -> str:
+    """The kind of actions that a policy must draw."""
+    match actions:
+        case Bounded():
+            return f"actions of {actions.size} numbers"
+        case Choices():
+            return f"choices among {', '.join(map(str, actions.sizes))}"
+    return "actions of a policy of your own"
+
+
 def arrays(state: Any) -> list[np.ndarray | None]:
     """The leaves of a state as NumPy arrays, PRNG keys as their data; None where a leaf is none."""
     return [numbers(leaf) if eqx.is_array(leaf) else None for leaf in jax.tree.leaves(state)]
@@ -102,6 +125,11 @@ def packed(asked: dict[str, Any], content: Any) -> bytes:
             f"({type(problem).__name__}: {problem}); give the environment as an id or a function "
             "that makes it, or use agent.save and bayespg.load"
         ) from problem
+
+
+def unpacked(content: bytes) -> Any:
+    """What `packed` was given."""
+    return pickle.loads(content)
 
 
 def _is_key(leaf: Any) -> bool:

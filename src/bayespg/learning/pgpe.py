@@ -330,7 +330,7 @@ class PGPE(Agent):
         return {column.value: found[column] for column in Column if column in found}
 
     def _play(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
-        with self._precision():
+        with self.precision():
             policies = [self.state.policy.at(theta) for theta in asked]
             keys = [jax.random.fold_in(self.state.key, seed) for seed in seeds]
             return self.world.play_each(policies, keys, seeds)

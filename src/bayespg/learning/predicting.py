@@ -1,0 +1,77 @@
+"""Actions for observations that somebody else has made: what `Agent.predict` does."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from bayespg._support.random import host_key
+from bayespg.environments import masks
+from bayespg.learning import settings
+from bayespg.paths.acting import Acting
+from bayespg.paths.worlds import World
+from bayespg.policies import AnyPolicy
+
+
+def predict(
+    world: World,
+    policy: AnyPolicy,
+    memory: Any,
+    observation: Any,
+    deterministic: bool,
+    episode_start: Any,
+    action_masks: Any,
+) -> tuple[Any, Any]:
+    """The environment's actions for one observation or a batch of them, and the memory after it.
+    `memory` is None before the first observation of an episode."""
+    key = host_key(int(np.random.default_rng().integers(2**31)))
+    try:
+        seen, several = world.rows(observation)
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"observation: {problem}") from None
+    seen = _with_masks(world, seen, action_masks)
+    if not np.isfinite(seen).all():
+        raise ValueError(f"observation: expected finite numbers, found {observation!r}")
+    first = _beginning(len(seen), memory, episode_start)
+    act = Acting(policy, key, deterministic, memory)
+    told = world.decode(act.step(seen, 0, 0, first)[1])
+    return np.stack(told) if several else told[0], act.memories
+
+
+def _beginning(rows: int, memory: Any, episode_start: Any) -> np.ndarray:
+    """Which rows begin an episode."""
+    for leaf in jax.tree.leaves(memory):
+        if len(leaf) != rows:
+            raise ValueError(
+                f"observation: {rows} rows, and the memory is of {len(leaf)}; call "
+                "agent.reset() first"
+            )
+    first = np.full(rows, memory is None)
+    if episode_start is not None:
+        try:
+            first |= np.asarray(episode_start, bool)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"episode_start: expected {rows} flags, found {episode_start!r}"
+            ) from None
+    return first
+
+
+def _with_masks(world: World, seen: np.ndarray, given: Any) -> np.ndarray:
+    """Observations with the masks of their states behind them, if the agent uses masks."""
+    if world.masks == 0:
+        if given is not None:
+            raise settings.no_effect("action_masks", given, "this agent uses no masks")
+        return seen
+    sizes = world.actions.sizes  # pyright: ignore
+    rows = np.atleast_2d(np.asarray(given)) if given is not None else []
+    if len(rows) != len(seen):
+        raise ValueError(
+            f"action_masks: expected one mask for each of {len(seen)} observations, found "
+            f"{len(rows)}"
+        )
+    try:
+        found = np.stack([masks.checked(row, sizes) for row in rows])
+    except ValueError as problem:
+        raise ValueError(f"action_masks: {problem}") from None
+    return np.concatenate([seen, found], 1)
