@@ -205,8 +205,8 @@ class Record(NamedTuple):
     confirmed: Float[Array, ""]
     """Share of the slope that other episodes confirm, a running mean."""
     known: Float[Array, ""]
-    """The number of directions in which the batch determines the gradient; NaN where the estimator
-    does not say."""
+    """The number of directions in which the data outweigh the prior; NaN where the estimator does
+    not say."""
     persistence: Float[Array, ""]
     """Persistence of exploration in this batch."""
     explained: Float[Array, ""]

@@ -34,7 +34,7 @@ class Column(enum.StrEnum):
     FREEDOM = "freedom", ".0f", "degrees of freedom of that standard error"
     DIVERGENCE = "divergence", ".3g", "Kullback-Leibler, old to new policy, mean over states"
     CONFIRMED = "confirmed", ".2f", "share of the slope that other episodes confirm, a running mean"
-    KNOWN = "known", ".1f", "directions in which the episodes determine the gradient"
+    KNOWN = "known", ".1f", "directions in which the data outweigh the prior, by the model"
     PERSISTENCE = "persistence", ".2f", "probability that exploration kept a step's random numbers"
     STEP_NORM = "step_norm", ".3g", "length of the step"
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
