@@ -2,18 +2,15 @@
 
     python benchmarks/search.py run [--tasks lqr3 ...] [--methods ours ...] [--jobs 2]
     python benchmarks/search.py table
-    python benchmarks/search.py policies [--seeds 5] [--jobs 2]
     python benchmarks/search.py overhead
 
-`run` appends a line of JSON per finished run to results/search.jsonl, `table` shows them, and which
-policies `policies` trained how far (results/search-policies.jsonl). `overhead` times a round. All
+`run` appends a line of JSON per finished run to results/search.jsonl, `table` shows them. All
 methods search for the gains of the same linear policy, from zero, with one setting for all tasks.
 Ours is `bayespg.PGPE`, on lqr3 `bayespg.search.Search`, as they come; its constants were chosen on
 seeds from 1000. The rivals see observations in units that they get for free: the root mean square
-over 20 episodes of small random gains, which are not counted. The settings of ARS (`ars`, version
-1) are the best of 15 on the cheap tasks with seeds from 100; `sb3` is ARS of sb3-contrib with its
-default settings, CMA-ES that of the package `cma`; GIBO and MPD are in `rivals/local_bo.py`.
-`orthogonal` and `antithetic` are ours with other draws.
+over 20 episodes of small random gains, which are not counted. ARS (version 1 with the better half
+of 4 directions) and CMA-ES (package `cma`) have the settings below; GIBO and MPD are in
+`rivals/local_bo.py`.
 
 After each iteration the method's own recommendation is evaluated on episodes that no method learns
 from. A threshold is met at the first of three evaluations in a row that reach it; the episodes and
@@ -80,15 +77,6 @@ class Gains:
             rng = np.random.default_rng(10**7)
             seen = [self._episode(0.2 * rng.normal(size=self.n), 10**7 + k)[2] for k in range(20)]
             self.units = np.sqrt(np.mean(np.concatenate(seen) ** 2, 0))
-
-    def in_units(self) -> gymnasium.Env:
-        """The environment with observations in units and actions between -1 and 1."""
-        found, space = made(self.name), gymnasium.spaces.Box(-np.inf, np.inf, self.units.shape)
-        if not self.choices:
-            found = gymnasium.wrappers.RescaleAction(found, np.float32(-1), np.float32(1))
-        return gymnasium.wrappers.TransformObservation(
-            found, lambda x: (x.reshape(-1) / self.units).astype(np.float32), space
-        )
 
     def play(self, theta: np.ndarray, seed: int) -> tuple[float, int]:
         """Return and length of an episode."""
@@ -158,18 +146,15 @@ def made(name: str) -> gymnasium.Env:
     return gymnasium.make(name, disable_env_checker=True)
 
 
-def ours(
-    task: Gains, seed: int, budget: int, draws: str = search.DRAWS[0]
-) -> Iterator[Recommendation]:
+def ours(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
     if task.name != "lqr3":
         agent = bayespg.PGPE(functools.partial(made, task.name), seed=seed)
-        agent.search.draws = draws
         while int(agent.state.episodes) < budget:
             agent.update()
             gains = agent.state.policy.gains.ravel()
             yield int(agent.state.episodes), int(agent.state.steps), gains
         return
-    found = search.Search(task.n, seed=seed, draws=draws)
+    found = search.Search(task.n, seed=seed)
     steps = 0
     while found.episodes < budget:
         asked = found.ask()
@@ -179,7 +164,7 @@ def ours(
         yield found.episodes, steps, found.best
 
 
-ARS = {"directions": 2, "kept": 1, "noise": 0.2, "rate": 0.1}
+ARS = {"directions": 4, "kept": 2, "noise": 0.2, "rate": 0.15}
 
 
 def ars(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
@@ -202,19 +187,6 @@ def ars(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
         yield episodes, steps, theta
 
 
-def sb3(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
-    """ARS of sb3-contrib, version 1, with its default settings; actions are clipped as ours are."""
-    from sb3_contrib import ARS as Package
-
-    model = Package("LinearPolicy", task.in_units(), seed=seed, device="cpu")
-    episodes = 0
-    while episodes < budget:
-        model.learn(1, log_interval=None, reset_num_timesteps=False)  # one update
-        episodes += 2 * model.n_delta
-        W = model.weights.numpy().reshape(-1, task.observations)
-        yield episodes, model.num_timesteps, (W[1] - W[0] if task.choices == 2 else W).ravel()
-
-
 def cma(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
     import cma as package
 
@@ -230,16 +202,9 @@ def cma(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
 
 
 METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
-    "ours": ours, "ars": ars, "sb3": sb3, "cma": cma,
+    "ours": ours, "ars": ars, "cma": cma,
     "gibo": functools.partial(local_bo, probable=False),
     "mpd": functools.partial(local_bo, probable=True),
-}  # fmt: skip
-
-
-NAMES = {
-    "ours": "ours", "ars": "ARS", "sb3": "ARS, sb3-contrib", "cma": "CMA-ES",
-    "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt",
-    **{draws: f"ours, {draws} draws" for draws in search.DRAWS[1:]},
 }  # fmt: skip
 
 
@@ -263,72 +228,22 @@ def met(name: str, method: str, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table(path: Path) -> str:
-    """A table in Markdown of the runs in a file: the median and the range of episodes to the
-    threshold, the median of steps, and how many runs met it."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    methods = [m for m in METHODS if any(x["method"] == m for x in lines)]
-    rows = [["", *(NAMES[m] for m in methods)], ["---"] * (1 + len(methods))]
-    for name, (threshold, _, budget) in TASKS.items():
-        found = {m: [x for x in lines if (x["task"], x["method"]) == (name, m)] for m in methods}
-        if any(found.values()):
-            goal = "stable" if name == "lqr3" else f"{threshold:g}"
-            rows.append([f"{name}, {goal}, within {budget}", *map(cell, found.values())])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def cell(runs: list[dict[str, Any]]) -> str:
-    if not runs:
-        return "not run"
-    episodes, steps = (
-        [math.inf if x[what] is None else x[what] for x in runs] for what in ("episodes", "steps")
-    )
-    middle, least, most, work = (
-        f"{x:,.0f}" if math.isfinite(x) else "never"
-        for x in (np.median(episodes), min(episodes), max(episodes), np.median(steps))
-    )
-    met = f"{sum(map(math.isfinite, episodes))} of {len(runs)}"
-    shown = "never" if least == "never" else f"{middle} ({least} to {most})"
-    return f"{shown}, {met}" + (f"; {work} steps" if work != "never" else "")
-
-
-POLICIES = (
-    ("linear", None), ("fourier", None), ("mlp", (8,)), ("mlp", (32,)), ("mlp", (160,)),
-)  # fmt: skip
-TRAINED = {"CartPole-v1": 200, "Pendulum-v1": 300}
-"""Tasks for policies of other kinds, and episodes of training."""
-
-
-def policy(name: str, kind: str, hidden: tuple[int, ...] | None, seed: int) -> dict[str, Any]:
-    """Train a policy and evaluate it."""
-    given = {} if hidden is None else {"hidden": hidden}
-    agent = bayespg.PGPE(name, kind, seed=seed, **given)
-    agent.learn(episodes=TRAINED[name], progress=False)
-    return {
-        "task": name, "policy": kind, "hidden": hidden, "parameters": agent.parameter_count,
-        "seed": seed, "episodes": int(agent.state.episodes), "return": agent.evaluate(20).mean,
-    }  # fmt: skip
-
-
-def policies_table(path: Path) -> str:
-    """Medians and ranges of the returns in a file, in Markdown."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    rows = [["task", "policy", "parameters", "return after training"], ["---"] * 4]
-    for name in TRAINED:
-        for kind, hidden in POLICIES:
-            found = [
-                x for x in lines
-                if (x["task"], x["policy"], x["hidden"]) == (name, kind, hidden and list(hidden))
-            ]  # fmt: skip
-            if found:
-                of = [x["return"] for x in found]
-                shown = f"{np.median(of):.0f} ({min(of):.0f} to {max(of):.0f}), {len(of)} runs"
-                layer = "" if hidden is None else f", {hidden[0]} hidden"
-                rows.append([
-                    f"{name}, {TRAINED[name]} episodes", f"{kind}{layer}",
-                    str(found[0]["parameters"]), shown,
-                ])  # fmt: skip
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+def table(lines: list[dict[str, Any]]) -> None:
+    head = f"{'task':26}{'method':8}{'met':>9}{'median episodes':>17}{'range':>14}"
+    print(f"{head}{'steps':>10}{'last':>10}")
+    for name in TASKS:
+        for method in METHODS:
+            found = [x for x in lines if (x["task"], x["method"]) == (name, method)]
+            if not found:
+                continue
+            episodes = sorted(math.inf if x["episodes"] is None else x["episodes"] for x in found)
+            steps = [math.inf if x["steps"] is None else x["steps"] for x in found]
+            reached = sum(map(math.isfinite, episodes))
+            print(
+                f"{name:26}{method:8}{reached:>5} of {len(found)}{np.median(episodes):>16.0f}"
+                f"{f'{episodes[0]:.0f} to {episodes[-1]:.0f}':>16}{np.median(steps):>10.0f}"
+                f"{np.median([x['last'] for x in found]):>10.1f}"
+            )
 
 
 def overhead(n: int = 16, episodes: int = 100) -> None:
@@ -346,7 +261,7 @@ def overhead(n: int = 16, episodes: int = 100) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("run", "table", "policies", "overhead"))
+    parser.add_argument("what", choices=("run", "table", "overhead"))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", type=int, default=10)
@@ -354,41 +269,27 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("results/search.jsonl"))
     given = parser.parse_args()
-    seeds, more = range(given.first, given.first + given.seeds), given.out.with_stem(
-        f"{given.out.stem}-policies"
-    )  # fmt: skip
     if given.what == "overhead":
         overhead()
-    elif given.what == "policies":
-        every(
-            policy, [(t, *p, s) for t in TRAINED for p in POLICIES for s in seeds], given.jobs, more
-        )
-    elif given.what == "run":
-        every(
-            met, [(t, m, s) for t in given.tasks for m in given.methods for s in seeds],
-            given.jobs, given.out,
-        )  # fmt: skip
-    if given.what in ("run", "table") and given.out.exists():
-        print(table(given.out), end="")
-    if given.what in ("policies", "table") and more.exists():
-        print(policies_table(more), end="")
-
-
-def every(function: Callable[..., Any], jobs: list[tuple], processes: int, out: Path) -> None:
-    """Call the function in other processes, and append a line of JSON for each answer; a failure
-    is reported and does not stop the others."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the workers, whose matrices are small
-    with concurrent.futures.ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn")
-    ) as pool:
-        runs = {pool.submit(function, *job): job for job in jobs}
-        for run in concurrent.futures.as_completed(runs):
-            problem = run.exception()
-            if problem is None:
-                with out.open("a") as file:
-                    file.write(json.dumps(run.result()) + "\n")
-            print(*runs[run], "" if problem is None else f"failed: {problem}", flush=True)
+        return
+    if given.what == "run":
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the workers, whose matrices are small
+        seeds = range(given.first, given.first + given.seeds)
+        with concurrent.futures.ProcessPoolExecutor(
+            given.jobs, multiprocessing.get_context("spawn")
+        ) as pool:
+            runs = [
+                pool.submit(met, name, method, seed)
+                for name in given.tasks for method in given.methods for seed in seeds
+            ]  # fmt: skip
+            for run in concurrent.futures.as_completed(runs):
+                line = run.result()
+                with given.out.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+                print(*(line[k] for k in ("task", "method", "seed", "episodes")), flush=True)
+    lines = [json.loads(line) for line in given.out.read_text().splitlines()]
+    table(lines)
 
 
 if __name__ == "__main__":

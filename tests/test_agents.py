@@ -544,6 +544,7 @@ WRONG = {
     "episodes": [0, 1.5, True, "4", "many", None, np.nan],
     "discount": [-0.1, 1.5, True, "1", np.nan],
     "smoothing": [-0.1, 1.5, True, "1", np.nan],
+    "reuse": [-1, 1.5, True, "1", np.nan],
     "limit": [0.0, -1, True, "1", np.inf],
     "rate": [0.0, -1, True, "1", np.nan],
     "hidden": [5, "32", (), (0,), (2.5,), (True,), {"a": 1}],

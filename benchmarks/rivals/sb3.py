@@ -1,4 +1,5 @@
-"""The rivals: A2C, PPO and TRPO of Stable-Baselines3, with the settings of RL Baselines3 Zoo.
+"""The rivals: A2C, PPO, DQN, SAC of Stable-Baselines3, TRPO and ARS of sb3-contrib, with the
+settings of RL Baselines3 Zoo.
 
     python -m venv rivals-venv
     rivals-venv/bin/pip install torch==2.13.0
@@ -19,6 +20,7 @@ TRPO play up to 4,096 steps between two updates, so neighbouring evaluations may
 """
 
 import argparse
+import contextlib
 import copy
 import json
 import math
@@ -51,17 +53,29 @@ TASKS = {  # the cheapest first
     "MountainCarContinuous-v0": Task(100_000, 2000, (90,)),
     "Swimmer-v5": Task(200_000, 10_000, (100, 300)),
 }
-ALGORITHMS = ("A2C", "PPO", "TRPO")
+ALGORITHMS = ("A2C", "PPO", "TRPO", "DQN", "SAC", "ARS")
+"""DQN is for choices only and SAC for continuous actions only."""
 EPISODES = 20
 POLICIES = ("deterministic", "stochastic")
 
-# From RL Baselines3 Zoo (DLR-RM/rl-baselines3-zoo, MIT licence), hyperparams/a2c.yml, ppo.yml and
-# trpo.yml of commit 22e3ff2450fd92033f7f032915e1f64894a09584 (April 2026), with its names.
-# `normalize` is VecNormalize of observations and rewards; "lin_x" falls linearly from x to zero.
+# From RL Baselines3 Zoo (DLR-RM/rl-baselines3-zoo, MIT licence), hyperparams/a2c.yml and so on of
+# commit 22e3ff2450fd92033f7f032915e1f64894a09584 (April 2026), with its names.
+# `normalize` is VecNormalize of observations and rewards, or of observations alone; "lin_x" falls
+# linearly from x to zero.
 # What the zoo leaves out keeps SB3's default. Two things differ from the zoo:
 # - it has no Swimmer-v5: the numbers are those of its Swimmer-v4;
 # - it trains for n_timesteps of its own, we for the steps of TASKS, over which schedules fall. That
 #   matters to A2C on Pendulum alone, whose rate falls over 1e6 steps there and over 2e5 here.
+ARS_MLP: dict[str, Any] = {
+    "policy": "MlpPolicy",
+    "normalize": "observations",
+    "learning_rate": 0.018,
+    "n_delta": 4,
+    "n_top": 1,
+    "delta_std": 0.1,
+    "policy_kwargs": {"net_arch": [16]},
+    "zero_policy": False,
+}
 ZOO: dict[str, dict[str, dict[str, Any]]] = {
     "A2C": {
         "CartPole-v1": {"n_envs": 8, "ent_coef": 0.0},
@@ -202,7 +216,83 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "learning_rate": 1e-3,
         },
     },
+    "DQN": {
+        "CartPole-v1": {
+            "learning_rate": 2.3e-3,
+            "batch_size": 64,
+            "buffer_size": 100_000,
+            "learning_starts": 1000,
+            "gamma": 0.99,
+            "target_update_interval": 10,
+            "train_freq": 256,
+            "gradient_steps": 128,
+            "exploration_fraction": 0.16,
+            "exploration_final_eps": 0.04,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
+        "MountainCar-v0": {
+            "learning_rate": 4e-3,
+            "batch_size": 128,
+            "buffer_size": 10_000,
+            "learning_starts": 1000,
+            "gamma": 0.98,
+            "target_update_interval": 600,
+            "train_freq": 16,
+            "gradient_steps": 8,
+            "exploration_fraction": 0.2,
+            "exploration_final_eps": 0.07,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
+        "Acrobot-v1": {
+            "learning_rate": 6.3e-4,
+            "batch_size": 128,
+            "buffer_size": 50_000,
+            "learning_starts": 0,
+            "gamma": 0.99,
+            "target_update_interval": 250,
+            "train_freq": 4,
+            "gradient_steps": -1,
+            "exploration_fraction": 0.12,
+            "exploration_final_eps": 0.1,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
+    },
+    "SAC": {
+        "MountainCarContinuous-v0": {
+            "learning_rate": 3e-4,
+            "buffer_size": 50_000,
+            "batch_size": 512,
+            "ent_coef": 0.1,
+            "train_freq": 32,
+            "gradient_steps": 32,
+            "gamma": 0.9999,
+            "tau": 0.01,
+            "learning_starts": 0,
+            "use_sde": True,
+            "policy_kwargs": {"log_std_init": -3.67, "net_arch": [64, 64]},
+        },
+        "Pendulum-v1": {"learning_rate": 1e-3},
+        "Swimmer-v5": {"learning_starts": 10_000, "gamma": 0.999},
+    },
+    "ARS": {
+        "CartPole-v1": {"policy": "LinearPolicy", "n_delta": 2},
+        "MountainCar-v0": ARS_MLP | {"n_delta": 8},
+        "Pendulum-v1": ARS_MLP,
+        "Acrobot-v1": ARS_MLP,
+        "MountainCarContinuous-v0": ARS_MLP | {"delta_std": 0.2},
+        "Swimmer-v5": {
+            "policy": "LinearPolicy",
+            "learning_rate": 0.02,
+            "delta_std": 0.01,
+            "n_delta": 1,
+            "n_top": 1,
+            "alive_bonus_offset": 0,
+        },
+    },
 }
+EXPLORING = {"CartPole-v1": 50_000, "MountainCar-v0": 120_000, "Acrobot-v1": 100_000}
+"""The zoo's n_timesteps for DQN: `exploration_fraction` is a share of these, also where we train
+for more or fewer steps."""
 
 TIMED = [
     (task, algorithm) for task in ("CartPole-v1", "Pendulum-v1") for algorithm in ("PPO", "A2C")
@@ -263,6 +353,7 @@ def learn_all(options: argparse.Namespace) -> None:
         for task in tasks
         for seed in range(options.first_seed, options.first_seed + options.seeds)
         for algorithm in options.algorithms
+        if task in ZOO[algorithm]
     ]
     missing = [request for request in requests if _key(request) not in done]
     print(f"{len(requests)} runs, {len(requests) - len(missing)} of them done before", flush=True)
@@ -359,6 +450,10 @@ class Clock(NamedTuple):
         return Clock(self.wall - other.wall, self.cpu - other.cpu)
 
 
+class Ended(Exception):
+    """Training is over: every threshold is met, or all steps are taken."""
+
+
 def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
     from stable_baselines3.common.callbacks import BaseCallback
 
@@ -376,7 +471,9 @@ def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
         def _on_step(self) -> bool:
             if self.num_timesteps >= self.steps[-1] + TASKS[task].every:
                 self.evaluate()
-            return self.num_timesteps < budget and not self.solved()
+            if self.num_timesteps >= budget or self.solved():
+                raise Ended  # ARS does not listen to what a callback returns
+            return True
 
         def evaluate(self) -> None:
             begun = Clock.now()
@@ -395,9 +492,14 @@ def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
         def solved(self) -> bool:
             return all(None not in self.met(policy).values() for policy in POLICIES)
 
-    model = build(task, algorithm, seed)
+    instead = {}
+    if algorithm == "DQN":
+        share = ZOO[algorithm][task]["exploration_fraction"] * EXPLORING[task] / budget
+        instead = {"exploration_fraction": min(share, 1.0)}
+    model = build(task, algorithm, seed, **instead)
     recorder = Recorder()
-    model.learn(budget, callback=recorder)
+    with contextlib.suppress(Ended):
+        model.learn(budget, callback=recorder)
     seconds = Clock.now() - recorder.begun - recorder.spent
     return {
         "task": task,
@@ -413,7 +515,7 @@ def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
         "evaluation_cpu_seconds": round(recorder.spent.cpu, 3),
         "evaluated_at": recorder.steps,
         **recorder.returns,
-        "settings": ZOO[algorithm][task],
+        "settings": ZOO[algorithm][task] | instead,
         **versions(),
     }
 
@@ -442,8 +544,8 @@ CHILDREN = {"learn": learn, "throughput": throughput}
 def build(task: str, algorithm: str, seed: int, threads: int = 1, **instead: Any) -> Any:
     """An untrained model with the zoo's settings."""
     import torch
-    from sb3_contrib import TRPO
-    from stable_baselines3 import A2C, PPO
+    from sb3_contrib import ARS, TRPO
+    from stable_baselines3 import A2C, DQN, PPO, SAC
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
@@ -451,10 +553,12 @@ def build(task: str, algorithm: str, seed: int, threads: int = 1, **instead: Any
     settings = copy.deepcopy(ZOO[algorithm][task]) | instead  # SB3 writes into policy_kwargs
     settings = {name: _scheduled(value) for name, value in settings.items()}
     envs = make_vec_env(task, settings.pop("n_envs", 1), seed=seed)
-    if settings.pop("normalize", False):
-        envs = VecNormalize(envs, gamma=settings.get("gamma", 0.99))
-    algorithms = {"A2C": A2C, "PPO": PPO, "TRPO": TRPO}
-    return algorithms[algorithm]("MlpPolicy", envs, seed=seed, device="cpu", **settings)
+    if normalize := settings.pop("normalize", False):
+        rewards = normalize != "observations"
+        envs = VecNormalize(envs, gamma=settings.get("gamma", 0.99), norm_reward=rewards)
+    algorithms = {"A2C": A2C, "PPO": PPO, "TRPO": TRPO, "DQN": DQN, "SAC": SAC, "ARS": ARS}
+    policy = settings.pop("policy", "MlpPolicy")
+    return algorithms[algorithm](policy, envs, seed=seed, device="cpu", **settings)
 
 
 def _scheduled(value: Any) -> Any:
@@ -469,6 +573,7 @@ class Evaluation:
 
     def __init__(self, model: Any, task: str, seed: int) -> None:
         import gymnasium
+        import numpy as np
         import torch
 
         self.model = model
@@ -478,8 +583,12 @@ class Evaluation:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1_000_000 + seed)
             # A copy: its exploration noise (gSDE) is a state that training keeps for itself.
-            self.policy = type(model.policy)(**model.policy._get_constructor_parameters())
+            if model.use_sde:
+                self.policy = type(model.policy)(**model.policy._get_constructor_parameters())
+            else:
+                self.policy = copy.deepcopy(model.policy)
             self.random = torch.random.get_rng_state()
+        self.noise = np.random.default_rng(1_000_000 + seed)
 
     def mean_return(self, deterministic: bool) -> float:
         import torch
@@ -498,14 +607,24 @@ class Evaluation:
         states = np.stack([env.reset()[0] for env in self.envs])
         playing, total, step = list(range(len(self.envs))), 0.0, 0
         # As in training: noise is redrawn every sde_sample_freq steps, and with each batch.
-        redraw = (
-            self.model.sde_sample_freq if self.model.sde_sample_freq > 0 else self.model.n_steps
-        )
+        redraw = 0
+        if self.model.use_sde:
+            of_batch = self.model.train_freq.frequency if hasattr(self.model, "train_freq") else 0
+            redraw = (
+                self.model.sde_sample_freq
+                if self.model.sde_sample_freq > 0
+                else of_batch or self.model.n_steps
+            )
+        at_random = 0.0 if deterministic else getattr(self.model, "exploration_rate", 0.0)
         while playing:
             if self.model.use_sde and not deterministic and step % redraw == 0:
                 self.policy.reset_noise(len(self.envs))
             seen = normalised.normalize_obs(states) if normalised else states
             actions, _ = self.policy.predict(seen, deterministic=deterministic)
+            if at_random:  # DQN
+                chance = self.noise.random(len(self.envs)) < at_random
+                others = self.noise.integers(self.envs[0].action_space.n, size=len(self.envs))
+                actions = np.where(chance, others, actions)
             for index in tuple(playing):
                 state, reward, terminated, truncated, _ = self.envs[index].step(actions[index])
                 states[index] = state

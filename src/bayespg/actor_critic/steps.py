@@ -70,6 +70,8 @@ class Steps(NamedTuple):
     tails: Tails
     residuals: Residuals | None = None
     """None for lambda = 1, where their sum is psi_t itself."""
+    together: Groups | None = None
+    """Episodes that are left out together, where these are not single ones."""
 
     @property
     def taken(self) -> Bool[Array, " N"]:
@@ -78,7 +80,8 @@ class Steps(NamedTuple):
 
     @property
     def groups(self) -> Groups:
-        return self.tails.groups
+        """What is left out at a time: one episode, or several."""
+        return self.tails.groups if self.together is None else self.together
 
     @property
     def segments(self) -> Segments:
@@ -93,7 +96,7 @@ class Steps(NamedTuple):
     def see(self, Psi: Float[Array, "N k"]) -> Float[Array, "N k"]:
         """Functions of the states as they enter the observations."""
         if self.residuals is not None:
-            Psi = self.residuals(Psi, self.groups.length or Psi.shape[0])
+            Psi = self.residuals(Psi, self.tails.groups.length or Psi.shape[0])
         return jnp.where(self.taken[:, None], Psi, 0.0)
 
 

@@ -87,7 +87,8 @@ class Constant:
 class Groups(eqx.Module):
     """Groups of N rows, such as the steps of an episode.
 
-    `ids` names the group of each row; without it, groups are runs of `length` rows.
+    `ids` names the group of each row; without it, groups are runs of `length` rows. Where there are
+    more runs than groups, runs `count` apart belong to the same group.
     """
 
     count: int = eqx.field(static=True)
@@ -95,11 +96,11 @@ class Groups(eqx.Module):
     length: int = eqx.field(static=True, default=0)
 
     def row_ids(self, N: int) -> Int[Array, " N"]:
-        return jnp.arange(N) // self.length if self.ids is None else self.ids
+        return jnp.arange(N) // self.length % self.count if self.ids is None else self.ids
 
     def sum(self, X: Float[Array, "N *k"]) -> Float[Array, "E *k"]:
         if self.ids is None:
-            return X.reshape(self.count, self.length, *X.shape[1:]).sum(1)
+            return X.reshape(-1, self.count, self.length, *X.shape[1:]).sum((0, 2))
         return jax.ops.segment_sum(X, self.ids, self.count)
 
     def spread(self, S: Float[Array, "E *k"]) -> Float[Array, "N *k"]:
@@ -111,7 +112,8 @@ class Groups(eqx.Module):
         N, p = X.shape
         if self.ids is None:
             # One product after the other: on a CPU a batch of them takes twenty times as long.
-            return jax.lax.map(lambda x: x.T @ x, X.reshape(self.count, self.length, p))
+            runs = jnp.swapaxes(X.reshape(-1, self.count, self.length, p), 0, 1)
+            return jax.lax.map(lambda x: x.T @ x, runs.reshape(self.count, -1, p))
         whole = -(-N // CHUNK) * CHUNK
         rows = jnp.pad(X, ((0, whole - N), (0, 0))).reshape(-1, CHUNK, p)
         ids = jnp.pad(self.ids, (0, whole - N)).reshape(-1, CHUNK)

@@ -18,7 +18,7 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher import Network
-from bayespg.learning import values
+from bayespg.learning import choosing, older, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.recent import Recent, nothing
@@ -140,6 +140,10 @@ class State(eqx.Module):
     """Persistence of exploration in the next batch; None for independent noise."""
     rewards: Normaliser | None = None
     """Statistics of discounted sums of rewards, where rewards are normalised."""
+    older: Trajectories | None = None
+    """Raw paths of earlier batches, the newest first, for an estimator that needs them."""
+    certified: choosing.Certified | None = None
+    """Running means by which an estimator chooses among candidates."""
 
     @property
     def acting(self) -> Normalised:
@@ -158,23 +162,30 @@ def begin(
     persistence: float = 0.0,
     exempt: int = 0,
     rewards: bool = False,
+    paths: tuple[int, int] = (1, 1),
 ) -> State:
     """The state of a run before its first update; `observation` is the shape and type of one.
     States of recent batches are kept if the estimator needs them or with `recent`, but not for a
     policy with memory, whose choices do not follow from the state alone. Exploration begins with
     `persistence`. `exempt` numbers at the end of an observation are not normalised; with `rewards`
-    there are statistics of rewards."""
+    there are statistics of rewards. `paths` is the horizon and the number of paths of a batch, for
+    an estimator that needs those of older batches."""
     policy = jax.tree.map(jnp.asarray, policy)
+    choosing.refuse(estimator, policy, paths[1])
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
     wanted = (recent or estimator.needs.recent) and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
+    needs, past = estimator.needs, None
+    if needs.older:
+        past = older.nothing(policy, observation, *paths, needs.older)
+    choice = choosing.nothing(needs.candidates, theta.dtype) if needs.candidates else None
     return State(
         policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
         nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
         zero, zero, zero, jnp.asarray(True),
         jnp.asarray(persistence, jnp.float32) if persistence else None,
-        no_statistics(()) if rewards else None,
+        no_statistics(()) if rewards else None, past, choice,
     )  # fmt: skip
 
 
@@ -205,13 +216,17 @@ class Record(NamedTuple):
     confirmed: Float[Array, ""]
     """Share of the slope that other episodes confirm, a running mean."""
     known: Float[Array, ""]
-    """The number of directions in which the data outweigh the prior; NaN where the estimator does
-    not say."""
+    """The number of directions in which the batch determines the gradient; NaN where the estimator
+    does not say."""
     persistence: Float[Array, ""]
     """Persistence of exploration in this batch."""
     explained: Float[Array, ""]
     """Share of the returns' variance that values fitted to earlier batches explain; NaN without a
     critic."""
+    trace: Float[Array, ""]
+    """lambda of the gradient that was followed; NaN without one."""
+    reused: Float[Array, ""]
+    """Older batches that it was estimated from too."""
     sound: Float[Array, ""]
     """1, or 0 where anything was not finite: the update was then not made."""
     stage: Int[Array, ""]
@@ -226,15 +241,25 @@ def batch_of(
     environment: Environment | None = None,
 ) -> Batch:
     """The batch of these paths, with observations as the policy received them, in its precision."""
+    return Batch(
+        state.policy, as_seen(state, raw), discount, horizon, environment, state.critic,
+        recent(state, raw), older=earlier(state), certified=state.certified,
+    )  # fmt: skip
+
+
+def as_seen(state: State, raw: Trajectories) -> Trajectories:
+    """Paths with observations as the policy sees them now, in its precision."""
     dtype = flatten(state.policy)[0].dtype
-    paths = Trajectories(
+    return Trajectories(
         as_input(raw.states, state.normaliser, dtype),
         as_input(jnp.asarray(raw.actions), None, dtype), raw.rewards.astype(dtype), raw.mask,
         raw.terminated, as_input(raw.final, state.normaliser, dtype),
     )  # fmt: skip
-    return Batch(
-        state.policy, paths, discount, horizon, environment, state.critic, recent(state, raw)
-    )
+
+
+def earlier(state: State) -> Trajectories | None:
+    """Paths of earlier batches, as the policy sees them now."""
+    return None if state.older is None else as_seen(state, state.older)
 
 
 def recent(state: State, raw: Trajectories) -> Recent | None:
@@ -275,12 +300,17 @@ def advance(
     slope, error, freedom = direction_statistics(posterior, change)
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
-    normaliser, kept = state.normaliser, state.recent
+    normaliser, kept, past = state.normaliser, state.recent, state.older
     if normaliser is not None:
         everything = raw.states.reshape(-1, *raw.states.shape[2:])
         normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
     if kept is not None:
         kept = kept.seen(raw.states, raw.mask)
+    if past is not None:
+        past = older.seen(past, raw)
+    choice = state.certified
+    if choice is not None and "certified" in posterior.info:
+        choice = choice.seen(posterior.info["certified"])
     moved = divergence(theta + change)
     doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
     stages = (
@@ -289,12 +319,12 @@ def advance(
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
-    policy, optimiser, critic, normaliser, kept, confirmed = jax.tree.map(
+    policy, optimiser, critic, normaliser, kept, confirmed, past, choice = jax.tree.map(
         lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
-        (rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed),
+        (rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed, past, choice),
         (
             state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
-            state.confirmed,
+            state.confirmed, state.older, state.certified,
         ),
     )  # fmt: skip
     following = State(
@@ -302,13 +332,15 @@ def advance(
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
         going & (_norm(change) >= stop), fading(state.persistence, batch.paths.terminated),
-        state.rewards,
+        state.rewards, past, choice,
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), slope, error, freedom,
         uphill(posterior, natural=posterior.fisher is not None), moved, _norm(change), share,
         jnp.asarray(posterior.info.get("known", jnp.nan)),
         jnp.zeros(()) if state.persistence is None else state.persistence, explained,
+        jnp.asarray(posterior.info.get("trace", jnp.nan), theta.dtype),
+        jnp.asarray(posterior.info.get("reused", 0), theta.dtype),
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return following, record, posterior

@@ -90,7 +90,7 @@ class Agent:
         } | given  # fmt: skip
         self.options = choices.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
-        self._estimator = found = choices.estimator(estimator, s["smoothing"])
+        self._estimator = found = choices.estimator(estimator, s["smoothing"], s["reuse"])
         self.world, policy, start = self._begin(environment, policy, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
@@ -105,7 +105,7 @@ class Agent:
             self.state = _first(
                 start, found, self._update, key_run, self.world.observation, self._normalised(),
                 recent=limited, persistence=self._persistence(), exempt=self.world.masks,
-                rewards=s.normalise_rewards,
+                rewards=s.normalise_rewards, paths=(self.world.horizon, self._most()),
             )  # fmt: skip
         self.settings = s.as_done(self._facts())
         self._seconds, self._begun = 0.0, False
@@ -175,6 +175,10 @@ class Agent:
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "smoothing": (
                 self._estimator.needs.smoothing, f"{estimator} has no lambda to choose"
+            ),
+            "reuse": (
+                self._estimator.needs.older if estimator in choices.REUSING else None,
+                f"{estimator} is not one of {', '.join(choices.REUSING)}",
             ),
             "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
             "rate": (

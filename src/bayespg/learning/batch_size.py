@@ -28,6 +28,7 @@ def episodes(asked: int | str, confirmed: Any) -> int:
 def refuse(asked: int | str, estimator: Estimator, policy: Any) -> None:
     """ValueError for "auto" where nothing measures how far episodes agree."""
     measured = isinstance(estimator, BAC) and estimator.advantage is not None
+    measured = measured and not estimator.needs.older  # which are kept in one size
     if asked == AUTO and (not measured or by_products(policy)):
         raise ValueError(
             f"episodes: {AUTO!r} needs the share of the slope that other episodes confirm, which "

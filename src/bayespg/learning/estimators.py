@@ -16,7 +16,9 @@ from jaxtyping import Float
 
 from bayespg import actor_critic, evidence, monte_carlo, quadrature
 from bayespg import fisher as fishers
+from bayespg._support import checks
 from bayespg._support.types import Array
+from bayespg.algebra.conditioning import Groups
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher.networks import ITERATIONS, TOLERANCE
 from bayespg.kernels import Kernel
@@ -95,6 +97,10 @@ class Needs(NamedTuple):
     """Values fitted to earlier batches."""
     recent: bool = False
     """States of earlier batches, for the metric."""
+    older: int = 0
+    """So many earlier batches, as further data."""
+    candidates: int = 0
+    """So many estimators to choose among."""
     products: bool = False
     """Only products with the scores of a network, for which single precision is enough."""
 
@@ -236,7 +242,7 @@ class MonteCarlo(Estimator):
         found = monte_carlo.average(self.samples(batch), G)
         if self.smoothing is None or self.smoothing == 1:
             return found
-        return _judged(found, batch, self, self.weights == "uniform")
+        return _judged(found, batch, self)
 
     def samples(self, batch: Batch) -> Float[Array, "M n"]:
         """The gradient of each path."""
@@ -259,18 +265,24 @@ class MonteCarlo(Estimator):
         return units * left.reshape(M, T).T
 
 
-def _judged(
-    posterior: GradientPosterior, batch: Batch, of: "MonteCarlo | BAC", uniform: bool
-) -> GradientPosterior:
-    """The posterior of an estimator that has a bias, with lambda < 1 or because conjugate gradients
-    end early, and beside it gradients without one: returns-to-go less a regression on the states.
-    """
+def by_returns(of: "MonteCarlo | BAC", batch: Batch) -> Float[Array, "M n"]:
+    """The gradient of each path without the bias of `of`: returns-to-go less a regression on the
+    states."""
+    uniform = of.weights == "uniform" if isinstance(of, MonteCarlo) else of.uniform
     alone = MonteCarlo(
         "states", None, "uniform" if uniform else "discounted", state_kernel=of.state_kernel,
         noise=1.0 if of.noise is None else of.noise, state_map=of.state_map,
         limit_ends=of.limit_ends, rank=of.rank,
     )  # fmt: skip
-    samples = alone.samples(batch)
+    return alone.samples(batch)
+
+
+def _judged(
+    posterior: GradientPosterior, batch: Batch, of: "MonteCarlo | BAC"
+) -> GradientPosterior:
+    """The posterior of an estimator that has a bias, with lambda < 1 or because conjugate gradients
+    end early, and beside it gradients without one."""
+    samples = by_returns(of, batch)
     return eqx.tree_at(lambda p: p.unbiased, posterior, samples, is_leaf=lambda x: x is None)
 
 
@@ -331,9 +343,16 @@ class BAC(Estimator):
     the noise and the scales of both kernels by evidence.
 
     `advantage` chooses the scales instead, for any task, as `adaptive` does: observations are taken
-    in units in which they have variance 1, values have the variance of the returns, `advantage` is
-    the prior variance of u'w, and c follows from the number of directions that the damping of the
-    `metric` leaves.
+    in units in which they have variance 1, values have the variance of the returns times
+    `value_scale`, `advantage` is the prior variance of u'w, and c follows from the number of
+    directions that the damping of the `metric` leaves.
+
+    `reuse` batches before this one are further data for values and advantages, if the batch has
+    them: their scores are computed anew for the policy of now, so that at trace 0 their steps need
+    no importance weights (`bayespg.learning.older`). At larger traces what the earlier policies did
+    later is taken for the doing of this one, a bias that grows with the trace and with the
+    distance of the policies. The gradient is still that of the states of this batch. Error bars
+    leave out the i-th episode of every batch together.
 
     With many parameters the posterior is found by products alone, `iterations` conjugate gradients
     to `tolerance`.
@@ -354,17 +373,31 @@ class BAC(Estimator):
     iterations: int = eqx.field(static=True, default=actor_critic.ITERATIONS)
     advantage: float | None = None
     metric: Metric | None = None
+    reuse: int = eqx.field(static=True, default=0)
+    value_scale: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self):
+        checks.whole("reuse", self.reuse, 0)
+        if self.reuse and self.form == "dual":
+            raise ValueError("form: dual leaves out single episodes; with reuse give weight")
 
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
         recent = self.metric is not None
-        return Needs(states=True, smoothing=self.trace, recent=recent, products=True)
+        return Needs(
+            states=True, smoothing=self.trace, recent=recent, older=self.reuse, products=True
+        )
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
-        found = steps(batch, self.state_map, self.limit_ends, self.trace)
+        if not self.reuse:
+            batch = batch.alone()
+        found = steps(batch.with_older(), self.state_map, self.limit_ends, self.trace)
+        if self.reuse:
+            T, M = batch.paths.mask.shape
+            found = found._replace(together=Groups(M, length=T))
         kernel, G, units = state_kernel(self.state_kernel, found), self.fisher(batch), None
-        info = {}
+        info = {"trace": jnp.asarray(self.trace), "reused": jnp.asarray(self.reuse)}
         prior = actor_critic.Prior(kernel, G, self.scale)
         if self.metric is not None:
             prior = prior._replace(fisher=self.metric(batch, G), information=G)
@@ -373,12 +406,14 @@ class BAC(Estimator):
             y, units = values.centred(found.y, found.taken)
             divisor = jnp.where(units > 0, units, 1.0)
             if self.state_kernel is None:
-                prior = prior._replace(state_kernel=like_returns(kernel, batch, divisor))
+                prior = prior._replace(
+                    state_kernel=like_returns(kernel, batch, divisor, self.value_scale)
+                )
             found = found._replace(y=(y if self.trace == 1 else found.y) / divisor)
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
-            info = {"directions": directions} | confirmed(found, prior, noise, self.rank)
+            info |= {"directions": directions} | confirmed(found, prior, noise, self.rank)
         elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         posterior = actor_critic.of_steps(
@@ -389,18 +424,28 @@ class BAC(Estimator):
         posterior = posterior if units is None else rescaled(posterior, units)
         if self.trace == 1 and not batch.by_products:
             return posterior
-        uniform = self.fisher in (stationary, stationary_integrated_out)
-        return _judged(posterior, batch, self, uniform)
+        return _judged(posterior, batch, self)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the gradient is a mean over steps of equal weight."""
+        return self.fisher in (stationary, stationary_integrated_out)
 
 
 FEWEST = 0.1
 """Least number of directions, for a policy that no longer explores and has no information."""
 
 
-def adaptive(trace: float = 0.9, advantage: float = 0.05, kappa: float | None = None) -> BAC:
+def adaptive(
+    trace: float = 0.9,
+    advantage: float = 0.05,
+    kappa: float | None = None,
+    reuse: int = 0,
+    value_scale: float = 1.0,
+) -> BAC:
     """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
     states."""
     return BAC(
         fisher=stationary_integrated_out, advantage=advantage, metric=Metric(kappa), trace=trace,
-        tolerance=TOLERANCE, iterations=ITERATIONS,
+        tolerance=TOLERANCE, iterations=ITERATIONS, reuse=reuse, value_scale=value_scale,
     )  # fmt: skip

@@ -66,15 +66,15 @@ def state_kernel(kernel: Kernel | None, steps: actor_critic.Steps) -> Kernel:
     return kernels.OfFeatures(Fourier(steps.states.shape[1])) if kernel is None else kernel
 
 
-def like_returns(kernel: Any, batch: Batch, units: Float[Array, ""]) -> Kernel:
-    """A prior of values with the variance of the returns-to-go, and a mean that may be far from
-    zero."""
+def like_returns(kernel: Any, batch: Batch, units: Float[Array, ""], scale: float = 1.0) -> Kernel:
+    """A prior of values with `scale` times the variance of the returns-to-go, and a mean that may
+    be far from zero."""
     paths = batch.steps
     returns = returns_to_go(paths, batch.discount)
     spread = values.centred(returns, paths.mask)[1]
     spread = jnp.where(spread > 0, spread, 1.0)
     level = values.root_mean_square(returns, paths.mask) / spread
-    return kernels.OfFeatures(kernel.of, 100 + 10 * level**2, (spread / units) ** 2)
+    return kernels.OfFeatures(kernel.of, 100 + 10 * level**2, scale * (spread / units) ** 2)
 
 
 def standardised(

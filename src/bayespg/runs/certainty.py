@@ -65,8 +65,8 @@ def episodes_needed(d: float, episodes: float) -> float:
 def table(found: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: the run in equal parts, all seeds together."""
     columns = [
-        "steps", "return", "slope, 95 %", "uphill", "confirmed", "directions known",
-        "episodes", "needed for 95 %",
+        "steps", "return", "slope, 95 %", "probability uphill", "confirmed", "directions known",
+        "episodes per update", "needed for 95 %",
     ]  # fmt: skip
     rows = []
     for part in range(PARTS):

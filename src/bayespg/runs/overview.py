@@ -52,13 +52,12 @@ def _certainty(group: Group) -> list[Markup]:
     if not found:
         return []
     note = (
-        "The run in fifths, all seeds together. Uphill, the probability that a step goes there, is "
-        "judged by the episodes that did not choose the direction: 0.5 is what pure noise gives, "
-        "and the M episodes of an update say at most 1 - 1/2^M. Confirmed is the share of the "
-        "slope that other episodes find; how many episodes per update would make a step 95 % sure "
-        "follows from both, for the gradient as it was estimated: a bias that all episodes share "
-        "is not in these two columns. Directions known: in how many the model takes the gradient "
-        "from the episodes and not from its prior, whether or not it is right there."
+        "The run in fifths, all seeds together. The probability of going uphill is judged by "
+        "episodes that did not choose the direction: 0.5 is what pure noise gives, and M episodes "
+        "say at most 1 - 1/2^M. Confirmed is the share of the slope that other episodes find; how "
+        "many episodes per update would make a step 95 % sure follows from both, for the gradient "
+        "as it was estimated: a bias that all episodes share is not in these two columns. "
+        "Directions known: in how many the episodes of an update determine the gradient."
     )
     return [
         element("h3", "How certain the gradients were"),

@@ -1,0 +1,78 @@
+"""Steps of the last batches, as further data for the critic.
+
+At trace 0 the model of a step, r = V(x) + u(x, a)'w - gamma V(x') + noise, holds whoever chose the
+action a, because u is the score of the policy of now, recomputed for every step kept. An older
+batch thus needs no importance weights.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayespg._support.types import Array
+from bayespg.environments.trajectories import Trajectories
+from bayespg.paths.rollout import AT_ONCE
+from bayespg.policies import flatten
+
+
+def kept(horizon: int, episodes: int) -> int:
+    """Steps kept of each older episode, the first ones: at most `AT_ONCE` of a batch."""
+    return min(horizon, max(AT_ONCE // episodes, 1))
+
+
+def nothing(
+    policy: Any, observation: jax.ShapeDtypeStruct, horizon: int, episodes: int, batches: int
+) -> Trajectories:
+    """Room for so many batches of paths drawn with this policy, without steps yet."""
+    T, M, dtype = kept(horizon, episodes), batches * episodes, flatten(policy)[0].dtype
+    real = jnp.issubdtype(observation.dtype, jnp.floating)
+    seen = jnp.zeros(observation.shape, dtype if real else observation.dtype)
+    action = jax.eval_shape(lambda key: policy(seen).sample(key), jax.random.key(0))
+    states = jnp.zeros((T, M, *seen.shape), jnp.float32 if real else seen.dtype)
+    return Trajectories(
+        states, jnp.zeros((T, M, *action.shape), action.dtype), jnp.zeros((T, M), jnp.float32),
+        jnp.zeros((T, M), bool), jnp.zeros(M, bool), states[0],
+    )  # fmt: skip
+
+
+def seen(older: Trajectories, raw: Trajectories) -> Trajectories:
+    """These with another batch in place of the oldest. An episode that is longer than what is kept
+    of it counts as cut off there."""
+    T, M = older.mask.shape[0], raw.mask.shape[1]
+    ended = raw.terminated & (jnp.sum(raw.mask, 0) <= T)
+
+    def along(new: Array, old: Array) -> Array:
+        return jnp.concatenate([new[:T].astype(old.dtype), old[:, :-M]], 1)
+
+    return Trajectories(
+        along(raw.states, older.states), along(raw.actions, older.actions),
+        along(raw.rewards, older.rewards), along(raw.mask, older.mask),
+        jnp.concatenate([ended, older.terminated[:-M]]),
+        jnp.concatenate([raw.final.astype(older.final.dtype), older.final[:-M]]),
+    )  # fmt: skip
+
+
+def joined(paths: Trajectories, older: Trajectories | None) -> Trajectories:
+    """The paths of this batch, then those of the older ones, padded to the same number of steps."""
+    if older is None:
+        return paths
+    missing = paths.mask.shape[0] - older.mask.shape[0]
+    for name in ("states", "actions"):
+        ours, theirs = (getattr(of, name).shape[2:] for of in (paths, older))
+        if ours != theirs or missing < 0:
+            raise ValueError(
+                f"older: expected {name} of shape {ours} in episodes of at most "
+                f"{paths.mask.shape[0]} steps, found {theirs} in {older.mask.shape[0]}"
+            )
+
+    def along(new: Array, old: Array) -> Array:
+        old = jnp.pad(old, [(0, missing)] + [(0, 0)] * (old.ndim - 1))
+        return jnp.concatenate([new, old.astype(new.dtype)], 1)
+
+    return Trajectories(
+        along(paths.states, older.states), along(paths.actions, older.actions),
+        along(paths.rewards, older.rewards), along(paths.mask, older.mask),
+        jnp.concatenate([paths.terminated, older.terminated]),
+        jnp.concatenate([paths.final, older.final.astype(paths.final.dtype)]),
+    )  # fmt: skip
