@@ -100,7 +100,8 @@ def made(given: dict[str, Any]) -> Settings:
         raise ValueError("processes: is now workers=N, whole episodes in N processes")
     known = sorted(field.name for field in dataclasses.fields(Settings))
     if unknown := sorted(set(given) - set(known)):
-        raise ValueError(f"{unknown[0]}: no such setting; there are {', '.join(known)}")
+        hint = checks.suggestion(unknown[0], known, cutoff=0.7)
+        raise ValueError(f"{unknown[0]}: no such setting; {hint}")
     return Settings(**given)
 
 
