@@ -171,6 +171,9 @@ def test_bac_is_the_gradient_posterior_of_the_steps_laid_out_by_hand(one_sample,
         )
     assert found.info["evidence"] == pytest.approx(float(expected.info["evidence"]))
     assert found.info["observations"] == expected.info["observations"]
+    assert found.biased == expected.biased == (trace < 1)
+    if found.biased:
+        np.testing.assert_allclose(found.unbiased, NOISE * expected.unbiased, rtol=1e-6, atol=1e-9)
 
 
 def test_gpomdp_is_that_of_padded_arrays(one_sample):
