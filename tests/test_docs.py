@@ -268,6 +268,19 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
     assert f"{said.format(*ours, *best)}. " in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_the_readme_s_verdicts_are_those_of_the_ledger():
+    kinds = ("holds", "does not hold", "not decided")
+    ledger, readme = ((ROOT / page).read_text() for page in ("docs/reproduction.md", "README.md"))
+    rows = [re.search(rf"^\| {k} \| (\d+) ", ledger, re.MULTILINE) for k in kinds]
+    counts = [int(row[1]) for row in rows if row is not None]
+    said = re.search(
+        r"(\d+) of its claims were tested.*: (\d+) hold, (\d+) do not, (\d+) are not decided",
+        readme,
+    )
+    assert said is not None
+    assert [int(number) for number in said.groups()] == [sum(counts), *counts]
+
+
 def test_no_page_judges_a_direction_by_the_paths_that_chose_it():
     """Except the one that says why not."""
     optimistic = re.compile(r"probability_uphill\(posterior\.|\[.sure.\]")
