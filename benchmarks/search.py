@@ -4,19 +4,22 @@
     python benchmarks/search.py table
     python benchmarks/search.py overhead
 
-`run` appends a line of JSON per finished run to results/search.jsonl, `table` shows them. All
-methods search for the gains of the same linear policy, from zero, with one setting for all tasks.
-Ours is `bayespg.PGPE`, on lqr3 `bayespg.search.Search`, as they come; its constants were chosen on
-seeds from 1000. The rivals see observations in units that they get for free: the root mean square
-over 20 episodes of small random gains, which are not counted. ARS (version 1 with the better half
-of 4 directions) and CMA-ES (package `cma`) have the settings below; GIBO and MPD are in
+`run` appends a line of JSON per finished run to results/search.jsonl, `table` shows them,
+`overhead` times a round of ours. All methods search for the gains of the same linear policy, from
+zero, with one setting for all tasks. Ours is `bayespg.PGPE`, on lqr3 `bayespg.search.Search`, as
+they come; its constants were chosen on seeds from 100 and from 1000. `active`, `orthogonal` and
+`antithetic` are ours with other draws. The rivals see observations in units that they get for free:
+the root mean square over 20 episodes of small random gains, which are not counted. The settings of
+ARS (`ars`, version 1) are the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is
+ARS of sb3-contrib with its default settings, CMA-ES that of the package `cma`; GIBO and MPD are in
 `rivals/local_bo.py`.
 
 After each iteration the method's own recommendation is evaluated on episodes that no method learns
 from. A threshold is met at the first of three evaluations in a row that reach it; the episodes and
 steps of evaluations are not counted. On lqr3 (Dean et al.: three states and three inputs, horizon
 300, as in GIBO's paper) an evaluation asks whether the closed loop is stable. `mountain-car` is the
-paper's. Swimmer-v5 needs `pip install 'bayespg[mujoco]'`, CMA-ES `pip install cma`.
+paper's. Swimmer-v5 needs `pip install 'bayespg[mujoco]'`, CMA-ES `pip install cma`, `sb3` what
+rivals/requirements.txt names.
 """
 
 import argparse
@@ -77,6 +80,15 @@ class Gains:
             rng = np.random.default_rng(10**7)
             seen = [self._episode(0.2 * rng.normal(size=self.n), 10**7 + k)[2] for k in range(20)]
             self.units = np.sqrt(np.mean(np.concatenate(seen) ** 2, 0))
+
+    def in_units(self) -> gymnasium.Env:
+        """The environment with observations in units and actions between -1 and 1."""
+        found, space = made(self.name), gymnasium.spaces.Box(-np.inf, np.inf, self.units.shape)
+        if not self.choices:
+            found = gymnasium.wrappers.RescaleAction(found, np.float32(-1), np.float32(1))
+        return gymnasium.wrappers.TransformObservation(
+            found, lambda x: (x.reshape(-1) / self.units).astype(np.float32), space
+        )
 
     def play(self, theta: np.ndarray, seed: int) -> tuple[float, int]:
         """Return and length of an episode."""
@@ -146,15 +158,18 @@ def made(name: str) -> gymnasium.Env:
     return gymnasium.make(name, disable_env_checker=True)
 
 
-def ours(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
+def ours(
+    task: Gains, seed: int, budget: int, draws: str = search.DRAWS[0]
+) -> Iterator[Recommendation]:
     if task.name != "lqr3":
         agent = bayespg.PGPE(functools.partial(made, task.name), seed=seed)
+        agent.search.draws = draws
         while int(agent.state.episodes) < budget:
             agent.update()
             gains = agent.state.policy.gains.ravel()
             yield int(agent.state.episodes), int(agent.state.steps), gains
         return
-    found = search.Search(task.n, seed=seed)
+    found = search.Search(task.n, seed=seed, draws=draws)
     steps = 0
     while found.episodes < budget:
         asked = found.ask()
@@ -164,7 +179,7 @@ def ours(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
         yield found.episodes, steps, found.best
 
 
-ARS = {"directions": 4, "kept": 2, "noise": 0.2, "rate": 0.15}
+ARS = {"directions": 2, "kept": 1, "noise": 0.2, "rate": 0.1}
 
 
 def ars(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
@@ -187,6 +202,19 @@ def ars(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
         yield episodes, steps, theta
 
 
+def sb3(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
+    """ARS of sb3-contrib, version 1, with its default settings; actions are clipped as ours are."""
+    from sb3_contrib import ARS as Package
+
+    model = Package("LinearPolicy", task.in_units(), seed=seed, device="cpu")
+    episodes = 0
+    while episodes < budget:
+        model.learn(1, log_interval=None, reset_num_timesteps=False)  # one update
+        episodes += 2 * model.n_delta
+        W = model.weights.numpy().reshape(-1, task.observations)
+        yield episodes, model.num_timesteps, (W[1] - W[0] if task.choices == 2 else W).ravel()
+
+
 def cma(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
     import cma as package
 
@@ -202,9 +230,16 @@ def cma(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
 
 
 METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
-    "ours": ours, "ars": ars, "cma": cma,
+    "ours": ours, "ars": ars, "sb3": sb3, "cma": cma,
     "gibo": functools.partial(local_bo, probable=False),
     "mpd": functools.partial(local_bo, probable=True),
+}  # fmt: skip
+
+
+NAMES = {
+    "ours": "ours", "ars": "ARS", "sb3": "ARS, sb3-contrib", "cma": "CMA-ES",
+    "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt",
+    **{draws: f"ours, {draws} draws" for draws in search.DRAWS[1:]},
 }  # fmt: skip
 
 
@@ -228,22 +263,33 @@ def met(name: str, method: str, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table(lines: list[dict[str, Any]]) -> None:
-    head = f"{'task':26}{'method':8}{'met':>9}{'median episodes':>17}{'range':>14}"
-    print(f"{head}{'steps':>10}{'last':>10}")
-    for name in TASKS:
-        for method in METHODS:
-            found = [x for x in lines if (x["task"], x["method"]) == (name, method)]
-            if not found:
-                continue
-            episodes = sorted(math.inf if x["episodes"] is None else x["episodes"] for x in found)
-            steps = [math.inf if x["steps"] is None else x["steps"] for x in found]
-            reached = sum(map(math.isfinite, episodes))
-            print(
-                f"{name:26}{method:8}{reached:>5} of {len(found)}{np.median(episodes):>16.0f}"
-                f"{f'{episodes[0]:.0f} to {episodes[-1]:.0f}':>16}{np.median(steps):>10.0f}"
-                f"{np.median([x['last'] for x in found]):>10.1f}"
-            )
+def table(path: Path) -> str:
+    """A table in Markdown of the runs in a file: the median and the range of episodes to the
+    threshold, the median of steps, and how many runs met it."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    methods = [m for m in METHODS if any(x["method"] == m for x in lines)]
+    rows = [["", *(NAMES[m] for m in methods)], ["---"] * (1 + len(methods))]
+    for name, (threshold, _, budget) in TASKS.items():
+        found = {m: [x for x in lines if (x["task"], x["method"]) == (name, m)] for m in methods}
+        if any(found.values()):
+            goal = "stable" if name == "lqr3" else f"{threshold:g}"
+            rows.append([f"{name}, {goal}, within {budget}", *map(cell, found.values())])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def cell(runs: list[dict[str, Any]]) -> str:
+    if not runs:
+        return "not run"
+    episodes, steps = (
+        [math.inf if x[what] is None else x[what] for x in runs] for what in ("episodes", "steps")
+    )
+    middle, least, most, work = (
+        f"{x:,.0f}" if math.isfinite(x) else "never"
+        for x in (np.median(episodes), min(episodes), max(episodes), np.median(steps))
+    )
+    met = f"{sum(map(math.isfinite, episodes))} of {len(runs)}"
+    shown = "never" if least == "never" else f"{middle} ({least} to {most})"
+    return f"{shown}, {met}" + (f"; {work} steps" if work != "never" else "")
 
 
 def overhead(n: int = 16, episodes: int = 100) -> None:
@@ -253,10 +299,12 @@ def overhead(n: int = 16, episodes: int = 100) -> None:
     found.tell(X, -np.sum((X - 1) ** 2, 1))
     times = []
     for _ in range(12):
-        begun, asked = time.perf_counter(), found.ask()
+        begun, asked = (time.perf_counter(), time.process_time()), found.ask()
         found.tell(asked, -np.sum((asked - 1) ** 2, 1) + rng.normal(size=len(asked)))
-        times.append(1e3 * (time.perf_counter() - begun) / len(asked))
-    print(f"M = {search.MEMORY}, n = {n}: {np.median(times[2:]):.1f} ms per episode")
+        ended = (time.perf_counter(), time.process_time())
+        times.append(1e3 * np.subtract(ended, begun) / len(asked))
+    wall, cpu = np.median(times[2:], axis=0)
+    print(f"M = {search.MEMORY}, n = {n}: {wall:.1f} ms per episode, {cpu:.1f} ms of CPU time")
 
 
 def main() -> None:
@@ -273,23 +321,27 @@ def main() -> None:
         overhead()
         return
     if given.what == "run":
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the workers, whose matrices are small
         seeds = range(given.first, given.first + given.seeds)
-        with concurrent.futures.ProcessPoolExecutor(
-            given.jobs, multiprocessing.get_context("spawn")
-        ) as pool:
-            runs = [
-                pool.submit(met, name, method, seed)
-                for name in given.tasks for method in given.methods for seed in seeds
-            ]  # fmt: skip
-            for run in concurrent.futures.as_completed(runs):
-                line = run.result()
-                with given.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
-                print(*(line[k] for k in ("task", "method", "seed", "episodes")), flush=True)
-    lines = [json.loads(line) for line in given.out.read_text().splitlines()]
-    table(lines)
+        runs = [(t, m, s) for t in given.tasks for m in given.methods for s in seeds]
+        every(met, runs, given.jobs, given.out)
+    print(table(given.out))
+
+
+def every(function: Callable[..., Any], jobs: list[tuple], processes: int, out: Path) -> None:
+    """Call the function in other processes, and append a line of JSON for each answer; a failure
+    is reported and does not stop the others."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the workers, whose matrices are small
+    with concurrent.futures.ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn")
+    ) as pool:
+        runs = {pool.submit(function, *job): job for job in jobs}
+        for run in concurrent.futures.as_completed(runs):
+            problem = run.exception()
+            if problem is None:
+                with out.open("a") as file:
+                    file.write(json.dumps(run.result()) + "\n")
+            print(*runs[run], "" if problem is None else f"failed: {problem}", flush=True)
 
 
 if __name__ == "__main__":

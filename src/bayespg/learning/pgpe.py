@@ -45,10 +45,10 @@ from bayespg.search.search import SCALE
 
 NAME = "pgpe"
 UPDATE = "search"
-"""What a run's configuration has for estimator and update."""
+"""The estimator and the update that a run's configuration names."""
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
 SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "bounds", "seed")
-"""Those that PGPE has; the others of `Settings` have no meaning here."""
+"""The settings that PGPE uses; the others of `Settings` have no effect on it."""
 
 
 class Fixed(Distribution):
@@ -75,19 +75,19 @@ class Fixed(Distribution):
 class Deterministic(Policy):
     """Actions linear in features of the observation, or in the observation itself.
 
-    A choice of two is the sign of one output, a choice of more the largest of as many; numbers are
-    brought into their bounds by the environment.
+    With two discrete actions the sign of one output decides; with more, each has an output and the
+    largest decides. Continuous actions are clipped to their bounds by the environment.
     """
 
     weights: Float[Array, "o k"]
     features: Features | None
     units: Float[np.ndarray, " d"] | Float[Array, " d"]
-    """What observations are divided by, where it is not zero."""
+    """Observations are divided by these, except where they are zero."""
     sizes: tuple[int, ...] | None = eqx.field(static=True)
     scalar: bool = eqx.field(static=True)
 
     def theta(self) -> Float[np.ndarray, " n"]:
-        """What the search moves: everything but the units."""
+        """The parameters that the search changes: all except the units."""
         return np.asarray(self._ravelled()[0], np.float64)
 
     def at(self, theta: Float[np.ndarray, " n"]) -> "Deterministic":
@@ -131,7 +131,7 @@ def _outputs(size: int) -> int:
 def make(
     name: str, inputs: int, actions: Actions, key: PRNGKeyArray, hidden: tuple[int, ...]
 ) -> Deterministic:
-    """A policy by name, at its start."""
+    """The initial policy of that name."""
     of = named.make(name, inputs, actions, key, hidden)
     assert isinstance(of, Composed)
     features = None if name == "linear" else of.features
@@ -233,7 +233,7 @@ class PGPE(Agent):
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
-        """What the search moves: the weights and the parameters of the features."""
+        """The parameters that the search changes: the weights and those of the features."""
         return copies.parameters(eqx.tree_at(lambda p: p.units, self.state.policy, None))
 
     @property
@@ -241,7 +241,7 @@ class PGPE(Agent):
         return self.search.n
 
     def with_parameters(self, parameters: Any) -> "PGPE":
-        """A copy of this agent with other parameters, at which its search begins anew."""
+        """A copy of this agent with other parameters, from which its search starts again."""
         theta, other = copies.vector(parameters, self.parameters), self._again()
         other.search = Search(theta, scale=self.search.scale, seed=self.settings.seed)
         policy = self.state.policy.at(theta)
@@ -289,11 +289,12 @@ class PGPE(Agent):
         return self
 
     def update(self) -> Row:
-        """A round: play it, tell the search, move. NotFinite where a return is not finite."""
+        """Play a round of episodes, tell the search their returns, and move. Raises NotFinite if a
+        return is not finite."""
         begun = time.perf_counter()
         search, first = self.search, int(self.state.updates) == 0
         before, scale, asked = search.mean.copy(), search.scale, search.ask()
-        if first:  # in raw units, where the scale means nothing yet
+        if first:  # the units are not known yet: perturb in raw units, by the default scale
             asked = search.mean + SCALE / scale * (asked - search.mean)
         seeds = episode_seeds(self.settings.seed, int(self.state.updates), len(asked))
         paths = self._play(asked, seeds)
@@ -336,8 +337,8 @@ class PGPE(Agent):
             return self.world.play_each(policies, keys, seeds)
 
     def _in_units(self, policy: Deterministic, paths: list[Trajectories]):
-        """The policy and the search in units of all observations so far, and what parameters have
-        been multiplied by; one for a policy that is not linear."""
+        """The policy in the units of all observations so far, and the factors by which parameters
+        were multiplied; the factor is one for a policy that is not linear."""
         steps = [np.asarray(one.states)[np.asarray(one.mask)] for one in paths]
         seen = np.concatenate([x.reshape(len(x), -1) for x in steps]).astype(np.float64)
         old, before = np.asarray(policy.units, np.float64), int(self.state.steps)

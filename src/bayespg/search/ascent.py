@@ -32,6 +32,8 @@ noise: most directions look uphill to the episodes that chose them, and noise wo
 away."""
 STEPS = 5
 """The largest number of steps after a round."""
+POWER = 4
+"""Steps of the power method towards the directions in which the gradient is known least."""
 
 
 class Move(NamedTuple):
@@ -41,6 +43,8 @@ class Move(NamedTuple):
     best: Float[Array, " n"]
     """The parameters of greatest smoothed return by the posterior, of the mean and those tried."""
     steps: Float[Array, ""]
+    axes: Float[Array, "d n"]
+    """Orthonormal directions for the next perturbations, each on its uphill side."""
     slope: Float[Array, ""]
     """The slope along the first direction in standard deviations of the posterior, sqrt(mu' S^-1
     mu)."""
@@ -73,8 +77,16 @@ def move(
     taken: Bool[Array, " M"],
     mean: Float[Array, " n"],
     scale: Float[Array, ""],
+    normals: Float[Array, "d n"],
+    active: bool = False,
 ) -> Move:
-    """The most probable ascent from `mean`, given parameters X and two views of their returns."""
+    """The most probable ascent from `mean`, given parameters X and two views of their returns.
+
+    The axes are the `normals` made orthogonal. Where they are to be `active`, `POWER` steps of the
+    power method turn them first towards the leading eigenvectors of S, the covariance of the
+    gradient at the new mean: along these an episode lowers its trace most. One side of each axis is
+    enough for a smooth function, and the uphill side is where the mean goes next.
+    """
     n = X.shape[1]
     X, views = jnp.where(taken[:, None], X, mean), jnp.where(taken, views, 0.0)
     of = spectra(X - mean, taken, scale)
@@ -93,12 +105,16 @@ def move(
     r = R @ z
     eye = jnp.eye(X.shape[0], dtype=X.dtype)
 
-    def ascent(at):
-        """The next step along S^-1 mu for S = b0 I - Z'Z, through the smaller system b0 I - Z Z',
-        and sqrt(mu' S^-1 mu)."""
+    def root(at):
+        """Z, for the covariance S = b0 I - Z'Z and the mean Z'r of the gradient."""
         away = X - at
         exponent = jnp.sum(away**2, -1) / near + n * jnp.log1p(scale**2 / l2)
-        Z = R @ (a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near)
+        return R @ (a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near)
+
+    def ascent(at):
+        """The next step along S^-1 mu, through the smaller system b0 I - Z Z', and sqrt(mu' S^-1
+        mu)."""
+        Z = root(at)
         mu, ZZ = Z.T @ r, Z @ Z.T
         factor = cho_factor(b0 * (1 + 1e-9) * eye - ZZ, lower=True)
         d = (mu + Z.T @ cho_solve(factor, Z @ mu)) / b0
@@ -117,7 +133,13 @@ def move(
     d, t = ascent(mean)
     start = (jnp.zeros((), jnp.int32), mean, d, t, t)
     k, at, *_, first = jax.lax.while_loop(uphill, step, start)
+    Z, axes = root(at), normals
+    for _ in range(POWER * active):
+        axes = b0 * axes - (axes @ Z.T) @ Z
+        axes = axes / jnp.linalg.norm(axes, axis=1, keepdims=True)
+    axes = jnp.linalg.qr(axes.T)[0].T
+    axes = jnp.where((axes @ (Z.T @ r) < 0)[:, None], -axes, axes)
     known = jnp.concatenate([at[None], X])  # rows outside the mask are the old mean
     kernel = jnp.exp(-0.5 * jnp.sum((known[:, None] - X) ** 2, -1) / near) * taken
     best = known[jnp.argmax(kernel @ (R.T @ r))]
-    return Move(at, best, k.astype(X.dtype), first, model.length, a, v, view == 1)
+    return Move(at, best, k.astype(X.dtype), axes, first, model.length, a, v, view == 1)

@@ -29,8 +29,8 @@ MEMORY = 96
 """The number of latest episodes that decisions use, which bounds their cost."""
 SCALE = 0.2
 """The standard deviation of the first perturbations."""
-PAIRS = 3
-"""The number of latest pairs from which the scale adapts."""
+LATEST = 12
+"""The number of latest perturbations from which the scale adapts."""
 NARROWER, WIDER = 0.8, 1.25
 """The factors of the scale: the first applies if none of these perturbations did better than the
 mean, as on a peak that is narrower than the scale; the second if nearly all did. On a slope or on
@@ -38,7 +38,9 @@ noise about half of them do, and the scale stays."""
 LEAST, PER_PAIR = 2, 12
 """A round has one pair of perturbations, and one more for each so many parameters, but at least
 `LEAST` pairs (fewer where there are fewer parameters)."""
-FORMAT = "bayespg-search-2"
+DRAWS = ("uphill", "active", "orthogonal", "antithetic")
+"""How perturbations are drawn; the first is the default."""
+FORMAT = "bayespg-search-3"
 
 
 class Search:
@@ -46,9 +48,13 @@ class Search:
 
     `start` is the number of parameters (the search then starts at zero) or the vector to start
     from. `scale` is the standard deviation of the first perturbations, in the units of the
-    parameters; it adapts. A round tries pairs of parameters, mean +- scale e, and the mean itself.
+    parameters; it adapts. A round tries perturbations of the mean, and the mean itself.
     Parameters should have comparable units: a change of `scale` in each should matter about
-    equally.
+    equally. `draws` says how the perturbations of a round are chosen: "antithetic" ones are pairs
+    mean +- scale e along independent random directions e, "orthogonal" ones are pairs along
+    orthogonal directions, "uphill" ones (the default) are twice as many orthogonal directions, each
+    on the side where the posterior has the higher return, and "active" ones are the same near the
+    directions in which the gradient is known least. The first round is of pairs in any case.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class Search:
         *,
         scale: float = SCALE,
         memory: int = MEMORY,
+        draws: str = DRAWS[0],
         seed: int = 0,
     ):
         if np.ndim(start) == 0:
@@ -70,6 +77,7 @@ class Search:
         self._best = mean.copy()
         self.scale = float(checks.positive("scale", scale, ()))
         self.memory = checks.whole("memory", memory, 6)
+        self.draws = checks.one_of("draws", draws, DRAWS)
         self.seed = checks.whole("seed", seed, 0)
         self.rounds = 0
         """The number of complete rounds."""
@@ -83,6 +91,8 @@ class Search:
         """The current round."""
         self._answers: list[float | None] = []
         self._wins: list[float] = []
+        self._axes = np.full((min(2 * self.pairs, self.n), self.n), np.nan)
+        """Uphill directions for the next round; NaN where there are none yet."""
 
     @property
     def n(self) -> int:
@@ -126,21 +136,31 @@ class Search:
         from the episodes in memory. Raises ValueError while there are too few of them, or if all
         their returns are equal."""
         X, y = self._memory()
+        if y.size < 2:
+            raise ValueError(f"returns: {y.size} episodes that did not fail, two are the least")
         return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
 
     def ask(self) -> Float[Array, "k n"]:
-        """The parameters of the current round that have not been told yet: pairs mean + scale e,
-        mean - scale e with orthogonal e, and the mean. Until they are told, `ask` returns the same
-        parameters."""
+        """The parameters of the current round that have not been told yet: perturbations of the
+        mean, and the mean. Until they are told, `ask` returns the same parameters."""
         if not self._asked:
-            rng = np.random.default_rng([self.seed, self.rounds])
-            e = rng.normal(size=(self.pairs, self.n))
-            axes = np.linalg.qr(e.T)[0].T * np.linalg.norm(e, axis=1, keepdims=True)
-            both = (axes[:, None] * [[1.0], [-1.0]]).reshape(-1, self.n)
-            self._asked = [*(self.mean + self.scale * both), self.mean.copy()]
+            e = self._normals()
+            lengths = np.linalg.norm(e, axis=1, keepdims=True)
+            if not np.isnan(self._axes).any():
+                e = lengths * self._axes
+            else:
+                e, lengths = e[: self.pairs], lengths[: self.pairs]
+                if self.draws != "antithetic":
+                    e = lengths * np.linalg.qr(e.T)[0].T
+            e = np.concatenate([e, -e])[: 2 * self.pairs]
+            self._asked = [*(self.mean + self.scale * e), self.mean.copy()]
             self._answers = [None] * len(self._asked)
         waiting = zip(self._asked, self._answers, strict=True)
         return np.array([theta for theta, answer in waiting if answer is None])
+
+    def _normals(self) -> Float[Array, "d n"]:
+        """The random numbers of the next round."""
+        return np.random.default_rng([self.seed, self.rounds]).normal(size=self._axes.shape)
 
     def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
         """What episodes returned: one vector and a number, or rows and one number per row.
@@ -175,6 +195,7 @@ class Search:
         """Move the mean and adapt the scale, after a round or after episodes from elsewhere."""
         X, y = self._memory()
         self.steps, self.slope = 0, 0.0
+        self._axes[:] = np.nan
         if self._asked:
             self.rounds += 1
         if y.size and np.ptp(y) > 0:
@@ -183,10 +204,13 @@ class Search:
             views, jacobian = ascent.views(y)
             found = in_float64(ascent.move)(
                 np.pad(X, ((0, padding), (0, 0))), np.pad(views, ((0, 0), (0, padding))), jacobian,
-                taken, self.mean, np.float64(self.scale),
+                taken, self.mean, np.float64(self.scale), self._normals(),
+                self.draws == "active",
             )  # fmt: skip
             if np.isfinite(found.mean).all():
                 self.mean, self._best = np.array(found.mean), np.array(found.best)
+                if self.draws in ("uphill", "active"):
+                    self._axes = np.array(found.axes)
                 self.steps = int(found.steps)
                 self.slope = float(found.slope)
             self._adapt()
@@ -200,8 +224,8 @@ class Search:
             return
         *pair, centre = (float("nan") if a is None else a for a in self._answers)
         won = [np.nan if np.isnan(r - centre) else 0.5 + 0.5 * np.sign(r - centre) for r in pair]
-        self._wins = [*self._wins, *(w for w in won if not np.isnan(w))][-2 * PAIRS :]
-        if len(self._wins) == 2 * PAIRS:
+        self._wins = [*self._wins, *(w for w in won if not np.isnan(w))][-LATEST:]
+        if len(self._wins) == LATEST:
             share = float(np.mean(self._wins))
             self.scale *= NARROWER if share == 0 else WIDER if share > 0.8 else 1.0
 
@@ -209,6 +233,7 @@ class Search:
         """Discard what was asked but not told; the next `ask` begins a new round."""
         self.rounds += bool(self._asked)
         self._asked, self._answers = [], []
+        self._axes[:] = np.nan
 
     def rescale(self, factors: Float[Array, " n"]) -> None:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
@@ -221,12 +246,13 @@ class Search:
     def arrays(self) -> dict[str, Array]:
         """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
         X, y = self._memory()
-        left, wins = self.memory - y.size, 2 * PAIRS - len(self._wins)
+        left, wins = self.memory - y.size, LATEST - len(self._wins)
         return {
             "tried": np.pad(X, ((0, left), (0, 0))),
             "returns": np.pad(y, (0, left), constant_values=np.nan),
             "wins": np.pad(self._wins, (0, wins), constant_values=np.nan),
             "mean": self.mean.copy(), "best": self._best.copy(), "scale": np.array(self.scale),
+            "axes": self._axes.copy(),
             "rounds": np.array(self.rounds), "slope": np.array(self.slope),
         }  # fmt: skip
 
@@ -237,7 +263,7 @@ class Search:
         self._returns = np.array(arrays["returns"])[known].tolist()
         self._wins = wins[~np.isnan(wins)].tolist()
         self.mean, self._best = np.array(arrays["mean"]), np.array(arrays["best"])
-        self.scale = float(arrays["scale"])
+        self.scale, self._axes = float(arrays["scale"]), np.array(arrays["axes"])
         self.rounds, self.slope = int(arrays["rounds"]), float(arrays["slope"])
         self._asked, self._answers = [], []
 
@@ -250,15 +276,14 @@ class Search:
     def save(self, path: str | Path) -> None:
         """Write the search to one .npz file, atomically and without pickling."""
         header = {
-            "format": FORMAT, "memory": self.memory, "seed": self.seed, "rounds": self.rounds,
-            "scale": self.scale, "steps": self.steps, "slope": self.slope,
+            "format": FORMAT, "memory": self.memory, "draws": self.draws, "seed": self.seed,
+            "rounds": self.rounds, "scale": self.scale, "steps": self.steps, "slope": self.slope,
             "wins": self._wins, "answers": self._answers,
         }  # fmt: skip
         file = io.BytesIO()
         np.savez(
             file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
-            best=self._best,
-            tried=self.parameters, returns=self.returns,
+            best=self._best, axes=self._axes, tried=self.parameters, returns=self.returns,
             asked=np.array(self._asked).reshape(-1, self.n),
         )  # fmt: skip
         files.write_whole(Path(path), file.getvalue())
@@ -274,9 +299,10 @@ class Search:
                     raise ValueError(f"its format is {header['format']!r:.40}")
                 found = cls(
                     stored["mean"], scale=header["scale"], memory=header["memory"],
-                    seed=header["seed"],
+                    draws=header["draws"], seed=header["seed"],
                 )  # fmt: skip
                 tried, asked, found._best = stored["tried"], stored["asked"], stored["best"]
+                found._axes = stored["axes"]
                 if tried.shape != (stored["returns"].size, found.n):
                     raise ValueError("its arrays do not fit together")
                 found._tried, found._returns = list(tried), stored["returns"].tolist()
