@@ -13,7 +13,6 @@ state that `advance` returns.
 import contextlib
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,7 +26,6 @@ import optax
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
-from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import (
     batch_size,
@@ -35,6 +33,7 @@ from bayespg.learning import (
     copies,
     describing,
     keeping,
+    making,
     metrics,
     predicting,
     settings,
@@ -47,9 +46,8 @@ from bayespg.learning.hints import Stuck
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.learning.rewards import scaled
-from bayespg.paths.worlds import AnyEnvironment, OnHost, World, world
-from bayespg.policies import AnyPolicy, as_dtype, count, named
-from bayespg.policies.masked import masked
+from bayespg.paths.worlds import AnyEnvironment
+from bayespg.policies import AnyPolicy, as_dtype, count
 from bayespg.runs import progress as interruption
 from bayespg.runs.columns import Column
 from bayespg.runs.store import Run
@@ -91,7 +89,10 @@ class Agent:
         self.options = choices.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self._estimator = found = choices.estimator(estimator, s["smoothing"], s["reuse"])
-        self.world, policy, start = self._begin(environment, policy, key_policy)
+        self.world = making.world_of(environment, s, self.options)
+        policy, start = making.policy_of(
+            policy, environment, self.world, s, found.needs, key_policy
+        )
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
@@ -103,108 +104,21 @@ class Agent:
             self._update = choices.update(update, s["limit"], s["rate"])
             limited = isinstance(update, str) and update in choices.LIMITED
             self.state = _first(
-                start, found, self._update, key_run, self.world.observation, self._normalised(),
-                recent=limited, persistence=self._persistence(), exempt=self.world.masks,
-                rewards=s.normalise_rewards, paths=(self.world.horizon, self._most()),
+                start, found, self._update, key_run, self.world.observation,
+                making.normalised(s, self.world), recent=limited,
+                persistence=making.persistence(s, found.needs), exempt=self.world.masks,
+                rewards=s.normalise_rewards, paths=(self.world.horizon, making.most(s)),
             )  # fmt: skip
-        self.settings = s.as_done(self._facts())
+        self.settings = s.as_done(making.in_force(s, self.world, self.names, found.needs))
         self._seconds, self._begun = 0.0, False
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
         self.reset()
 
-    def _begin(
-        self, environment: Any, policy: Any, key: Any
-    ) -> tuple[World, str | AnyPolicy, AnyPolicy]:
-        """The world, the name of the policy or the policy given, and the initial policy."""
-        s = self.settings
-        known = choices.built_in(environment) if isinstance(environment, str) else None
-        found = world(
-            known.environment if known else environment, discount=s["discount"],
-            horizon=s.horizon, lanes=min(s["lanes"], self._most()), bounds=s["bounds"],
-            options=self.options, workers=s.workers, episode_timeout=s.episode_timeout,
-            masks=s.masks,
-        )  # fmt: skip
-        if isinstance(policy, AnyPolicy):
-            return found, policy, masked(policy, found.masks) if found.masks else policy
-        if not isinstance(policy, str | None):
-            raise ValueError(
-                "policy: expected a name, a Policy or a MemoryPolicy, found "
-                f"{type(policy).__name__}"
-            )
-        if known is not None and known.policy is not None:
-            if policy not in (None, choices.PAPER):
-                raise settings.no_effect(
-                    "policy", policy, f"{environment} comes with the paper's policy"
-                )
-            return found, choices.PAPER, known.policy()
-        if found.actions is None:
-            raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-        if policy is None:
-            policy = "fourier" if self._estimator.needs.recent else "linear"
-        if isinstance(found, OnHost):
-            found.host.observations.refuse_images()
-        inputs = math.prod(found.observation.shape) - found.masks
-        start = named.make(policy, inputs, found.actions, key, s["hidden"])
-        return found, policy, masked(start, found.masks) if found.masks else start
-
-    def _facts(self) -> dict[str, tuple[Any, str]]:
-        """The settings in force, each with the reason why it can have no other value."""
-        s, found, task = self.settings, self.world, self.world.name
-        host = found if isinstance(found, OnHost) else None
-        policy, estimator, update = (
-            name if isinstance(name, str) else f"a {type(name).__name__} of your own"
-            for name in (self.names[kind] for kind in ("policy", "estimator", "update"))
-        )
-        limited, rated = update in choices.LIMITED, isinstance(self.names["update"], str)
-        bounded = isinstance(found.actions, Bounded) and found.actions.bounded
-        lanes = f"an update of {self._most()} episodes fills no more lanes"
-        if host is None:
-            lanes = f"{task} in JAX draws all paths at once"
-        elif host.lanes < min(s["lanes"], self._most()):
-            lanes = f"the environment that was given is {host.lanes} of them"
-        return {
-            "discount": (found.discount, f"{task} has its own discount, {found.discount:g}"),
-            "horizon": (found.horizon, f"{task} ends episodes after {found.horizon} steps"),
-            "lanes": (host and host.lanes, lanes),
-            "workers": (s.workers if host is not None else None, f"{task} runs in JAX"),
-            "normalise": (self.state.normaliser is not None, ""),
-            "persistence": (self._persistence(), ""),
-            "masks": (found.masks > 0, f"{task} runs in JAX"),
-            "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
-            "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
-            "smoothing": (
-                self._estimator.needs.smoothing, f"{estimator} has no lambda to choose"
-            ),
-            "reuse": (
-                self._estimator.needs.older if estimator in choices.REUSING else None,
-                f"{estimator} is not one of {', '.join(choices.REUSING)}",
-            ),
-            "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
-            "rate": (
-                s["rate"] if rated and not limited else None, f"{update} takes no rate"
-            ),
-        }  # fmt: skip
-
-    def _most(self) -> int:
-        """The largest number of episodes of an update."""
-        return batch_size.episodes(self.settings.episodes, 0.0)
-
     @property
     def episodes(self) -> int:
         """The number of episodes of the next update."""
         return batch_size.episodes(self.settings.episodes, self.state.confirmed)
-
-    def _persistence(self) -> float:
-        """As wanted; unless stated otherwise, estimators of the paper explore independently."""
-        practical = self._estimator.needs.recent
-        return self.settings["persistence"] if practical else self.settings.persistence or 0.0
-
-    def _normalised(self) -> bool:
-        wanted = self.settings.normalise
-        if wanted and not self.world.real:
-            raise ValueError("normalise: the observations are whole numbers; leave it out")
-        return isinstance(self.world, OnHost) if wanted is None else wanted
 
     def precision(self) -> Any:
         """A context in which this agent's numbers are computed: single or double precision."""
@@ -292,11 +206,10 @@ class Agent:
         An agent that was trained with masks needs `action_masks`, one for each row.
         """
         deterministic = checks.flag("deterministic", deterministic)
-        with self.precision():
-            told, self._memory = predicting.predict(
-                self.world, self.state.acting, self._memory, observation, deterministic,
-                episode_start, action_masks,
-            )  # fmt: skip
+        told, self._memory = predicting.predict(
+            self.world, self.state.acting, self._memory, observation, deterministic,
+            episode_start, action_masks, self.precision(),
+        )  # fmt: skip
         return told
 
     def reset(self) -> None:

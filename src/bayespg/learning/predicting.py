@@ -1,5 +1,6 @@
 """Actions for observations that somebody else has made: what `Agent.predict` does."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -21,9 +22,11 @@ def predict(
     deterministic: bool,
     episode_start: Any,
     action_masks: Any,
+    precision: AbstractContextManager[Any],
 ) -> tuple[Any, Any]:
     """The environment's actions for one observation or a batch of them, and the memory after it.
-    `memory` is None before the first observation of an episode."""
+    `memory` is None before the first observation of an episode; the policy computes within
+    `precision`."""
     key = host_key(int(np.random.default_rng().integers(2**31)))
     try:
         seen, several = world.rows(observation)
@@ -33,8 +36,10 @@ def predict(
     if not np.isfinite(seen).all():
         raise ValueError(f"observation: expected finite numbers, found {observation!r}")
     first = _beginning(len(seen), memory, episode_start)
-    act = Acting(policy, key, deterministic, memory)
-    told = world.decode(act.step(seen, 0, 0, first)[1])
+    with precision:
+        act = Acting(policy, key, deterministic, memory)
+        _, actions = act.step(seen, 0, 0, first)
+    told = world.decode(actions)
     return np.stack(told) if several else told[0], act.memories
 
 
