@@ -61,6 +61,7 @@ SLOW = (
     "test_reuse.py::test_a_run_with_older_batches_resumes_bit_for_bit[given1]",
     "test_reuse.py::test_older_steps_are_further_rows_with_scores_of_the_policy_of_now[0.0]",
     "test_reuse.py::test_runs_side_by_side_keep_their_own_older_batches",
+    "test_agents.py::test_every_estimator_by_name_takes_sound_steps[bac-chosen]",
     "test_classic.py::test_a_policy_earns_what_it_earns_in_gymnasium[MountainCarContinuous-v0]",
     "test_cli_training.py::test_a_finished_run_is_trained_for_longer",
     "test_docs.py::test_code_of_a_page_runs[docs/algorithms/actor-critic.md]",

@@ -24,6 +24,8 @@ from bayespg.posterior import GradientPosterior
 
 MEMORY = 0.95
 """Decay of the running means per update."""
+TRACES, KEPT = (0.9, 0.98), 3
+"""The traces to choose among, and the number of older batches that may be used."""
 
 
 class Certified(eqx.Module):
@@ -113,11 +115,6 @@ def certified(posterior: GradientPosterior, h: Float[Array, "M n"]) -> Float[Arr
     slope = jnp.sum(jnp.where(length > 0, along / jnp.where(length > 0, length, 1.0), 0.0))
     size = jnp.sqrt(jnp.mean(jnp.sum(h * D.solve(h), -1)))
     return jnp.where(size > 0, slope / jnp.where(size > 0, size, 1.0), 0.0)
-
-
-KEPT = 3
-"""Older batches that may be used."""
-TRACES = (0.9, 0.98)
 
 
 def among(traces: tuple[float, ...] = TRACES, reuse: int = KEPT) -> Choosing:

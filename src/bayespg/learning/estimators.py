@@ -441,7 +441,7 @@ def adaptive(
     advantage: float = 0.05,
     kappa: float | None = None,
     reuse: int = 0,
-    value_scale: float = 1.0,
+    value_scale: float = 10.0,
 ) -> BAC:
     """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
     states."""
