@@ -211,7 +211,7 @@ def table(found: list[lines.Line]) -> str:
 
 def stated(found: list[lines.Line]) -> str:
     """Stated / observed, for the default agent's gradient."""
-    found = [x for x in found if x["estimator"] == OURS]
+    found = [x for x in found if x["estimator"] == OURS and "said_mean" in x]
     sizes = sorted({x["paths"] for x in found})
     head = ["policy", "task", "updates", *(f"{way}, M = {M}" for way in WAYS for M in sizes)]
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
@@ -232,7 +232,7 @@ def over_stages(found: list[lines.Line]) -> str:
     cells = defaultdict(list)
     for line in found:
         cells[line["policy"], line["task"], line["estimator"]].append(line)
-    sizes = sorted({line["paths"] for line in found})
+    sizes = sorted({line["paths"] for line in found if "interval_95" in line})
     head = ["policy", "task", "estimator", *(f"interval, M = {M}" for M in sizes),
             *(f"region, M = {M}" for M in sizes), "width", "stated less observed"]  # fmt: skip
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
@@ -275,8 +275,8 @@ def diagram(found: list[lines.Line]):
 
 
 def known(line: lines.Line) -> bool:
-    """Whether the brute-force gradient says which way is uphill."""
-    return line["doubt"] < DOUBT
+    """Whether the probability was measured, and the brute-force gradient says what is uphill."""
+    return "said_mean" in line and line["doubt"] < DOUBT
 
 
 def _range(values) -> str:

@@ -248,6 +248,23 @@ def test_the_tables_of_error_bars_are_those_of_the_stored_runs(script, results, 
         assert table in page
 
 
+def test_what_model_2_states_now_is_right_or_cautious_in_the_stored_cells():
+    """It states what Monte Carlo does (tests/test_agreement.py); cells are of the same paths."""
+    stored = json.loads((RESULTS / "uphill.json").read_text("utf-8"))
+    cells = {
+        (x["name"], x["paths"], x["signal"], x["natural"], x["estimator"]): x
+        for x in stored["reliability"]
+    }
+    pairs = [
+        (cells[*key, "Monte Carlo"]["said"], x["counted"])
+        for (*key, estimator), x in cells.items()
+        if estimator == "Model 2" and (*key, "Monte Carlo") in cells
+    ]  # fmt: skip
+    assert len(pairs) == 128
+    assert max(said - counted for said, counted in pairs) < 0.01
+    assert not [said for said, counted in pairs if said < 0.4 and counted > 0.6]
+
+
 def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
     tasks = {
         "CartPole-v1": "475", "Acrobot-v1": "-100", "MountainCarContinuous-v0": "90",

@@ -46,13 +46,18 @@ their mean; fitted: returns less a regression on states; gpomdp: returns; mcpg: 
 weighted by the discount, as in the paper; mc, mc-baseline: whole paths (REINFORCE); enac: episodic
 natural actor-critic; model1, model2: Bayesian quadrature of whole paths."""
 
-LIMITED = ("natural", "plain", "conjugate-gradients")
+LIMITED = ("natural", "patient", "plain", "conjugate-gradients")
 """Updates that go as far as a limit allows; all others have a rate."""
-UPDATES = ("natural", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
-"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows;
+UPDATES = ("natural", "patient", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
+"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows; patient: natural,
+but no step while the episodes of recent updates disagree (`updates.only_if_sure`);
 conjugate-gradients: line searches along conjugate natural gradients, guided by error bars; adam,
 sgd, and any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for
 model1."""
+
+
+PATIENT = (0.8, 0.9)
+"""Level and memory of the update "patient"; docs/calibration.md has a table of others."""
 
 
 class BuiltIn(NamedTuple):
@@ -123,6 +128,8 @@ def _update(
     match choice:
         case "natural":
             return updates.trust_region(schedules.of(limit))
+        case "patient":
+            return updates.only_if_sure(updates.trust_region(schedules.of(limit)), *PATIENT)
         case "plain":
             return updates.trust_region(schedules.of(limit), natural=False)
         case "conjugate-gradients":
