@@ -243,7 +243,12 @@ def test_a_report_leaves_out_what_was_not_logged(tmp_path):
     logged(tmp_path / "run" / "seed-0")
     logged(tmp_path / "run" / "seed-1", rows=0)
     assert bayespg("report", tmp_path / "run").exit_code == 0
-    assert "seed-1" in (tmp_path / "run" / "report.html").read_text()
+    own = (tmp_path / "run" / "report.html").read_text()
+    assert "seed-1" in own
+    logged(tmp_path / "other" / "seed-0")
+    assert bayespg("report", tmp_path / "run", tmp_path / "other").exit_code == 0
+    assert "other" in (tmp_path / "run-and-other.html").read_text()
+    assert (tmp_path / "run" / "report.html").read_text() == own
 
 
 def test_a_picture_of_no_known_kind_is_refused(tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -65,6 +66,12 @@ def sentence(*parts: str | tuple[str, str]) -> Text:
     that names of files and messages are shown as they are."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     return Text.assemble(*((printable(text), style) for text, style in pairs))
+
+
+def beside(folders: Sequence[Path], ending: str) -> Path:
+    """The file for what is made of several folders: next to the first, with all their names."""
+    names = [path.absolute().name for path in folders]
+    return folders[0].absolute().parent / f"{'-and-'.join(names)[:100]}{ending}"
 
 
 def say(*parts: str | tuple[str, str]) -> None:

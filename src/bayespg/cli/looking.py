@@ -9,7 +9,7 @@ import typer
 
 from bayespg._support.files import write_json
 from bayespg._support.version import __version__
-from bayespg.cli.common import app, say, table
+from bayespg.cli.common import app, beside, say, table
 from bayespg.cli.options import Best, Imports, RunPath
 from bayespg.learning import choices, film, saved
 from bayespg.runs import curves, plots
@@ -79,10 +79,8 @@ def plot(
             f"runs: of different tasks ({', '.join(tasks)}), whose returns have no common axis; "
             "plot each task by itself, or make one page of all with 'bayespg report'"
         )
-    title, names = tasks[0], [path.absolute().name for path in runs]
-    together = runs[0].absolute().parent / f"{'-and-'.join(names)[:100]}.png"
-    path = out or (picture(runs[0]) if len(runs) == 1 else together)
-    plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], title), path)
+    path = out or (picture(runs[0]) if len(runs) == 1 else beside(runs, ".png"))
+    plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], tasks[0]), path)
     say("Picture: ", (str(path), "bold"))
 
 

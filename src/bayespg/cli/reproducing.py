@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from bayespg._support import checks, threads, together
-from bayespg.cli.common import app, bars, console, fitting, progress, say, table
+from bayespg.cli.common import app, bars, beside, console, fitting, progress, say, table
 from bayespg.reproduce import EXPERIMENTS, Settings, make, page
 from bayespg.reproduce import report as reports
 from bayespg.runs import overview
@@ -150,7 +150,7 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="File for the page.", show_default="report.html in the first one"),
+        typer.Option(help="File for the page.", show_default="RUN/report.html, or beside several"),
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about reproduced experiments or training runs."""
@@ -165,7 +165,8 @@ def report(
             )
         path = page.write(first, list(EXPERIMENTS))
     else:
-        path = overview.write(folders, out or first / "report.html")
+        own = first / "report.html" if len(folders) == 1 else beside(folders, ".html")
+        path = overview.write(folders, out or own)
     say("Page: ", (str(path), "bold"))
 
 
