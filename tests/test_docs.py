@@ -265,6 +265,18 @@ def test_what_model_2_states_now_is_right_or_cautious_in_the_stored_cells():
     assert not [said for said, counted in pairs if said < 0.4 and counted > 0.6]
 
 
+def test_the_tables_of_settings_are_those_of_the_stored_cells(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    cells = str(RESULTS / "settings.jsonl")
+    monkeypatch.setattr("sys.argv", ["settings.py", "table", "--out", cells])
+    importlib.import_module("settings").main()
+    tables = re.findall(r"^(\S+), return \S+\n\n((?:\|.*\n)+)", capsys.readouterr().out, re.M)
+    assert len(tables) == 5
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    for task, table in tables:
+        assert table in page, task
+
+
 def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
     tasks = {
         "CartPole-v1": "475", "Acrobot-v1": "-100", "MountainCarContinuous-v0": "90",
