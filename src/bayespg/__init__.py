@@ -45,7 +45,7 @@ _MODULES = {
 _NAMES = {
     "BAC": "learning.agents", "BPG": "learning.agents", "MCPG": "learning.agents",
     "PGPE": "learning.pgpe", "Agent": "learning.agents", "load": "learning.saved",
-    "resume": "learning.saved",
+    "resume": "learning.saved", "tuned": "learning.tuned",
     "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
     "Trajectories": "environments.trajectories", "rollout": "paths.rollout",
     "__version__": "_support.version",

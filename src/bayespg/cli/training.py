@@ -13,6 +13,7 @@ from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, progress, say, table
 from bayespg.cli.options import Imports, Ray, Workers, registered
 from bayespg.learning import choices, describing, pgpe
+from bayespg.learning import tuned as tuning
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Row
 from bayespg.learning.settings import DEFAULTS, WHERE, Settings
@@ -218,6 +219,13 @@ def train(
             help="clip or squash: how actions are brought into their bounds.", show_default="clip"
         ),
     ] = None,
+    tuned: Annotated[
+        bool,
+        typer.Option(
+            "--tuned",
+            help="Settings tuned for this task, where it has some; those given here replace them.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Run directory.", show_default="a new one under runs/")
     ] = None,
@@ -271,7 +279,10 @@ def train(
         if algorithm not in ALGORITHMS:
             raise choices.known("algorithm", algorithm, list(ALGORITHMS))
         estimator = ALGORITHMS[algorithm]
+    found = tuning.settings(environment) if tuned else None
     searching = estimator == pgpe.NAME
+    if found is not None and (searching or estimator not in (None, "bac")):
+        raise ValueError("tuned: is for --algorithm bac; leave it out with another one")
     if max_episodes is not None and not searching:
         raise ValueError("max_episodes: is for --algorithm pgpe; give --steps")
     estimator, seed, seeds = estimator or "bac", seed or 0, seeds or 1
@@ -285,6 +296,8 @@ def train(
         "bounds": bounds, "workers": _where(workers, ray, jobs),
         "episode_timeout": episode_timeout,
     }  # fmt: skip
+    if found is not None:
+        settings |= {k: v for k, v in found.settings.items() if k not in said}
 
     def made(k: int) -> Agent:
         if searching:
@@ -310,6 +323,8 @@ def train(
         (str(folder), "bold"),
     )
     say((describing.settings(first.config, describing.NAMES), "dim"))
+    if found is not None:
+        say(f"Tuned on seeds {found.seeds[0]} to {found.seeds[1]}: report others.")
     told = [Live(folder, folder / "live.html")] if live else []
     if live:
         say("Look at ", ((folder / "live.html").absolute().as_uri(), "bold"))

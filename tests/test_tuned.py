@@ -1,0 +1,50 @@
+"""Tuned settings: they are what the stored sweeps chose, and users get them by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import bayespg
+from bayespg.cli.commands import app
+from bayespg.learning.tuned import TUNED
+from bayespg.runs.store import Run
+
+SWEEPS = Path(__file__).parents[1] / "docs" / "results" / "tuned"
+
+
+def test_the_settings_are_the_best_of_the_stored_sweep():
+    assert {path.stem for path in SWEEPS.glob("*.json")} == set(TUNED)
+    for task, tuned in TUNED.items():
+        found = json.loads((SWEEPS / f"{task}.json").read_text())
+        assert found["environment"] == task
+        assert (found["steps"], tuple(found["seeds"])) == (tuned.steps, tuned.seeds)
+        ends = [sum(one["returns_at_the_end"]) for one in found["combinations"]]
+        best = found["combinations"][ends.index(max(ends))]
+        assert best["settings"] == tuned.settings
+
+
+def test_an_agent_has_them_and_the_changes_to_them():
+    agent = bayespg.tuned("CartPole-v1", seed=3, episodes=7)
+    assert agent.config["seed"] == 3
+    assert agent.config["episodes"] == 7
+    assert agent.config["limit"] == TUNED["CartPole-v1"].settings["limit"]
+    with pytest.raises(ValueError, match=r"tuned: .* 'Taxi-v3'; there are for .*CartPole-v1"):
+        bayespg.tuned("Taxi-v3")
+
+
+def test_a_run_has_them_unless_the_user_says_otherwise(tmp_path):
+    words = ["train", "CartPole-v1", "--tuned", "--horizon", "10", "--steps", "20"]
+    done = CliRunner().invoke(app, [*words, "--episodes", "2", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "Tuned on seeds 100 to 104: report others." in done.output
+    config = Run.open(tmp_path / "run" / "seed-0").config
+    assert config["episodes"] == 2
+    assert config["steps"] == 20
+    assert config["limit"] == TUNED["CartPole-v1"].settings["limit"]
+    for wrong, says in (
+        (["Taxi-v3", "--tuned"], "tuned: there are no tuned settings for 'Taxi-v3'"),
+        (["CartPole-v1", "--tuned", "--algorithm", "pgpe"], "tuned: is for --algorithm bac"),
+    ):
+        assert str(CliRunner().invoke(app, ["train", *wrong]).exception).startswith(says)
