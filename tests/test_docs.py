@@ -277,6 +277,16 @@ def test_the_tables_of_settings_are_those_of_the_stored_cells(monkeypatch, capsy
         assert table in page, task
 
 
+def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    runs, parts = importlib.import_module("search"), importlib.import_module("search_parts")
+    page = (ROOT / "docs" / "search.md").read_text("utf-8")
+    for shows, results in (
+        (runs.table, "search"), (runs.table, "search-draws"), (parts.bandit_table, "search-bandit"),
+    ):  # fmt: skip
+        assert shows(RESULTS / f"{results}.jsonl") in page, results
+
+
 def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
     tasks = {
         "CartPole-v1": "475", "Acrobot-v1": "-100", "MountainCarContinuous-v0": "90",
