@@ -55,6 +55,7 @@ SLOW = (
     "test_reproduce.py::test_sparsification_reports",
     "test_reproduce.py::test_the_random_walk_s_gradient_reports",
     "test_training.py::test_runs_on_eight_devices_are_those_of_one",
+    "test_workers.py::test_eight_workers_learn_what_one_process_learns",
     "test_workers.py::test_nothing_is_left_behind_by_a_script_without_a_guard[9]",
     "test_workers.py::test_on_ray_the_numbers_are_the_same_and_a_lost_actor_is_replaced",
     "test_together.py::test_the_processes_end_with_the_command[9]",

@@ -108,6 +108,18 @@ def test_an_agent_with_any_number_of_workers_that_are_killed_learns_what_one_pro
         agent.world.players.close()
 
 
+def test_eight_workers_learn_what_one_process_learns(fault):
+    agents = [
+        Agent(lambda: Unreliable(fault), "linear", "gpomdp", episodes=16, lanes=16, workers=count)
+        for count in (None, 8)
+    ]
+    for _ in range(2):
+        for agent in agents:
+            agent.update()
+        assert_same(agents[1].state.policy, agents[0].state.policy)
+    agents[1].world.players.close()
+
+
 @pytest.mark.parametrize("name", ["fourier", "mlp"])
 def test_a_row_of_the_program_does_not_depend_on_the_others(name):
     """A policy with wide layers, whose rows may be vectorised together."""
