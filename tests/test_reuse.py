@@ -45,7 +45,7 @@ def test_older_steps_are_further_rows_with_scores_of_the_policy_of_now(x64, trac
     """The answer is that of the array function for all steps, one after the other."""
     batch, found = batches([-0.3, -0.2, -0.1])
     estimator = estimators.BAC(KERNEL, 0.5, trace=trace, reuse=2)
-    got = estimator(batch)
+    got = eqx.filter_jit(estimator)(batch)
     states, actions, rewards = (
         np.concatenate([flat(getattr(one.paths, name)) for one in found])
         for name in ("states", "actions", "rewards")
@@ -76,8 +76,9 @@ def test_leaving_out_takes_the_same_place_of_every_batch(x64):
         lambda b: (b.paths, b.older), batch,
         (without_the_last(batch.paths), without_the_last(batch.older)),
     )  # fmt: skip
-    whole = estimator(batch)
-    left = whole.mean - estimator(fewer).mean
+    answer = eqx.filter_jit(estimator)
+    whole = answer(batch)
+    left = whole.mean - answer(fewer).mean
     np.testing.assert_allclose(whole.influence[-1], left, rtol=1e-6)
 
 
