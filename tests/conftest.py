@@ -100,6 +100,20 @@ SLOW = (
     "names_its_stage[options4-",
     "test_partial_observation.py::test_the_exact_return_over_a_window_is_that_of_paths_drawn",
     "have_more_evidence_than_any_nearby[0.8]",
+    "test_reuse.py::test_older_steps_are_further_rows_with_scores_of_the_policy_of_now[0.7]",
+    "test_reuse.py::test_a_network_learns_from_older_batches_by_products",
+    "test_learner.py::test_returns_that_are_all_equal_make_no_step[model2]",
+    "test_vector.py::test_an_agent_learns_and_goes_on_exactly",
+    "test_gaussian_integrals_match_numerical_integration[1]",
+    "the_damping_of_a_metric_is_a_share_of_the_mean_eigenvalue[choice]",
+    "test_estimators.py::test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely",
+    "test_memory_agents.py::test_real_actions_reach_gymnasium[normal]",
+    "test_memory_agents.py::test_every_estimator_of_paths_takes_sound_steps[model1-Maze-controller]",
+    "test_memory_agents.py::test_every_estimator_of_paths_takes_sound_steps[gpomdp-environment0-controller]",
+    "test_fisher.py::test_with_actions_integrated_out_the_walk_s_matrix_of_steps_is_unbiased",
+    "test_partial_observation.py::test_the_exact_memoryless_return_is_that_of_paths_drawn",
+    "test_agents.py::test_observations_in_jax_are_normalised_where_asked",
+    "test_classic.py::test_an_agent_changes_its_policy_and_acts_within_bounds",
 )
 """Tests of several seconds that repeat, at a larger scale or for another member, what quicker ones
 show: `make test-all` runs them too."""
