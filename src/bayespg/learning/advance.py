@@ -278,6 +278,7 @@ def advance(
     batch: Batch,
     raw: Trajectories | None = None,
     stop: float = 0.0,
+    described: bool = True,
 ) -> tuple[State, Record, GradientPosterior]:
     """One update from a batch, for every estimator, update and policy.
 
@@ -285,6 +286,10 @@ def advance(
     batch. If anything is not finite the update is not made. A step shorter than `stop` is taken and
     ends the run: later calls do not change its parameters. Returns the posterior that was used,
     too.
+
+    Without `described` the slope along the step, its error and the divergence are NaN. They do not
+    change the update, the first two may cost as much as the gradient, and the divergence takes the
+    log-probabilities of all steps twice.
     """
     posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
@@ -297,7 +302,13 @@ def advance(
         confirmed=share,
     )  # fmt: skip
     change = jnp.asarray(change)
-    slope, error, freedom = direction_statistics(posterior, change)
+    if described:
+        slope, error, freedom = direction_statistics(posterior, change)
+        doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
+        moved = new = divergence(theta + change)
+    else:
+        slope = error = freedom = moved = jnp.asarray(jnp.nan, theta.dtype)
+        doubt, new = None, _first_log_probabilities(batch, rebuild(theta + change))
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
     normaliser, kept, past = state.normaliser, state.recent, state.older
@@ -311,11 +322,7 @@ def advance(
     choice = state.certified
     if choice is not None and "certified" in posterior.info:
         choice = choice.seen(posterior.info["certified"])
-    moved = divergence(theta + change)
-    doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
-    stages = (
-        left, normaliser, critic, posterior.mean, doubt, (theta + change, optimiser, moved)
-    )  # fmt: skip
+    stages = left, normaliser, critic, posterior.mean, doubt, (theta + change, optimiser, new)
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
@@ -391,6 +398,13 @@ def _divergence(batch: Batch):
         return jnp.sum(each) / jnp.sum(mask).astype(each.dtype)
 
     return divergence
+
+
+def _first_log_probabilities(batch: Batch, policy: AnyPolicy) -> Float[Array, "1 M"]:
+    """Log-probabilities of the first action of each path, which are not finite if the policy's
+    distributions are not, though its parameters may be."""
+    along = jax.vmap(lambda o, c: memory.log_probs(policy, o, c), 1, 1)
+    return along(batch.paths.states[:1], batch.paths.actions[:1])
 
 
 def _criticise(

@@ -262,7 +262,9 @@ def step(
         acting = Normalised(as_dtype(state.policy, jnp.float32), state.normaliser)
         raw = rollout(environment, acting, key_paths, paths, state.persistence)
         batch = batch_of(state, raw, environment.discount, environment.horizon, environment)
-    following, record, posterior = advance(estimator, update, state, batch, raw, stop)
+    following, record, posterior = advance(
+        estimator, update, state, batch, raw, stop, described=False
+    )
     history = History(
         parameters=theta if theta.size <= LARGE else None,
         sample_return=batch.returns.mean(),
