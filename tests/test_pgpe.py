@@ -56,10 +56,11 @@ def test_it_resumes_exactly_and_loads(trained):
     np.testing.assert_array_equal(fresh.search.mean, again.search.mean)
 
 
-def test_max_episodes_ends_training():
+def test_max_episodes_ends_training_and_progress_counts_episodes(capsys):
     agent = bayespg.PGPE("CartPole-v1", seed=2, max_episodes=5)
-    agent.learn(10_000, progress=False).learn(10_000, progress=False)
+    agent.learn(10_000).learn(10_000)
     assert agent.state.episodes == 5
+    assert capsys.readouterr().out.startswith("5 episodes  100%")
 
 
 @pytest.mark.parametrize(

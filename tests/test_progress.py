@@ -13,7 +13,7 @@ ROW = {"steps": 300.0, "return": 21.04, "divergence": 0.01, "sure": 0.93}
 
 def test_the_bar_shows_steps_return_and_divergence_and_no_optimistic_probability():
     with rich.progress.Progress(disable=True) as shown:
-        bar = progress.Bar(shown, begun=100, steps=500)
+        bar = progress.Bar(shown, progress.Goal(500, begun=100))
         bar(ROW)
         task = shown.tasks[0]
     assert (task.completed, task.total) == (200, 500)
@@ -21,8 +21,14 @@ def test_the_bar_shows_steps_return_and_divergence_and_no_optimistic_probability
     assert task.fields["what"] == "return 21.0  divergence 0.01"
 
 
+def test_a_budget_in_episodes_is_counted_in_episodes():
+    goal = progress.Goal(40, begun=10, counted=progress.Column.EPISODES)
+    row = ROW | {"episodes": 30.0}
+    assert (goal.done(row), goal.share(row), goal.said(row)) == (20.0, 0.5, "30 episodes")
+
+
 def test_a_bar_that_is_not_wanted_shows_nothing_and_still_says_what_it_must(capsys):
-    with progress.bar(0, 500, wanted=False) as bar:
+    with progress.bar(progress.Goal(500), wanted=False) as bar:
         bar(ROW)
         assert capsys.readouterr().out == ""
         bar.say("Interrupted [bold] at \x1b[31m.")
@@ -32,7 +38,7 @@ def test_a_bar_that_is_not_wanted_shows_nothing_and_still_says_what_it_must(caps
 def test_a_file_gets_the_first_row_one_every_few_seconds_and_the_last(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with progress.bar(100, 500, wanted=True) as shown:
+    with progress.bar(progress.Goal(500, 100), wanted=True) as shown:
         for second in range(13):
             now[0] = float(second)
             shown(ROW | {"steps": 101.0 + second})
@@ -42,7 +48,7 @@ def test_a_file_gets_the_first_row_one_every_few_seconds_and_the_last(capsys, mo
 
 
 def test_a_notebook_gets_one_line_without_further_packages(capsys):
-    lines = progress.Lines(0, 600, anew=True, every=0.0)
+    lines = progress.Lines(progress.Goal(600), anew=True, every=0.0)
     lines(ROW)
     lines(ROW | {"steps": 600.0})
     lines.end()

@@ -316,7 +316,7 @@ class Agent:
             run = keeping.run_of(self, run, begun + steps, tensorboard)
         with (
             run or contextlib.nullcontext() as book,
-            interruption.bar(begun, steps, progress) as show,
+            interruption.bar(self._goal(steps), progress) as show,
         ):
             if book is not None:
                 keeping.agree(self, book)
@@ -351,6 +351,10 @@ class Agent:
                 found = kept[0] if kept else found
                 self._take(eqx.tree_at(_counts, found, _counts(self.state)))
         return self
+
+    def _goal(self, steps: int) -> interruption.Goal:
+        """What the progress bar counts."""
+        return interruption.Goal(steps, int(self.state.steps))
 
     def extend(self, run: Run, steps: int) -> None:
         """Write into this agent's run that it ends at `steps` steps, counted from its beginning."""

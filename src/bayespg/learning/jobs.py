@@ -14,6 +14,7 @@ from bayespg._support import together
 from bayespg.learning import saved
 from bayespg.learning.imports import import_all
 from bayespg.runs.columns import Column
+from bayespg.runs.progress import Goal
 from bayespg.runs.store import CONFIG
 
 Runs = Mapping[str, tuple[Path, dict[str, Any]]]
@@ -56,13 +57,13 @@ def train(
         config, tensorboard = run.config, False
     else:
         agent = saved.made(config)
-    total, last = int(config["steps"]), float("nan")
+    total, most, last = int(config["steps"]), config.get("max_episodes"), float("nan")
+    goal = Goal(total) if most is None else Goal(most, counted=Column.EPISODES)
 
     def show(agent: Any, row: dict[str, float]) -> None:
         nonlocal last
         last = row[Column.RETURN]
-        done = min(row[Column.STEPS] / total, 1.0)
-        advance(done, f"{row[Column.STEPS]:,.0f} steps, return {Column.RETURN.show(last)}")
+        advance(goal.share(row), f"{goal.said(row)}, return {Column.RETURN.show(last)}")
 
     left = total - int(agent.state.steps)
     if left > 0:

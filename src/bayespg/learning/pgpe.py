@@ -39,6 +39,7 @@ from bayespg.policies.distributions import Distribution
 from bayespg.policies.features import Features
 from bayespg.policies.heads import Composed
 from bayespg.runs.columns import Column
+from bayespg.runs.progress import Goal
 from bayespg.runs.store import Run
 from bayespg.search import Search
 from bayespg.search.search import SCALE
@@ -223,6 +224,8 @@ class PGPE(Agent):
             "bounds": (s["bounds"] if bounded else None, "the actions have no bounds"),
         })  # fmt: skip
         self._double, self._seconds, self.interrupted = False, 0.0, False
+        self._last = math.inf
+        """The number of episodes at which `learn` ends."""
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         inputs = math.prod(self.world.observation.shape)
         start = make(policy, inputs, actions, key_policy, s["hidden"])
@@ -281,12 +284,19 @@ class PGPE(Agent):
             raise ValueError("steps: give steps or episodes, found neither")
         if self.state.episodes >= last:
             return self
-        callbacks = agents.as_list(callbacks)
+        callbacks, self._last = agents.as_list(callbacks), last
         super().learn(
             steps, callbacks=[*callbacks, lambda _, row: row[Column.EPISODES] < last], run=run,
             keep=keep, progress=progress, tensorboard=tensorboard,
         )  # fmt: skip
         return self
+
+    def _goal(self, steps: int) -> Goal:
+        """Episodes where their number is limited, steps otherwise."""
+        begun = int(self.state.episodes)
+        if math.isinf(self._last):
+            return super()._goal(steps)
+        return Goal(int(self._last) - begun, begun, Column.EPISODES)
 
     def update(self) -> Row:
         """Play a round of episodes, tell the search their returns, and move. Raises NotFinite if a

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -50,6 +50,24 @@ WIDTH = 20
 """Characters of a bar."""
 
 
+class Goal(NamedTuple):
+    """How much training is asked for, in steps or in episodes, and where the count began."""
+
+    amount: int
+    begun: int = 0
+    counted: Column = Column.STEPS
+
+    def done(self, row: dict[str, float]) -> float:
+        """How many of them the run with this newest row has made."""
+        return row[self.counted] - self.begun
+
+    def share(self, row: dict[str, float]) -> float:
+        return min(self.done(row) / self.amount, 1.0)
+
+    def said(self, row: dict[str, float]) -> str:
+        return f"{row[self.counted]:,.0f} {self.counted}"
+
+
 class Shown(Protocol):
     """What training calls: with the row of each update, and with sentences."""
 
@@ -65,14 +83,13 @@ def _what(row: dict[str, float]) -> str:
 class Bar:
     """Shows the newest row of a run as a bar on a terminal."""
 
-    def __init__(self, progress: Progress, begun: int, steps: int):
-        self._progress, self._begun = progress, begun
-        self._task = progress.add_task("", total=steps, what="compiling")
+    def __init__(self, progress: Progress, goal: Goal):
+        self._progress, self._goal = progress, goal
+        self._task = progress.add_task("", total=goal.amount, what="compiling")
 
     def __call__(self, row: dict[str, float]) -> None:
-        steps = row[Column.STEPS]
         self._progress.update(
-            self._task, completed=steps - self._begun, description=f"{steps:,.0f} steps",
+            self._task, completed=self._goal.done(row), description=self._goal.said(row),
             what=_what(row),
         )  # fmt: skip
 
@@ -84,8 +101,8 @@ class Lines:
     """Shows rows as lines of text: the first, one every few seconds, and the last. With `anew` the
     newest line takes the place of the one before, as a notebook shows carriage returns."""
 
-    def __init__(self, begun: int, steps: int, *, anew: bool = False, every: float = EVERY):
-        self._begun, self._steps, self._anew = begun, steps, anew
+    def __init__(self, goal: Goal, *, anew: bool = False, every: float = EVERY):
+        self._goal, self._anew = goal, anew
         self._every, self._last, self._row = every, -every, None
         self._since, self._begun_line = time.monotonic(), False
 
@@ -96,8 +113,8 @@ class Lines:
 
     def _print(self, row: dict[str, float]) -> None:
         self._last, self._row = time.monotonic(), None
-        share = min((row[Column.STEPS] - self._begun) / self._steps, 1.0)
-        said = f"{row[Column.STEPS]:,.0f} steps  {share:4.0%}  {_what(row)}"
+        share = self._goal.share(row)
+        said = f"{self._goal.said(row)}  {share:4.0%}  {_what(row)}"
         self._begun_line = True
         if self._anew:
             bar = "#" * round(WIDTH * share)
@@ -133,17 +150,14 @@ def _say(console: Console, sentence: str) -> None:
 
 
 @contextlib.contextmanager
-def bar(begun: int, steps: int, wanted: bool) -> Iterator[Shown]:
-    """What shows `steps` steps of training where this process writes to; nothing unless
-    `wanted`."""
+def bar(goal: Goal, wanted: bool) -> Iterator[Shown]:
+    """What shows the way to the goal where this process writes to; nothing unless `wanted`."""
     if not wanted:
         yield Nothing()
         return
     console = Console()
     if console.is_jupyter or not console.is_terminal:
-        lines = Lines(
-            begun, steps, anew=console.is_jupyter, every=0.5 if console.is_jupyter else EVERY
-        )
+        lines = Lines(goal, anew=console.is_jupyter, every=0.5 if console.is_jupyter else EVERY)
         try:
             yield lines
         finally:
@@ -154,4 +168,4 @@ def bar(begun: int, steps: int, wanted: bool) -> Iterator[Shown]:
         TimeRemainingColumn(), TextColumn("{task.fields[what]}"),
     )  # fmt: skip
     with Progress(*columns, console=console) as progress:
-        yield Bar(progress, begun, steps)
+        yield Bar(progress, goal)
