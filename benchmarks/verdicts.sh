@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every experiment of the paper except ship steering at the paper's size, on a machine with 16 cores
-# and a GPU: bash benchmarks/verdicts.sh SECONDS. Finished parts are kept, so that a second call
-# continues; several processes of one experiment share its parts.
+# Every experiment of the paper at the paper's size, on a machine with 16 cores and a GPU:
+# bash benchmarks/verdicts.sh SECONDS, and bash benchmarks/verdicts.sh SECONDS ship for ship steering.
+# Finished parts are kept, so that a second call continues; several processes of one experiment share
+# its parts.
 set -u
 limit=${1:-500}
 out=results/led
@@ -13,6 +14,12 @@ start() {  # device, experiment, number of processes
             --out $out > "$out/$2-$i.log" 2>&1 &
     done
 }
+if [ "${2:-}" = ship ]; then
+    start cuda ship-steering-rates 3
+    start cuda ship-steering 3
+    wait
+    exit
+fi
 start cuda random-walk-learning 2
 start cuda mountain-car 2
 start cuda random-walk-gradient 3

@@ -127,7 +127,10 @@ def main():
     for name in sorted(missing):
         print(f"left out, not there or made by an older version: {name}.json")
     whole = not missing
-    head = f"# Results\n\n{MADE} Claims marked ours are not the paper's.\n"
+    head = (
+        f"# Results\n\n{MADE} Claims marked ours are not the paper's. Where several processes "
+        "shared an experiment, the seconds are those of the last one.\n"
+    )
     (HERE / "results.md").write_text("\n".join([head, *map(section, found)]).rstrip() + "\n")
     (HERE / "reproduction.md").write_text(ledger(found, whole))
     if whole:

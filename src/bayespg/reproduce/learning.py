@@ -177,7 +177,7 @@ def tune(
 ) -> Report:
     """Try the same constant learning rates for all methods at every M. The best rate has the
     largest mean over runs of `judge`, a number computed from the history of a run."""
-    rows, curves, best, kept = [], [], {}, {}
+    rows, curves, best, kept, found = [], [], {}, {}, {}
     cells = {
         f"{task.label} {name}, M = {M}".strip(): (name, M)
         for M in task.updates
@@ -186,13 +186,15 @@ def tune(
 
     def part(label: str) -> parts.Part:
         name, M = cells[label]
-        progress(len(rows) / len(cells), label)
+        progress(len(found) / len(cells), label)
         N = task.updates[M]
         return {"judged": _judged(task, estimators[name], update, rates, M, N, judge, settings)}
 
     work = {label: functools.partial(part, label) for label in cells}
     for label, arrays in parts.done(work, settings.parts):
-        (name, M), judged = cells[label], arrays["judged"]
+        found[label] = arrays["judged"]
+    for label, (name, M) in cells.items():
+        judged = found[label]
         kept |= {(f"rate {rate:g}", name, M): of for rate, of in zip(rates, judged, strict=True)}
         mean, error = summarise(judged, 1)
         best[f"{name}, M = {M}"] = rates[int(np.nanargmax(mean))]

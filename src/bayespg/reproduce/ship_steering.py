@@ -263,7 +263,7 @@ def _figure(curves, found, M: int):
     fresh = jax.tree.map(lambda leaf: leaf[0], ship_steering_cmac(1))
     shown = {
         "before": fresh,
-        **{f"{name.split(',')[0]}, M = {M}": found[name, M].policy for name in ("MCPG", OURS)},
+        **{f"{name}, M = {M}": found[name, M].policy for name in ("MCPG", OURS)},
     }
     for axis, (title, policy) in zip(axes[1], shown.items(), strict=True):
         _tracks(axis, title, policy)
