@@ -5,8 +5,10 @@ action a, because u is the score of the policy of now, recomputed for every step
 batch thus needs no importance weights.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -14,6 +16,10 @@ from bayespg._support.types import Array
 from bayespg.environments.trajectories import Trajectories
 from bayespg.paths.rollout import AT_ONCE
 from bayespg.policies import flatten
+
+AXES = {"states": 1, "actions": 1, "rewards": 1, "mask": 1, "terminated": 0, "final": 0}
+"""The axis of the paths in each array of `Trajectories`; where it is the second, time is the
+first."""
 
 
 def kept(horizon: int, episodes: int) -> int:
@@ -42,15 +48,11 @@ def seen(older: Trajectories, raw: Trajectories) -> Trajectories:
     T, M = older.mask.shape[0], raw.mask.shape[1]
     ended = raw.terminated & (jnp.sum(raw.mask, 0) <= T)
 
-    def along(new: Array, old: Array) -> Array:
-        return jnp.concatenate([new[:T].astype(old.dtype), old[:, :-M]], 1)
+    def put(new: Array, old: Array, axis: int) -> Array:
+        new, old = (new[:T], old[:, :-M]) if axis else (new, old[:-M])
+        return jnp.concatenate([new.astype(old.dtype), old], axis)
 
-    return Trajectories(
-        along(raw.states, older.states), along(raw.actions, older.actions),
-        along(raw.rewards, older.rewards), along(raw.mask, older.mask),
-        jnp.concatenate([ended, older.terminated[:-M]]),
-        jnp.concatenate([raw.final.astype(older.final.dtype), older.final[:-M]]),
-    )  # fmt: skip
+    return _each(put, eqx.tree_at(lambda p: p.terminated, raw, ended), older)
 
 
 def joined(paths: Trajectories, older: Trajectories | None) -> Trajectories:
@@ -66,13 +68,17 @@ def joined(paths: Trajectories, older: Trajectories | None) -> Trajectories:
                 f"{paths.mask.shape[0]} steps, found {theirs} in {older.mask.shape[0]}"
             )
 
-    def along(new: Array, old: Array) -> Array:
-        old = jnp.pad(old, [(0, missing)] + [(0, 0)] * (old.ndim - 1))
-        return jnp.concatenate([new, old.astype(new.dtype)], 1)
+    def put(new: Array, old: Array, axis: int) -> Array:
+        padding = [(0, missing)] + [(0, 0)] * (old.ndim - 1)
+        old = jnp.pad(old, padding) if axis else old
+        return jnp.concatenate([new, old.astype(new.dtype)], axis)
 
+    return _each(put, paths, older)
+
+
+def _each(
+    put: Callable[[Array, Array, int], Array], new: Trajectories, old: Trajectories
+) -> Trajectories:
     return Trajectories(
-        along(paths.states, older.states), along(paths.actions, older.actions),
-        along(paths.rewards, older.rewards), along(paths.mask, older.mask),
-        jnp.concatenate([paths.terminated, older.terminated]),
-        jnp.concatenate([paths.final, older.final.astype(paths.final.dtype)]),
-    )  # fmt: skip
+        **{name: put(getattr(new, name), getattr(old, name), axis) for name, axis in AXES.items()}
+    )
