@@ -1,12 +1,12 @@
 """Environment steps to a threshold, compared with Stable-Baselines3.
 
-    python benchmarks/learning.py learn [--tasks ...] [--seeds 10]
+    python benchmarks/learning.py learn [--tasks ...] [--seeds 10] [--discount 0.999]
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
     python benchmarks/learning.py compare
 
-`learn` trains every task with the library's defaults, the same for all, and appends a line of JSON
-per finished run to results/ours.jsonl;
+`learn` trains every task with the defaults of the library, the same for all, or with another
+`--discount`, and appends a line of JSON per finished run to results/ours.jsonl;
 `table` reads these and results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and
 thresholds are the rivals': 20 episodes in environments of their own, with the most probable actions
 and as the policy explores, after the first update that passes each multiple of the task's interval.
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--episodes", nargs="+", type=int, default=[2, 4, 8, 16])
+    parser.add_argument("--discount", type=float, help="learn with this instead of the default")
     parser.add_argument("--steps", type=int, help="train for fewer steps than the task's")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--out", type=Path, help="results/ours.jsonl or results/estimators.jsonl")
@@ -102,7 +103,9 @@ def _one(
 
 
 def _defaults(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
-    return [("defaults", {})]
+    if options.discount is None:
+        return [("defaults", {})]
+    return [(f"discount {options.discount:g}", {"discount": options.discount})]
 
 
 def _estimators(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:

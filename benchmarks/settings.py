@@ -16,6 +16,7 @@ is its median over the smallest median of all fixed settings on that task, less 
 """
 
 import argparse
+import dataclasses
 import multiprocessing
 import os
 import sys
@@ -62,6 +63,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "4 episodes": {"episodes": 4},
     "limit 0.02": {"limit": 0.02},
     "independent noise": {"persistence": 0.0},
+    "discount 0.97": {"discount": 0.97},
+    "discount 0.999": {"discount": 0.999},
 }
 RULES = ("chosen",)
 """Settings that are chosen as training goes on; all others are fixed."""
@@ -116,7 +119,8 @@ def cell(task: str, name: str, seeds: int, seed: int, updates: int | None) -> di
     begun, changed = time.perf_counter(), SETTINGS[name]
     found = choices.built_in(f"jax/{task}")
     assert found is not None
-    where = world(found.environment)
+    task_of = found.environment
+    where = world(dataclasses.replace(task_of, discount=changed.get("discount", task_of.discount)))
     assert where.environment is not None
     assert where.actions is not None
     policy = named.make("fourier", *where.observation.shape, where.actions, jax.random.key(0))

@@ -277,6 +277,13 @@ def test_the_tables_of_settings_are_those_of_the_stored_cells(monkeypatch, capsy
         assert table in page, task
 
 
+def test_the_table_of_gradient_errors_is_that_of_the_stored_trials(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    table = importlib.import_module("gradient_error").table(RESULTS / "gradient-error.jsonl")
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert table.split("\n\n")[-1] in page
+
+
 def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     runs, parts = importlib.import_module("search"), importlib.import_module("search_parts")
@@ -304,7 +311,12 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
     numbers = ", ".join(4 * ["{:,.0f}"])
     said = f"ours {numbers}; the best of PPO, A2C and TRPO with tuned settings {numbers}"
     assert all(a < b for a, b in zip(ours, best, strict=True))
-    assert f"{said.format(*ours, *best)}. " in (ROOT / "README.md").read_text("utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"{said.format(*ours, *best)}. " in readme
+    assert (
+        f"SAC, which learns from old steps too, needs {medians['Pendulum-v1', 'SAC']:,.0f}"
+        in readme
+    )
 
 
 def test_the_readme_s_verdicts_are_those_of_the_ledger():
