@@ -17,8 +17,7 @@ With inner products in the metric of the natural step, D^-1, an estimate h of th
 
 GAE has the best lambda of five for each task, stage and size, in hindsight; ours has one for all.
 `doubt` is the squared standard error of the brute-force gradient over its squared length. The table
-leaves out stages where it is above 0.1: the policy is then at its best, and the gradient is zero as
-far as 10^5 episodes can tell.
+leaves out stages where it is above 0.1: the gradient is then hardly told from zero.
 """
 
 import argparse
