@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayespg._support.random import host_key
+from bayespg._support.random import WORD, child, host_key
 from bayespg.environments.classic import MountainCarContinuous
 from bayespg.learning.advance import fading
 from bayespg.learning.agents import Agent
+from bayespg.paths.acting import times_of
 from bayespg.paths.persistence import held
 from bayespg.paths.rollout import rollout
 from bayespg.paths.worlds import OnDevice, world
@@ -25,6 +26,11 @@ def test_steps_use_fresh_numbers_or_those_of_the_step_before():
 
 def test_without_persistence_every_step_is_fresh():
     assert np.array_equal(held(host_key(0), 50, 0.0), np.arange(50))
+
+
+def test_on_the_host_they_are_those_of_the_program():
+    key, rho = host_key(3), jnp.asarray(0.9, jnp.float32)
+    assert np.array_equal(times_of(key, 500, rho), held(child(key, WORD), 500, rho))
 
 
 def _noise(play):

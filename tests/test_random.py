@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.stats
 
-from bayespg._support.random import child, fast_key, host_key, normal
+from bayespg._support.random import child, fast_key, host_key, host_uniform, normal
 
 COUNT = 400_000
 
@@ -64,3 +65,13 @@ def test_keys_on_the_host_are_those_of_jax():
                 one, other = child(ours, number), jax.random.fold_in(key, number)
                 assert (jax.random.key_data(one) == jax.random.key_data(other)).all()
             assert (jax.random.split(key)[1] == child(ours, 1)).all()
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_uniform_numbers_on_the_host_are_those_of_jax(double):
+    with jax.enable_x64(double):
+        for seed in (0, 2**40 + 5):
+            ours = host_uniform(host_key(seed), 777)
+            theirs = np.asarray(jax.random.uniform(host_key(seed), (777,)))
+            assert ours.dtype == theirs.dtype
+            assert np.array_equal(ours, theirs)

@@ -29,12 +29,15 @@ def remember() -> None:
 
 
 @functools.cache
-def quickly(platform: str | None = None) -> dict[str, Any]:
+def quickly(platform: str | None = None, double: bool = True) -> dict[str, Any]:
     """XLA's options for programs of many small kernels, as those of an agent, on a CPU.
 
     They halve the compile time and do not change the run time: LLVM's first level of optimisation
     vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions do not have
     that option and refuse its name. Where JAX was asked for no optimisations, there are none here.
+
+    In `double` precision sums are taken term by term: XLA would make each a tree of two or three
+    kernels, for the sake of single precision, and a quarter of the compile time is spent on them.
     """
     if platform is None:
         device.require()
@@ -42,8 +45,10 @@ def quickly(platform: str | None = None) -> dict[str, Any]:
     if platform != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return {}
     plain = jax.__version__.startswith("0.10.")
-    return {"xla_backend_optimization_level": 1} | (
-        {"xla_cpu_use_fusion_emitters": False} if plain else {}
+    return (
+        {"xla_backend_optimization_level": 1}
+        | ({"xla_cpu_use_fusion_emitters": False} if plain else {})
+        | ({"xla_disable_hlo_passes": "tree_reduction_rewriter"} if double else {})
     )
 
 
@@ -53,7 +58,7 @@ def on_one_thread() -> dict[str, Any]:
     cores: a product of matrices that threads share out is summed in another order."""
     if device.cpu().platform != "cpu":
         return {}
-    return quickly("cpu") | {"xla_cpu_multi_thread_eigen": False}
+    return quickly("cpu", double=False) | {"xla_cpu_multi_thread_eigen": False}
 
 
 @contextlib.contextmanager

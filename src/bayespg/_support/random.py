@@ -34,6 +34,15 @@ def child(key: PRNGKeyArray, number: int) -> PRNGKeyArray:
     return _wrapped(*_threefry(k0, k1, 0, number))
 
 
+def host_uniform(key: PRNGKeyArray, count: int) -> Float[np.ndarray, " count"]:
+    """`jax.random.uniform(key, (count,))` of a `host_key`, in JAX's precision of now."""
+    k0, k1 = np.asarray(jax.random.key_data(key)).tolist()
+    x, y = _threefry(k0, k1, np.zeros(count, np.uint64), np.arange(count, dtype=np.uint64))
+    if jax.config.read("jax_enable_x64"):
+        return ((x << 32 | y) >> 12) * 2.0**-52
+    return (((x ^ y) >> 9) * 2.0**-23).astype(np.float32)
+
+
 def episode_seeds(seed: int, updates: int, count: int) -> list[int]:
     """Seeds of episodes, different for each update and for evaluation (`updates` -1)."""
     found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
@@ -45,8 +54,8 @@ def _wrapped(*words: int) -> PRNGKeyArray:
     return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
-def _threefry(k0: int, k1: int, x: int, y: int) -> tuple[int, int]:
-    """Threefry-2x32 with 20 rounds (Salmon et al., 2011)."""
+def _threefry(k0: int, k1: int, x: Any, y: Any) -> tuple[Any, Any]:
+    """Threefry-2x32 with 20 rounds (Salmon et al., 2011), of numbers or of arrays of 64 bits."""
     keys = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
     x, y = (x + k0) & WORD, (y + k1) & WORD
     for i in range(5):

@@ -1,7 +1,8 @@
 """Quantiles, and intervals over independent samples: episodes of one policy, or seeds of a whole
 training.
 
-They use `scipy.special`, because importing `scipy.stats` takes a second.
+They use `scipy.special`, because importing `scipy.stats` takes a second, and load it when first
+called: a training that asks for no interval does not wait for it.
 """
 
 import math
@@ -10,20 +11,19 @@ from typing import Any
 import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
-from scipy import special
 
 from bayespg._support.precision import traced
 
 
 def student_quantile(level: float, freedom: Any) -> Any:
     """Half the width of an interval of probability `level`, in standard errors."""
-    return special.stdtrit(freedom, 0.5 + level / 2)
+    return _special().stdtrit(freedom, 0.5 + level / 2)
 
 
 def student_probability(t: Any, freedom: Any) -> Any:
     """P(T <= t) of Student's distribution, also inside a JAX transformation."""
     if not traced(t, freedom):
-        return special.stdtr(freedom, t)
+        return _special().stdtr(freedom, t)
     tail = 0.5 * jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t**2))
     student = jnp.where(t > 0, 1 - tail, tail)
     return jnp.where(jnp.isinf(freedom), jax.scipy.special.ndtr(t), student)
@@ -31,7 +31,12 @@ def student_probability(t: Any, freedom: Any) -> Any:
 
 def f_quantile(level: float, first: Any, second: Any) -> Any:
     """The quantile `level` of the F distribution with these degrees of freedom."""
-    return special.fdtri(first, second, level)
+    return _special().fdtri(first, second, level)
+
+
+def normal_quantile(probability: float) -> float:
+    """The z with P(Z <= z) = `probability` for a standard normal Z."""
+    return float(_special().ndtri(probability))
 
 
 def student_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
@@ -47,6 +52,12 @@ def student_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, f
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """The exact interval of Clopper and Pearson for a probability."""
     tail, failures = (1 - level) / 2, trials - successes
-    low = special.betaincinv(successes, failures + 1, tail) if successes else 0.0
-    high = special.betaincinv(successes + 1, failures, 1 - tail) if failures else 1.0
+    low = _special().betaincinv(successes, failures + 1, tail) if successes else 0.0
+    high = _special().betaincinv(successes + 1, failures, 1 - tail) if failures else 1.0
     return float(low), float(high)
+
+
+def _special() -> Any:
+    from scipy import special
+
+    return special

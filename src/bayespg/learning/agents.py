@@ -251,7 +251,7 @@ class Agent:
         )
 
     def _learn(self, paths: Trajectories) -> tuple[Any, Any]:
-        return _learner()(*self._arguments(paths))
+        return _learner(self._double)(*self._arguments(paths))
 
     def _arguments(self, paths: Trajectories) -> tuple[Any, ...]:
         where = self.world
@@ -268,7 +268,7 @@ class Agent:
             paths = self.world.expected(self.state.acting, self.episodes) if first else None
             if paths is None:
                 return None
-            return _learner().lower(*self._arguments(paths)).lowered.compile
+            return _learner(self._double).lower(*self._arguments(paths)).lowered.compile
 
     def _complaint(self, what: str, paths: Trajectories) -> str:
         """The message that an update was not made, with its likely reason."""
@@ -464,9 +464,9 @@ _first = eqx.filter_jit(begin)
 
 
 @functools.cache
-def _learner() -> Any:
+def _learner(double: bool) -> Any:
     """`_learned`, compiled once for all agents of the same kind."""
-    options: dict[str, Any] = {"compiler_options": compilation.quickly()}
+    options: dict[str, Any] = {"compiler_options": compilation.quickly(double=double)}
     return eqx.filter_jit(_learned, **options)
 
 

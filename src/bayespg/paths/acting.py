@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support import compilation, device
-from bayespg._support.random import WORD, child
+from bayespg._support.random import WORD, child, host_uniform
 from bayespg._support.types import Array
-from bayespg.paths.persistence import held
 from bayespg.policies import AnyPolicy
 
 
@@ -89,10 +88,9 @@ def _chosen(at, key, time, greedy):
 def times_of(
     key: PRNGKeyArray, horizon: int, persistence: Float[Array, ""] | None
 ) -> np.ndarray | None:
-    """For each step the one whose random numbers it uses, where exploration persists."""
+    """For each step the one whose random numbers it uses, where exploration persists: `held` of
+    `bayespg.paths.persistence` without a compiled program."""
     if persistence is None:
         return None
-    return np.asarray(_held(child(key, WORD), horizon, persistence))
-
-
-_held = jax.jit(held, static_argnums=1)
+    fresh = host_uniform(child(key, WORD), horizon) >= np.asarray(persistence)
+    return np.maximum.accumulate(np.where(fresh, np.arange(horizon), 0))

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special
+
+from bayespg._support.statistics import normal_quantile
 
 
 class Episodes(NamedTuple):
@@ -46,7 +47,7 @@ def episodes_needed(K: Float[np.ndarray, "B B"], paths: int, level: float) -> Ep
         return Episodes(np.inf, 0.0, np.inf) if not whole > 0 else Episodes(0.0, 0.0, 0.0)
     ratio, f = whole / s2, max(V / s2, 1.0)
     most, least = (_noncentrality(ratio, f, B - 1, p) for p in (0.025, 0.975))
-    z = max(float(special.ndtri(level)), 0.0)
+    z = max(normal_quantile(level), 0.0)
     return Episodes(*(_more(paths, z, x) for x in (max(ratio - V / s2, 0.0), most, least)))
 
 
@@ -68,7 +69,7 @@ def _noncentrality(ratio: float, f: float, freedom: float, p: float) -> float:
         first, second = 2 * (1 + b) / (9 * a), 2 / (9 * freedom)
         return ((1 - second) * w - (1 - first)) / np.sqrt(first + second * w**2)
 
-    wanted = special.ndtri(p)
+    wanted = normal_quantile(p)
     if z(0.0) <= wanted:
         return 0.0
     low, high = 0.0, 2 * ratio + 100

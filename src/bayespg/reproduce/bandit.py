@@ -11,9 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from bayespg._support.random import fast_key
+from bayespg._support.statistics import normal_quantile
 from bayespg.environments import Bandit, exact_gradient
 from bayespg.learning.estimators import Model1, Model2, Reinforce, exact
 from bayespg.policies import Gaussian
@@ -184,7 +184,7 @@ def _variances(samples: Samples, M: int) -> tuple[Effect, ...]:
     """Ratios of variances by the delta method; runs of the two estimators are treated as
     independent."""
     cells = [(reward, i) for reward in REWARDS for i in range(2)]
-    reach = float(special.ndtri(1 - 0.025 / len(cells)))
+    reach = normal_quantile(1 - 0.025 / len(cells))
     found = []
     for reward, i in cells:
         few, many = (moments(samples, reward, name, M, i) for name in ("BQ", "MC"))
@@ -198,7 +198,7 @@ def _from_printed(samples: Samples, gap: Callable[..., tuple[float, float]]) -> 
     """The distance of each number from the printed one, with an interval that accounts for the
     sampling error of both."""
     cells = [(cell, i) for cell in PRINTED for i in range(2)]
-    reach = float(special.ndtri(1 - 0.025 / len(cells)))
+    reach = normal_quantile(1 - 0.025 / len(cells))
     found = []
     for (reward, name, M), i in cells:
         mean, spread = (column[i] for column in PRINTED[reward, name, M])

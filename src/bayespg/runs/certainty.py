@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy import special
 
+from bayespg._support.statistics import normal_quantile
 from bayespg.runs import plots
 from bayespg.runs.columns import Column
 from bayespg.runs.curves import smoothed
@@ -59,7 +59,7 @@ def strength(part: Metrics) -> float:
 def episodes_needed(d: float, episodes: float) -> float:
     """Episodes per update with which a step goes uphill with probability `LEVEL`; infinite where
     nothing shows a gradient."""
-    return episodes * (float(special.ndtri(LEVEL)) / d) ** 2 if d > 0 else math.inf
+    return episodes * (normal_quantile(LEVEL) / d) ** 2 if d > 0 else math.inf
 
 
 def table(found: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
