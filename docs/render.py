@@ -39,7 +39,7 @@ def section(content):
 ## {content["item"]}: {content["title"]}
 
 `{page.command(content)}`: {c["runs"]:,} runs, {content["seconds"]:.0f} s on {content["device"]},
-JAX {content["versions"]["jax"]}.{older(name)}
+JAX {content["versions"]["jax"]}.
 
 ![{content["title"]}](results/{name}.svg)
 
@@ -51,16 +51,6 @@ JAX {content["versions"]["jax"]}.{older(name)}
 """
 
 
-def older(name):
-    """What to say of results whose samples were not kept."""
-    if (RESULTS / f"{name}.npz").exists():
-        return ""
-    return (
-        " Made before samples were kept and before the learner became one for training in JAX and "
-        "for agents: methods and claims that were added since are missing."
-    )
-
-
 def verdict(claim):
     said = page.verdict(claim)
     return said if said == "holds" else f"**{said}**"
@@ -68,7 +58,7 @@ def verdict(claim):
 
 def ledger(found, whole=True):
     judged = [(content, claim) for content in found for claim in content["claims"]]
-    parts = ["# The paper, claim by claim", _how(whole), _older(found), _counts(judged)]
+    parts = ["# The paper, claim by claim", _how(whole), _counts(judged)]
     for kind, title in TITLES.items():
         lines = [_line(content, claim) for content, claim in judged if claim["kind"] == kind]
         parts += [f"\n## {title}\n", *lines]
@@ -102,16 +92,6 @@ outside, and is otherwise not decided at this size. {report}The reasons behind
 the verdicts are in [findings.md](findings.md). How far probabilities and intervals hold on
 CartPole, Acrobot and Pendulum, against gradients of 10⁵ episodes, is in
 [calibration.md](calibration.md#on-cartpole-acrobot-and-pendulum).
-"""
-
-
-def _older(found):
-    names = [content["experiment"] for content in found if older(content["experiment"])]
-    if not names:
-        return ""
-    return f"""Not run again since samples are kept and the paper's ingredients have their own rows:
-{", ".join(names)}. Their verdicts are those of the claims of then; the commands below
-run them again.
 """
 
 
