@@ -1,6 +1,7 @@
 """What is imported is declared in pyproject.toml: nothing comes by way of another package."""
 
 import ast
+import functools
 import importlib.metadata
 import re
 import sys
@@ -31,8 +32,10 @@ def canonical(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@functools.cache
 def imported(file):
     """(top-level module, whether it is imported inside a function) of every import of a file."""
+    found = []
     tree = ast.parse(file.read_text("utf-8"))
     inside = {
         id(node)
@@ -47,7 +50,8 @@ def imported(file):
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [node.module]
         for name in names:
-            yield name.split(".")[0], id(node) in inside
+            found.append((name.split(".")[0], id(node) in inside))
+    return found
 
 
 def foreign(folder):

@@ -62,5 +62,7 @@ _checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its arguments checked. One inside another function is made anew by every
+    call, and its checks would take longer to write than the call."""
     name = f"{function.__module__}.{getattr(function, '__qualname__', '')}"
-    return function if name in TAKES_ANYTHING else _checked(function)
+    return function if "<locals>" in name or name in TAKES_ANYTHING else _checked(function)

@@ -123,6 +123,7 @@ def by_products(policy: AnyPolicy) -> bool:
     return large and isinstance(policy, Policy) and not isinstance(policy, SparsePolicy)
 
 
+@eqx.filter_jit
 def draw(
     environment: Environment,
     policy: AnyPolicy,

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ from bayespg.policies import AnyPolicy, flatten
 Sums = TypeVar("Sums")
 
 
+@eqx.filter_jit
 def rollout(
     environment: Environment,
     policy: AnyPolicy,

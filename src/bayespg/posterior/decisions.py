@@ -75,7 +75,7 @@ def _noncentrality(ratio: float, f: float, freedom: float, p: float) -> float:
     low, high = 0.0, 2 * ratio + 100
     while z(high) > wanted and high < 1e12 * ratio:
         high *= 4
-    for _ in range(100):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if z(middle) > wanted else (low, middle)
     return high
