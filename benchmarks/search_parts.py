@@ -1,22 +1,27 @@
-"""Parts of the search: how perturbations are drawn, and which policies it can train.
+"""Parts of the search: how perturbations are drawn, which policies it can train, and how good
+random policies are.
 
     python benchmarks/search_parts.py bandit [--seeds 20] [--jobs 2]
     python benchmarks/search_parts.py policies [--seeds 5] [--jobs 2]
+    python benchmarks/search_parts.py random [--seeds 100] [--jobs 2]
 
-Both append a line of JSON per run to a file, results/search-bandit.jsonl or
-results/search-policies.jsonl, and print their table; with --table they print it alone.
+They append a line of JSON per run to a file, such as results/search-bandit.jsonl, and print their
+table; with --table they print it alone.
 """
 
 import argparse
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search import bayespg, every, search
+from search import Gains, bayespg, every, search
 
 from bayespg.search import ascent
 
+FROM = 1000
+"""The first seed of random policies."""
 POLICIES = (
     ("linear", None), ("fourier", None), ("mlp", (8,)), ("mlp", (32,)), ("mlp", (160,)),
 )  # fmt: skip
@@ -85,12 +90,38 @@ def bandit_table(path: Path) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
+SIZES = (0.2, 1.0, 5.0)
+"""Standard deviations of random gains, for observations in units of their size."""
+
+
+@functools.cache
+def swimmer() -> Gains:
+    return Gains("Swimmer-v5", in_units=True)
+
+
+def random(size: float, seed: int) -> dict[str, Any]:
+    """The return of a linear policy of Swimmer-v5 with normal gains."""
+    theta = np.random.default_rng(FROM + seed).normal(size=swimmer().n)
+    return {"size": size, "seed": seed, "return": swimmer().play(size * theta, FROM + seed)[0]}
+
+
+def random_table(path: Path) -> str:
+    """How many random policies swim, in Markdown."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [["gains", "policies", "median return", "above 50", "above 100", "best"], ["---"] * 6]
+    for size in SIZES:
+        of = np.array([x["return"] for x in lines if x["size"] == size])
+        above = (f"{np.mean(of > level):.0%}" for level in (50, 100))
+        rows.append([f"{size:g}", f"{of.size}", f"{np.median(of):.0f}", *above, f"{of.max():.0f}"])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("bandit", "policies"))
+    parser.add_argument("what", choices=("bandit", "policies", "random"))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--out", type=Path, help="results/search-bandit.jsonl, or -policies")
+    parser.add_argument("--out", type=Path, help="results/search-bandit.jsonl, ...")
     parser.add_argument("--table", action="store_true", help="run nothing")
     given = parser.parse_args()
     out = given.out or Path(f"results/search-{given.what}.jsonl")
@@ -98,6 +129,9 @@ def main() -> None:
     if given.what == "bandit":
         jobs = [(draws, s) for draws in search.DRAWS for s in seeds]
         function, shows = bandit, bandit_table
+    elif given.what == "random":
+        jobs = [(size, s) for s in seeds for size in SIZES]
+        function, shows = random, random_table
     else:
         jobs = [(t, *p, s) for t in TRAINED for p in POLICIES for s in seeds]
         function, shows = policy, policies_table
