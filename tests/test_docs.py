@@ -288,10 +288,13 @@ def test_the_table_of_gradient_errors_is_that_of_the_stored_trials(monkeypatch):
 
 def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    runs, parts = importlib.import_module("search"), importlib.import_module("search_parts")
+    runs, parts, settings = map(
+        importlib.import_module, ("search", "search_parts", "search_settings")
+    )
     page = (ROOT / "docs" / "search.md").read_text("utf-8")
     for shows, results in (
         (runs.table, "search"), (runs.table, "search-draws"), (parts.bandit_table, "search-bandit"),
+        (settings.table, "search-settings"),
     ):  # fmt: skip
         assert shows(RESULTS / f"{results}.jsonl") in page, results
 
