@@ -207,21 +207,23 @@ def judge(samples: Samples) -> list[Claim]:
         words = "{b:.1f} against {a:.1f} %"
         return Claim(f"ship-{id}", place, says, gap, differences(pairs, words))
 
-    several = [
-        Claim(
-            "ship-early-many", figure, "at M = 10 and 20 BAC is ahead from the beginning",
-            f"{gap}, mean over the first tenth of the updates",
-            differences(at(sizes[1:], early, "MCPG", "BAC"), "{b:.3g} against {a:.3g}"),
-        ),
-        Claim(
-            "ship-more", figure, "more episodes per update improve both methods",
-            f"{gap} after equally many updates, more episodes against M = 5",
-            differences(
-                {where: pair for M in sizes[1:] for where, pair in same_time(M).items()},
-                "{b:.1f} against {a:.1f} %",
+    several = []
+    if len(sizes) > 1:
+        several = [
+            Claim(
+                "ship-early-many", figure, "at M = 10 and 20 BAC is ahead from the beginning",
+                f"{gap}, mean over the first tenth of the updates",
+                differences(at(sizes[1:], early, "MCPG", "BAC"), "{b:.3g} against {a:.3g}"),
             ),
-        ),
-    ]  # fmt: skip
+            Claim(
+                "ship-more", figure, "more episodes per update improve both methods",
+                f"{gap} after equally many updates, more episodes against M = 5",
+                differences(
+                    {where: pair for M in sizes[1:] for where, pair in same_time(M).items()},
+                    "{b:.1f} against {a:.1f} %",
+                ),
+            ),
+        ]  # fmt: skip
     return [
         above("bac", figure, "BAC ends with more success than MCPG at every M", "BAC", "MCPG"),
         above(
@@ -229,7 +231,7 @@ def judge(samples: Samples) -> list[Claim]:
             "BAC ends with more success than MCPG at every M (MCPG as a sum over episodes)",
             "BAC", EPISODES,
         ),
-        *(several if len(sizes) > 1 else []),
+        *several,
         Claim(
             "ship-early", figure, "at M = 5 MCPG is slightly ahead at first",
             f"{gap}, mean over the first tenth of the updates",
