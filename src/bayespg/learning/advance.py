@@ -308,7 +308,9 @@ def advance(
         moved = new = divergence(theta + change)
     else:
         slope = error = freedom = moved = jnp.asarray(jnp.nan, theta.dtype)
-        doubt, new = None, _first_log_probabilities(batch, rebuild(theta + change))
+        # These are not finite if the policy's distributions are not, though its parameters may be.
+        states, actions = batch.paths.states[:1], batch.paths.actions[:1]
+        doubt, new = None, _log_probabilities(rebuild(theta + change), states, actions)
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
     normaliser, kept, past = state.normaliser, state.recent, state.older
@@ -386,9 +388,8 @@ def _divergence(batch: Batch):
 
         return over_states
 
-    def log_probabilities(t):
-        along = jax.vmap(lambda o, c: memory.log_probs(rebuild(t), o, c), 1, 1)
-        return along(paths.states, paths.actions)
+    def log_probabilities(t: Float[Array, " n"]) -> Float[Array, "T M"]:
+        return _log_probabilities(rebuild(t), paths.states, paths.actions)
 
     before = log_probabilities(theta)
 
@@ -400,11 +401,10 @@ def _divergence(batch: Batch):
     return divergence
 
 
-def _first_log_probabilities(batch: Batch, policy: AnyPolicy) -> Float[Array, "1 M"]:
-    """Log-probabilities of the first action of each path, which are not finite if the policy's
-    distributions are not, though its parameters may be."""
-    along = jax.vmap(lambda o, c: memory.log_probs(policy, o, c), 1, 1)
-    return along(batch.paths.states[:1], batch.paths.actions[:1])
+def _log_probabilities(
+    policy: AnyPolicy, states: Shaped[Array, "T M *d"], actions: Shaped[Array, "T M *k"]
+) -> Float[Array, "T M"]:
+    return jax.vmap(lambda o, c: memory.log_probs(policy, o, c), 1, 1)(states, actions)
 
 
 def _criticise(
