@@ -6,6 +6,9 @@ tasks whose gradient has a closed form. In every cell the mean stated probabilit
 0.05 above the observed frequency. It may be below it: the probability is cautious by construction.
 """
 
+import functools
+import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -18,12 +21,13 @@ from bayespg.calibration import Reliability, reliability, reliability_of_arrays
 from bayespg.environments import Environment
 from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce
 from bayespg.policies import Policy, Tabular
-from bayespg.reproduce import calibration
+from bayespg.reproduce import calibration, parts
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, Effect
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
+from bayespg.search import gradient_posterior
 
 SIGNALS = (0.0, 1.0, 4.0, 25.0)
 MARGIN = 0.05
@@ -34,6 +38,7 @@ OF_ARRAYS = {
     "Monte Carlo": lambda U, R, G: monte_carlo.reinforce(U, R, G, baseline="mean"),
     "Model 1": lambda U, R, G: quadrature.model1(U, R, G, noise=R.var()),
     "Model 2": lambda U, R, G: evidence.model2(U, R, G),
+    "Search": lambda U, R, G: gradient_posterior(U, R, mean=jnp.zeros(G.size), scale=1.0),
 }
 OF_PATHS = {
     "Monte Carlo": Reinforce("mean"),
@@ -77,30 +82,58 @@ class Place(NamedTuple):
 Found = dict[Place, list[Reliability]]
 
 
+Work = dict[Place, Callable[[], list[Reliability]]]
+
+
 def run(settings: Settings, progress: Progress) -> Report:
-    found: Found = {}
-    cells = [(n, M, curved) for n, M in sizes(settings) for curved in (False, True)]
+    each, found = work(settings), {}
+    pieces = {label: _piece(of) for label, of in each.items()}
+    for done, (label, part) in enumerate(parts.done(pieces, settings.parts), 1):
+        progress(done / len(each), label)
+        places = list(each[label])
+        for at, name, natural, *numbers, runs in zip(
+            part["at"], part["names"], *part["numbers"].T, strict=True
+        ):
+            row = Reliability(str(name), bool(natural), *map(float, numbers), int(runs))
+            found.setdefault(places[at], []).append(row)
+    return _report({place: found[place] for of in each.values() for place in of})
+
+
+def work(settings: Settings) -> dict[str, Work]:
+    """What to compute at each place, in parts whose places share a compiled program."""
     Ms = (4, 20) if settings.quick else (4, 8, 16, 64)
-    total = len(cells) + len(TASKS) * len(Ms)
-    key, done = jax.random.fold_in(fast_key(settings.seed), FRESH), 0
-    for n, M, curved in cells:
-        progress(done / total, f"{n} parameters, M = {M}")
-        for signal in SIGNALS:
-            name = f"n = {n}{', noise grows with the score' if curved else ''}"
-            found[Place("arrays", name, M, signal)] = reliability_of_arrays(
-                OF_ARRAYS, parameters=n, paths=M, signal=signal, runs=settings.runs, curved=curved,
+    key = jax.random.fold_in(fast_key(settings.seed), FRESH)
+    cells = [(n, M, curved) for n, M in sizes(settings) for curved in (False, True)]
+    each: dict[str, Work] = {}
+    for done, (n, M, curved) in enumerate(cells):
+        name = f"n = {n}{', noise grows with the score' if curved else ''}"
+        each[f"{name}, M = {M}"] = {
+            Place("arrays", name, M, signal): functools.partial(
+                reliability_of_arrays, OF_ARRAYS, parameters=n, paths=M, signal=signal,
+                runs=settings.runs, curved=curved,
                 key=jax.random.fold_in(key, 1000 * done + int(signal)),
-            )  # fmt: skip
-        done += 1
-    for task, (environment, policy, estimators) in TASKS.items():
-        for M in Ms:
-            progress(done / total, f"{task}, M = {M}")
-            found[Place("tasks", task, M)] = reliability(
-                environment, policy, estimators, paths=M, runs=settings.runs,
-                key=jax.random.fold_in(key, done),
-            )  # fmt: skip
-            done += 1
-    return _report(found)
+            )
+            for signal in SIGNALS
+        }  # fmt: skip
+    for done, (task, M) in enumerate(itertools.product(TASKS, Ms), len(cells)):
+        one = functools.partial(
+            reliability, *TASKS[task], paths=M, runs=settings.runs,
+            key=jax.random.fold_in(key, done),
+        )  # fmt: skip
+        each[f"{task}, M = {M}"] = {Place("tasks", task, M): one}
+    return each
+
+
+def _piece(work: Work) -> parts.Work:
+    def one() -> parts.Part:
+        rows = [(at, r) for at, of in enumerate(work.values()) for r in of()]
+        return {
+            "at": np.array([at for at, _ in rows]),
+            "names": np.array([r.estimator for _, r in rows]),
+            "numbers": np.array([r[1:] for _, r in rows], float),
+        }
+
+    return one
 
 
 def _report(found: Found) -> Report:
@@ -166,7 +199,10 @@ def _claim(estimator: str, samples: Samples) -> Claim:
 
 def _curves(found: Found) -> list[Curve]:
     """Stated probability against observed frequency, one panel per kind of input."""
-    looks = {"Monte Carlo": "MC", "Model 1": "BQ", "Model 2": "ours", "BAC": "BAC variant"}
+    looks = {
+        "Monte Carlo": "MC", "Model 1": "BQ", "Model 2": "ours", "BAC": "BAC variant",
+        "Search": "compatible",
+    }  # fmt: skip
     curves = []
     for kind in ("arrays", "tasks"):
         for name, look in looks.items():

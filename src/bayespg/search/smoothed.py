@@ -99,7 +99,8 @@ def gradient_posterior(
             "noise: the kernel matrix plus noise is singular (parameters repeat, or the length is "
             "large); give a larger noise variance"
         )
-    found = eqx.tree_at(lambda p: p.influence, found, influences(found)[:M])
+    rows = (influences(found)[:M], jnp.asarray(found.unbiased)[:M])
+    found = eqx.tree_at(lambda p: (p.influence, p.unbiased), found, rows)
     return checks.sound("parameters, returns", found)
 
 
@@ -177,17 +178,21 @@ def averaged(
         weight, model = of
         found = conditioned(away, y, taken, s, model)
         d = jnp.asarray(found.mean - best.mean)
-        own = (d, _matrix(found) + jnp.outer(d, d), influences(found), found.explained)
+        own = (d, _matrix(found) + jnp.outer(d, d), *_shared(found))
         return jax.tree.map(lambda a, b: a + weight * b, total, own), None
 
-    zero = (best.mean, best.covariance, influences(best), best.explained)
-    zero = jax.tree.map(jnp.zeros_like, zero)
+    zero = jax.tree.map(jnp.zeros_like, (best.mean, best.covariance, *_shared(best)))
     weights = jax.nn.softmax(models.log_evidence)
-    (d, covariance, influence, explained), _ = jax.lax.scan(add, zero, (weights, models))
+    (d, covariance, *shared), _ = jax.lax.scan(add, zero, (weights, models))
     return eqx.tree_at(
-        lambda p: (p.mean, p.covariance, p.influence, p.explained), best,
-        (best.mean + d, covariance - jnp.outer(d, d), influence, explained),
+        lambda p: (p.mean, p.covariance, *_shared(p)), best,
+        (best.mean + d, covariance - jnp.outer(d, d), *shared),
     )  # fmt: skip
+
+
+def _shared(posterior: GradientPosterior) -> tuple[Any, Any, Any]:
+    """What is averaged over lengths as it is."""
+    return posterior.influence, posterior.unbiased, posterior.explained
 
 
 def _matrix(posterior: GradientPosterior) -> jax.Array:
@@ -226,9 +231,28 @@ def conditioned(
         influence=at.leave_one_out(),
         explained=jnp.sum(at.gain.T * B / b0) / n,
         freedom=at.freedom - jnp.sum(~taken),
+        unbiased=alone(B, y, taken) / (a + model.noise),
         info={
             "evidence": at.log_evidence[0], "condition": at.condition, "length": model.length,
             "amplitude": a, "noise": model.noise,
         },
         prior=Diagonal(b0),
     )  # fmt: skip
+
+
+def alone(
+    B: Float[Array, "M n"], y: Float[Array, " M"], taken: Bool[Array, " M"]
+) -> Float[Array, "M n"]:
+    """The gradient that each episode shows alone, up to a common factor, from its cross-covariance
+    B with the gradient and its centred return y.
+
+    If there is no gradient, rows of random sign should have a sum as long as theirs. Centring
+    lowers their squares by the factor 1 - 1/M, and the square of their sum by |B - mean(B)|^2 /
+    |B|^2, which is less for independent draws and not at all for antithetic pairs. The sum is made
+    shorter where it is too long.
+    """
+    M, each = jnp.sum(taken), B * y[:, None]
+    spread = jnp.sum((B - jnp.sum(B, 0) / M) ** 2, where=taken[:, None])
+    short = jnp.minimum((1 - 1 / M) * jnp.sum(B**2) / jnp.where(spread > 0, spread, 1.0), 1.0)
+    less = (1 - jnp.sqrt(short)) * jnp.sum(each, 0) / M
+    return jnp.where(taken[:, None], each - less, 0.0)
