@@ -99,6 +99,11 @@ def within(name, inside, outside, edge):
     return [{name: inside}], [{name: level} for level in outside], [{name: edge}]
 
 
+def cautious(name):
+    """A claim that what is stated of a method is at most 0.05 above what is observed."""
+    return [{name: 0.0}, {name: -0.5}], [{name: 0.1}, {name: 0.3}], [{name: uphill.MARGIN}]
+
+
 def lqr(module):
     def claims(levels):
         found = learned(levels, module.SHOWN, lqr_optimisation.SIZES)
@@ -233,7 +238,11 @@ def regions(levels):
 def searched(levels):
     found = {("square", name, n): samples(levels, name, n) for name in search.LOOKS for n in (1, 4)}
     held = np.array([round(2_000 * levels.get("held", 0.95)), 2_000])
-    return search.judge(Samples(found | {("held", search.OURS, n): held for n in (1, 4)}))
+    found |= {("held", search.OURS, n): held for n in (1, 4)}
+    for way in search.WAYS:
+        for where, extra in (("one", levels.get(way, 0.0)), ("other", 0.0)):
+            found[where, way, 4] = np.array([0.7 + extra, 0.7, 0.002])
+    return search.judge(Samples(found))
 
 
 UPHILL = tuple(
@@ -435,11 +444,11 @@ PLANTED = {
         "search-monte-carlo": lower(search.OURS, search.MC),
         "search-pgpe": lower(search.OURS, search.PGPE),
         "search-coverage": within("held", 0.95, (0.5, 0.7), 0.8),
+        "search-uphill": cautious(search.WAYS[0]),
+        "search-direction": cautious(search.WAYS[1]),
     }),
     "uphill": (stated, {
-        f"uphill-{name.lower().replace(',', '').replace(' ', '-')}": (
-            [{name: 0.0}, {name: -0.5}], [{name: 0.1}, {name: 0.3}], [{name: uphill.MARGIN}]
-        )
+        f"uphill-{name.lower().replace(',', '').replace(' ', '-')}": cautious(name)
         for name in UPHILL
     }),
 }  # fmt: skip

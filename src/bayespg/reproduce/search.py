@@ -5,15 +5,22 @@ linear and quadratic, with noise: R = sum_i theta_i / sqrt(n) + |theta|^2 / n + 
 its expectation at zero is 1 / sqrt(n) in every component. Every estimator sees M = 4 n returns. The
 draws are antithetic pairs, except that Monte Carlo draws independently and finite differences try
 both directions of every axis twice.
+
+Then the linear part is multiplied by strengths from zero to one, and the stated probability of
+going uphill is compared with how often it happens: along the mean, and along the mean of other
+pairs, which is a direction chosen without the data.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bayespg._support.random import normal
-from bayespg._support.statistics import f_quantile
-from bayespg.posterior import region_statistics
+from bayespg._support.statistics import f_quantile, student_probability
+from bayespg.posterior import direction_statistics, region_statistics, uphill
+from bayespg.reproduce import parts
 from bayespg.reproduce.claims import Claim, Effect, ratios, shares
 from bayespg.reproduce.report import (
     Curve,
@@ -25,6 +32,7 @@ from bayespg.reproduce.report import (
     summarise,
 )
 from bayespg.reproduce.samples import Key, Samples
+from bayespg.reproduce.uphill import MARGIN, apart
 from bayespg.runs import plots
 from bayespg.search import gradient_posterior
 
@@ -32,14 +40,26 @@ SIZES, QUICK = (1, 4, 16, 64), (1, 4)
 NOISE = 0.3
 """Standard deviation of e."""
 PER_PARAMETER = 4
+STRENGTHS, RETURNS = (0.0, 0.1, 0.3, 1.0), (4, 16, 64)
+"""Of the linear part, and the numbers of returns from which the probability is stated."""
+WAYS = ("along the mean", "along the mean of others")
 OURS, MC, PGPE, FD = "Bayes-Hermite", "MC", "PGPE", "finite differences"
 LOOKS = {OURS: "ours", MC: "MC", PGPE: "MC, best baseline", FD: "compatible"}
 
 
-def _return(theta, key):
+def _return(theta, key, strength=1.0):
     n = theta.shape[-1]
     noise = NOISE * normal(key, theta.shape[:-1], theta.dtype)
-    return theta.sum(-1) / n**0.5 + (theta**2).sum(-1) / n + noise
+    return strength * theta.sum(-1) / n**0.5 + (theta**2).sum(-1) / n + noise
+
+
+def _posterior(key, n: int, M: int, strength=1.0):
+    """Of M returns of antithetic pairs, with the pairs and the returns."""
+    key_pairs, key_noise = key
+    e = normal(key_pairs, (M // 2, n), jnp.zeros(()).dtype)
+    pairs = jnp.concatenate([e, -e])
+    y = _return(pairs, key_noise, strength)
+    return gradient_posterior(pairs, y, mean=jnp.zeros(n), scale=1.0), pairs, y
 
 
 def _run(key, n: int):
@@ -47,10 +67,7 @@ def _run(key, n: int):
     contains the exact gradient."""
     M, truth = PER_PARAMETER * n, jnp.full(n, n**-0.5)
     keys = jax.random.split(key, 5)
-    e = normal(keys[0], (M // 2, n), truth.dtype)
-    pairs = jnp.concatenate([e, -e])
-    y = _return(pairs, keys[1])
-    ours = gradient_posterior(pairs, y, mean=jnp.zeros(n), scale=1.0)
+    ours, pairs, y = _posterior(keys[:2], n, M)
     free = normal(keys[2], (M, n), truth.dtype)
     axes = jnp.concatenate([jnp.eye(n), -jnp.eye(n)])
     twice = _return(jnp.concatenate([axes, axes]), keys[3]).reshape(2, 2, n).mean(0)
@@ -64,20 +81,59 @@ def _run(key, n: int):
     return errors, region_statistics(ours, truth, False)
 
 
+def _measured(settings: Settings, n: int) -> parts.Part:
+    """Squared errors by the estimator's name, and how many regions contain the gradient."""
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(settings.seed), n), settings.runs)
+    errors, (distance, spread, rank, freedom) = jax.tree.map(
+        np.asarray, jax.jit(lambda keys: jax.lax.map(lambda key: _run(key, n), keys))(keys)
+    )
+    held = distance <= spread * f_quantile(0.95, rank, freedom)
+    return errors | {"held": np.array([held.sum(), held.size])}
+
+
+def _followed(key, n: int, M: int, strength):
+    """The probability that is stated along the mean and the statistics of the slope along the mean
+    of others, each with the exact slope."""
+    keys = jax.random.split(key, 4)
+    ours, others = (_posterior(of, n, M, strength)[0] for of in (keys[:2], keys[2:]))
+    truth = jnp.full(n, strength * n**-0.5)
+    return (
+        (uphill(ours), truth @ ours.mean),
+        (direction_statistics(ours, others.mean), truth @ others.mean),
+    )
+
+
+def _stated(settings: Settings, n: int, M: int) -> parts.Part:
+    """For each strength and way what is stated, what is observed, and the standard error of their
+    difference."""
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 1000 + n), M)
+    run = jax.jit(lambda keys, k: jax.lax.map(lambda key: _followed(key, n, M, k), keys))
+    rows = []
+    for i, k in enumerate(STRENGTHS):
+        keys = jax.random.split(jax.random.fold_in(key, i), 2 * settings.runs)
+        (said, slope), (along, other) = jax.tree.map(np.asarray, run(keys, k))
+        centre, spread, freedom = along
+        known = student_probability(centre / np.where(spread > 0, spread, 1.0), freedom)
+        for stated, went in ((said, slope), (known, other)):
+            counted = 0.5 * (1 + np.sign(went))
+            error = np.std(stated - counted) / np.sqrt(counted.size)
+            rows.append([stated.mean(), counted.mean(), error])
+    return {"rows": np.array(rows).reshape(len(STRENGTHS), len(WAYS), 3)}
+
+
 def run(settings: Settings, progress: Progress) -> Report:
-    sizes = QUICK if settings.quick else SIZES
-    errors, held = {}, {}
-    for k, n in enumerate(sizes):
-        progress(k / len(sizes), f"n = {n}")
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(settings.seed), n), settings.runs)
-        of, (distance, spread, rank, freedom) = jax.jit(
-            lambda keys, n=n: jax.lax.map(lambda key: _run(key, n), keys)
-        )(keys)
-        for name, samples in of.items():
-            errors[name, n] = np.asarray(samples)
-        limit = spread * f_quantile(0.95, np.asarray(rank), np.asarray(freedom))
-        held[f"n = {n}"] = (int(np.sum(np.asarray(distance) <= limit)), settings.runs)
-    progress(1.0, "done")
+    sizes, Ms = (QUICK, RETURNS[:1]) if settings.quick else (SIZES, RETURNS)
+    each: dict[str, parts.Work] = {
+        f"n = {n}": functools.partial(_measured, settings, n) for n in sizes
+    }
+    said = {f"n = {n}, M = {M}": (n, M) for n in sizes for M in Ms}
+    each |= {where: functools.partial(_stated, settings, *at) for where, at in said.items()}
+    found = {}
+    for done, (where, part) in enumerate(parts.done(each, settings.parts), 1):
+        progress(done / len(each), where)
+        found[where] = part
+    errors = {(name, n): found[f"n = {n}"][name] for n in sizes for name in LOOKS}
+    held = {n: found[f"n = {n}"]["held"] for n in sizes}
     curves = [
         Curve("squared error over squared gradient", name, look, list(sizes),
               *(list(v) for v in zip(*(summarise(errors[name, n]) for n in sizes), strict=True)))
@@ -90,9 +146,20 @@ def run(settings: Settings, progress: Progress) -> Report:
     rows.append(
         ["95 % regions that contain the gradient", *(f"{k / m:.3f}" for k, m in held.values())]
     )
-
+    rows += [
+        [f"stated / observed {way}, strength {k:g}, M = {M}", *(
+            "{:.2f} / {:.2f}".format(*found[f"n = {n}, M = {M}"]["rows"][i, j]) for n in sizes
+        )]
+        for j, way in enumerate(WAYS) for M in Ms for i, k in enumerate(STRENGTHS)
+    ]  # fmt: skip
     kept: dict[Key, np.ndarray] = {("square", *cell): of for cell, of in errors.items()}
-    kept |= {("held", OURS, n): np.array(held[f"n = {n}"]) for n in sizes}
+    kept |= {("held", OURS, n): of for n, of in held.items()}
+    kept |= {
+        (f"strength {k:g}, M = {M}", way, n): found[where]["rows"][i, j]
+        for where, (n, M) in said.items()
+        for i, k in enumerate(STRENGTHS)
+        for j, way in enumerate(WAYS)
+    }
     return Report(
         columns=["relative squared error", *(f"n = {n}" for n in sizes)],
         rows=rows,
@@ -101,13 +168,15 @@ def run(settings: Settings, progress: Progress) -> Report:
         figure=lambda: _figure(curves),
         notes=[
             f"M = {PER_PARAMETER} n returns, noise of standard deviation {NOISE}; ± is one "
-            "standard error over runs. Length scale, amplitude and noise are chosen by evidence."
+            "standard error over runs. Length scale, amplitude and noise are chosen by evidence.",
+            "Probabilities are means of twice as many runs with M returns, where the linear part "
+            "of the return is multiplied by the strength; at zero a step counts as half uphill.",
         ],
     )  # fmt: skip
 
 
 def judge(samples: Samples) -> list[Claim]:
-    square, sizes = samples.of("square"), samples.sizes()
+    square, sizes = samples.of("square"), samples.sizes("square")
     counts = {f"n = {n}": samples["held", OURS, n] for n in sizes}
     held = {where: (int(k), int(runs)) for where, (k, runs) in counts.items()}
 
@@ -132,7 +201,16 @@ def judge(samples: Samples) -> list[Claim]:
             "in at least 80 % of runs",
             "share of runs whose region contains it", shares(held), above=0.8,
         ),
-
+        *(
+            Claim(
+                id, "", f"the probability of going uphill {way} is right or cautious",
+                "stated probability minus observed frequency",
+                apart({f"n = {n}, {where}": of for (where, name, n), of in samples.items()
+                       if name == way}),
+                above=-1.01, below=MARGIN,
+            )
+            for id, way in zip(("search-uphill", "search-direction"), WAYS, strict=True)
+        ),
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ tasks whose gradient has a closed form. In every cell the mean stated probabilit
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -91,10 +91,9 @@ def run(settings: Settings, progress: Progress) -> Report:
     for done, (label, part) in enumerate(parts.done(pieces, settings.parts), 1):
         progress(done / len(each), label)
         places = list(each[label])
-        for at, name, natural, *numbers, runs in zip(
-            part["at"], part["names"], *part["numbers"].T, strict=True
-        ):
-            row = Reliability(str(name), bool(natural), *map(float, numbers), int(runs))
+        for at, name, numbers in zip(part["at"], part["names"], part["numbers"], strict=True):
+            natural, said, counted, error, certain, runs = numbers.tolist()
+            row = Reliability(str(name), bool(natural), said, counted, error, certain, int(runs))
             found.setdefault(places[at], []).append(row)
     return _report({place: found[place] for of in each.values() for place in of})
 
@@ -178,7 +177,18 @@ def judge(samples: Samples) -> list[Claim]:
 
 
 def _claim(estimator: str, samples: Samples) -> Claim:
-    effects = tuple(
+    said = {where: of for (where, name, _), of in samples.items() if name == estimator}
+    return Claim(
+        f"uphill-{estimator.lower().replace(',', '').replace(' ', '-')}", "",
+        f"{estimator}: the probability of going uphill along the mean is right or cautious",
+        "stated probability minus observed frequency", apart(said), above=-1.01, below=MARGIN,
+    )  # fmt: skip
+
+
+def apart(cells: Mapping[str, np.ndarray]) -> tuple[Effect, ...]:
+    """Stated probability minus observed frequency; a cell is both and the standard error of their
+    difference."""
+    return tuple(
         Effect(
             where,
             said - counted,
@@ -186,15 +196,9 @@ def _claim(estimator: str, samples: Samples) -> Claim:
             said - counted + 4 * error,
             f"stated {said:.2f}, observed {counted:.2f}",
         )
-        for (where, name, _), numbers in samples.items()
-        if name == estimator
+        for where, numbers in cells.items()
         for said, counted, error in [map(float, numbers)]
     )
-    return Claim(
-        f"uphill-{estimator.lower().replace(',', '').replace(' ', '-')}", "",
-        f"{estimator}: the probability of going uphill along the mean is right or cautious",
-        "stated probability minus observed frequency", effects, above=-1.01, below=MARGIN,
-    )  # fmt: skip
 
 
 def _curves(found: Found) -> list[Curve]:
