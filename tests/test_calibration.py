@@ -14,6 +14,7 @@ from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.estimators import Model1, Model2, Reinforce, exact
 from bayespg.policies import LinearGaussian
 from bayespg.posterior import region_statistics
+from bayespg.search import gradient_posterior
 
 ESTIMATORS = {
     "paper": Model1(fisher=exact),
@@ -53,9 +54,12 @@ def test_what_is_said_of_going_uphill_is_right_or_cautious():
     ):  # fmt: skip
         assert row.counted > 0.9
         assert 0.6 < row.said < row.counted + 0.05
-    estimators = {"mc": lambda U, R, G: monte_carlo.reinforce(U, R, G, baseline="mean")}
+    estimators = {
+        "mc": lambda U, R, G: monte_carlo.reinforce(U, R, G, baseline="mean"),
+        "search": lambda U, R, G: gradient_posterior(U, R, mean=np.zeros(3), scale=1.0),
+    }
     for signal in (0.0, 9.0):
-        (mean,) = calibration.reliability_of_arrays(
+        for mean in calibration.reliability_of_arrays(
             estimators,
             parameters=3,
             paths=10,
@@ -63,10 +67,10 @@ def test_what_is_said_of_going_uphill_is_right_or_cautious():
             runs=300,
             key=fast_key(1),
             curved=True,
-        )
-        assert not mean.natural
-        assert mean.said < mean.counted + 0.05 + 2 * mean.error
-        assert (mean.counted == 0.5) == (signal == 0)
+        ):
+            assert not mean.natural
+            assert mean.said < mean.counted + 0.05 + 2 * mean.error
+            assert (mean.counted == 0.5) == (signal == 0)
 
 
 def test_brute_force_finds_the_exact_gradient():

@@ -218,6 +218,20 @@ def test_the_first_direction_is_the_most_probable_ascent():
     chosen = gradient_posterior(X[:20], z, mean=np.zeros(3), scale=0.5).info
     np.testing.assert_allclose(found.length, chosen["length"])
     np.testing.assert_allclose(found.slope, np.sqrt(posterior.mean @ d), rtol=1e-4)
+    assert abs(found.sure - posterior.probability_uphill()) < 0.05  # other sign patterns are drawn
+
+
+def test_on_pure_noise_the_search_is_not_sure():
+    """The slope in standard deviations would say 0.8. 60 probabilities that are uniform between 0
+    and 1 have a mean with a standard error of 0.04; those of one search share episodes."""
+    said = []
+    for seed in range(20):
+        search, rng = Search(3, seed=seed), np.random.default_rng(seed)
+        for _ in range(3):
+            asked = search.ask()
+            search.tell(asked, rng.normal(size=len(asked)))
+            said.append(search.probability)
+    assert abs(np.mean(said) - 0.5) < 0.15
 
 
 def test_active_draws_are_where_the_gradient_is_known_least():

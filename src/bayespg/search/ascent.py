@@ -19,7 +19,9 @@ from jaxtyping import Bool, Float
 from scipy import special
 
 from bayespg._support.types import Array
+from bayespg.posterior.agreement import agreement
 from bayespg.search.hyperparameters import best_of, compare, gram, spectra
+from bayespg.search.smoothed import alone
 
 CONFIDENCE = 0.65
 """The smallest probability of going uphill at which a step is taken."""
@@ -48,6 +50,9 @@ class Move(NamedTuple):
     slope: Float[Array, ""]
     """The slope along the first direction in standard deviations of the posterior, sqrt(mu' S^-1
     mu)."""
+    sure: Float[Array, ""]
+    """The probability of going uphill along the gradient at the old mean; each episode is judged by
+    the others (`posterior.agreement`)."""
     length: Float[Array, ""]
     amplitude: Float[Array, ""]
     noise: Float[Array, ""]
@@ -105,11 +110,15 @@ def move(
     r = R @ z
     eye = jnp.eye(X.shape[0], dtype=X.dtype)
 
-    def root(at):
-        """Z, for the covariance S = b0 I - Z'Z and the mean Z'r of the gradient."""
+    def cross(at):
+        """B, the cross-covariance of returns and gradient."""
         away = X - at
         exponent = jnp.sum(away**2, -1) / near + n * jnp.log1p(scale**2 / l2)
-        return R @ (a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near)
+        return a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near
+
+    def root(at):
+        """Z, for the covariance S = b0 I - Z'Z and the mean Z'r of the gradient."""
+        return R @ cross(at)
 
     def ascent(at):
         """The next step along S^-1 mu, through the smaller system b0 I - Z Z', and sqrt(mu' S^-1
@@ -133,6 +142,8 @@ def move(
     d, t = ascent(mean)
     start = (jnp.zeros((), jnp.int32), mean, d, t, t)
     k, at, *_, first = jax.lax.while_loop(uphill, step, start)
+    C = alone(cross(mean), z, taken)
+    C = C / jnp.maximum(jnp.max(jnp.abs(C)), jnp.finfo(C.dtype).tiny)
     Z, axes = root(at), normals
     for _ in range(POWER * active):
         axes = b0 * axes - (axes @ Z.T) @ Z
@@ -142,4 +153,6 @@ def move(
     known = jnp.concatenate([at[None], X])  # rows outside the mask are the old mean
     kernel = jnp.exp(-0.5 * jnp.sum((known[:, None] - X) ** 2, -1) / near) * taken
     best = known[jnp.argmax(kernel @ (R.T @ r))]
-    return Move(at, best, k.astype(X.dtype), axes, first, model.length, a, v, view == 1)
+    return Move(
+        at, best, k.astype(X.dtype), axes, first, agreement(C @ C.T), model.length, a, v, view == 1
+    )

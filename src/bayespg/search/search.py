@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr
 
 from bayespg._support import checks, files
 from bayespg._support.precision import in_float64
@@ -85,6 +84,9 @@ class Search:
         """The number of steps after the last round, and the slope along the first of them in
         standard deviations of its posterior. It is optimistic, because the same episodes chose the
         direction."""
+        self.probability = 0.5
+        """The probability of going uphill along the gradient at the mean before the last round's
+        steps, judged by episodes that did not choose it. Decisions do not use it."""
         self._tried: list[Array] = []
         self._returns: list[float] = []
         self._asked: list[Array] = []
@@ -124,11 +126,6 @@ class Search:
         """The parameters to use: those of greatest smoothed return by the posterior, among the mean
         and all parameters in memory."""
         return self._best.copy()
-
-    @property
-    def probability(self) -> float:
-        """The probability of going uphill along the first step, according to the posterior."""
-        return float(ndtr(self.slope))
 
     @property
     def posterior(self) -> GradientPosterior:
@@ -194,7 +191,7 @@ class Search:
     def _decide(self) -> None:
         """Move the mean and adapt the scale, after a round or after episodes from elsewhere."""
         X, y = self._memory()
-        self.steps, self.slope = 0, 0.0
+        self.steps, self.slope, self.probability = 0, 0.0, 0.5
         self._axes[:] = np.nan
         if self._asked:
             self.rounds += 1
@@ -212,7 +209,7 @@ class Search:
                 if self.draws in ("uphill", "active"):
                     self._axes = np.array(found.axes)
                 self.steps = int(found.steps)
-                self.slope = float(found.slope)
+                self.slope, self.probability = float(found.slope), float(found.sure)
             self._adapt()
         elif y.size:
             self.scale *= 2.0  # equal returns carry no information; look further away
@@ -278,7 +275,7 @@ class Search:
         header = {
             "format": FORMAT, "memory": self.memory, "draws": self.draws, "seed": self.seed,
             "rounds": self.rounds, "scale": self.scale, "steps": self.steps, "slope": self.slope,
-            "wins": self._wins, "answers": self._answers,
+            "wins": self._wins, "answers": self._answers, "probability": self.probability,
         }  # fmt: skip
         file = io.BytesIO()
         np.savez(
@@ -309,6 +306,7 @@ class Search:
                 found._asked, found._answers = list(asked), list(header["answers"])
                 found.rounds, found.steps = int(header["rounds"]), int(header["steps"])
                 found.slope = float(header["slope"])
+                found.probability = float(header.get("probability", 0.5))
                 found._wins = [float(w) for w in header["wins"]]
         except Exception as problem:  # a damaged file can raise almost anything
             raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
