@@ -89,9 +89,7 @@ the paper that can be tested, with what was measured here and a verdict.
 Each effect is followed by its interval over independent runs; the intervals of a claim hold jointly
 with 95 % confidence. A claim holds if all of them lie within its bounds, does not hold if one lies
 outside, and is otherwise not decided at this size. {report}The reasons behind
-the verdicts are in [findings.md](findings.md). How far probabilities and intervals hold on
-CartPole, Acrobot and Pendulum, against gradients of 10⁵ episodes, is in
-[calibration.md](calibration.md#on-cartpole-acrobot-and-pendulum).
+the verdicts are in [findings.md](findings.md).
 """
 
 

@@ -237,7 +237,7 @@ def test_the_tables_of_learning_are_those_of_the_stored_runs(monkeypatch, capsys
 
 @pytest.mark.parametrize(
     ("script", "results"),
-    [("steps", "steps*"), ("uphill", "uphill-*"), ("intervals", "intervals")],
+    [("steps", "steps*"), ("intervals", "intervals")],
 )
 def test_the_tables_of_error_bars_are_those_of_the_stored_runs(script, results, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -265,6 +265,15 @@ def test_what_is_stated_is_right_or_cautious_in_the_stored_cells():
     honest = [cell for cell in stored if cell["estimator"] != "Model 1"]
     assert max(cell["said"] - cell["counted"] for cell in honest) < 0.01
     assert not [cell for cell in stored if cell["said"] < 0.4 and cell["counted"] > 0.6]
+
+
+def test_the_counts_of_error_bars_on_tasks_are_those_of_the_stored_claims():
+    rows = ["| gradient | cells | more than 0.05 above | the most |", "|---|---|---|---|"]
+    for claim in json.loads((RESULTS / "uphill-tasks.json").read_text("utf-8"))["claims"]:
+        apart = [effect["value"] for effect in claim["effects"]]
+        above, words = sum(value > 0.05 for value in apart), claim["says"].split(": ")[0]
+        rows.append(f"| {words} | {len(apart)} | {above} | {max(apart):+.2f} |")
+    assert "\n".join(rows) in (ROOT / "docs" / "calibration.md").read_text("utf-8")
 
 
 def test_the_tables_of_settings_are_those_of_the_stored_cells(monkeypatch, capsys):

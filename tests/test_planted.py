@@ -30,6 +30,7 @@ from bayespg.reproduce import (
     ship_steering,
     sparsification,
     uphill,
+    uphill_tasks,
 )
 from bayespg.reproduce.gradients import Errors
 from bayespg.reproduce.samples import Samples
@@ -260,6 +261,17 @@ def stated(levels):
     return uphill.judge(Samples(found))
 
 
+def on_tasks(levels):
+    """The level of a kind is added to the probability that it states at one place."""
+    found = {
+        (f"{place}, {policies[0]}", f"{policies[0]}: {estimator}", 4):
+            np.array([0.7 + extra, 0.7, 0.002])
+        for kind, (_, policies, estimator) in uphill_tasks.KINDS.items()
+        for place, extra in (("one", levels.get(kind, 0.0)), ("other", 0.0))
+    }  # fmt: skip
+    return uphill_tasks.judge(Samples(found))
+
+
 FIRST, SECOND = sparsification.MODELS
 SYSTEM = [f"{name}, M x M system" for name in sparsification.MODELS]
 OURS, WALK, CAR = lqr_optimisation.OURS, random_walk_learning.OURS, mountain_car.OURS
@@ -450,6 +462,9 @@ PLANTED = {
     "uphill": (stated, {
         f"uphill-{name.lower().replace(',', '').replace(' ', '-')}": cautious(name)
         for name in UPHILL
+    }),
+    "uphill-tasks": (on_tasks, {
+        f"tasks-uphill-{kind}": cautious(kind) for kind in uphill_tasks.KINDS
     }),
 }  # fmt: skip
 

@@ -43,6 +43,35 @@ def test_search_reports_every_estimator(tmp_path, monkeypatch):
     check("search", 4, tmp_path)
 
 
+def test_error_bars_on_tasks_report_every_cell(tmp_path, monkeypatch):
+    """Numbers of one batch, as they come from the posteriors."""
+    from bayespg.reproduce import uphill_tasks
+
+    def judged(environment, policy, judged, truth, paths, keys, at_once):
+        n, runs, rng = truth.size, len(keys), np.random.default_rng(0)
+        followed = [(rng.uniform(size=runs), rng.normal(size=runs)) for _ in range(2)]
+        components = (rng.normal(size=(runs, n)), np.ones((runs, n)), np.full((runs, n), 3.0))
+        return [
+            (followed, components, tuple(np.full(runs, x) for x in (1, 1, n, 3))) for _ in judged
+        ]
+
+    monkeypatch.setattr(uphill_tasks, "_statistics", judged)
+    monkeypatch.setattr(uphill_tasks, "brute_force", lambda *_, **__: (np.ones(10), np.zeros(10)))
+    monkeypatch.setattr(
+        uphill_tasks, "_stages", lambda agent, counts, key: [(k, agent.policy) for k in (0, 1)]
+    )
+    check("uphill-tasks", 5, tmp_path)
+
+
+@pytest.mark.slow
+def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
+    from bayespg.reproduce import uphill_tasks
+
+    size = uphill_tasks.Size(("CartPole",), ("linear", "fourier"), (2,), (1, 2), 40)
+    monkeypatch.setattr(uphill_tasks, "size", lambda settings: size)
+    check("uphill-tasks", 3, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(methods, settings, progress, start=None, label="", sizes=lqr_optimisation.SIZES):

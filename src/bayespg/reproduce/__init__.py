@@ -23,6 +23,7 @@ from bayespg.reproduce import (
     ship_steering,
     sparsification,
     uphill,
+    uphill_tasks,
 )
 from bayespg.reproduce.report import Content, Experiment, Progress, Report, Settings, write
 
@@ -48,6 +49,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         lengths.EXPERIMENT,
         calibration.EXPERIMENT,
         uphill.EXPERIMENT,
+        uphill_tasks.EXPERIMENT,
         search.EXPERIMENT,
     )
 }

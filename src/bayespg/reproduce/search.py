@@ -203,7 +203,9 @@ def judge(samples: Samples) -> list[Claim]:
         ),
         *(
             Claim(
-                id, "", f"the probability of going uphill {way} is right or cautious",
+                id, "",
+                f"in the space of parameters, the probability of going uphill {way} is right or "
+                "cautious",
                 "stated probability minus observed frequency",
                 apart({f"n = {n}, {where}": of for (where, name, n), of in samples.items()
                        if name == way}),

@@ -56,6 +56,9 @@ TASKS: dict[str, tuple[Environment, Policy, dict[str, Estimator]]] = {
 }
 
 
+TITLES = {"arrays": "Arrays with a known gradient", "tasks": "Bandit, LQR and random walk"}
+
+
 def sizes(settings: Settings) -> list[tuple[int, int]]:
     """Pairs of a number of parameters and a number of paths."""
     if settings.quick:
@@ -149,7 +152,7 @@ def _report(found: Found) -> Report:
                 for r in each
             }
         ),
-        figure=lambda: _figure(curves),
+        figure=lambda: diagram(curves, TITLES),
         notes=[
             f"Means over batches; on arrays with signals {', '.join(f'{s:g}' for s in SIGNALS)}. "
             "Where the gradient is zero, a step counts as half uphill."
@@ -222,18 +225,19 @@ def _curves(found: Found) -> list[Curve]:
     return curves
 
 
-def _figure(curves: list[Curve]):
-    figure, axes = plots.sheet(1, 2, width=8, height=4.2, sharex=True, sharey=True)
-    panels = {"arrays": "Arrays with a known gradient", "tasks": "Bandit, LQR and random walk"}
-    for axis, (kind, title) in zip(axes.flat, panels.items(), strict=True):
+def diagram(curves: list[Curve], titles: Mapping[str, str], width: float = 8):
+    """Stated probability against observed frequency, one panel per title."""
+    columns = len(titles)
+    figure, axes = plots.sheet(1, columns, width=width, height=4.2, sharex=True, sharey=True)
+    for axis, (kind, title) in zip(axes.flat, titles.items(), strict=True):
         axis.plot([0, 1], [0, 1], color="black", lw=0.8, ls=(0, (4, 3)))
         axis.fill_between([0, 1], [0, 1], color="#f2f2f2", lw=0)
         for curve in (c for c in curves if c.panel == kind):
             look = plots.LOOKS[curve.look] | {"linestyle": "", "alpha": 0.7, "mew": 0}
             axis.plot(curve.x, curve.mean, label=curve.label, **look)
         axis.set(title=title, xlabel="observed frequency", xlim=(0, 1.02), ylim=(0, 1.02))
+        axis.legend(loc="upper left", fontsize="small")
     axes.flat[0].set_ylabel("stated probability (grey: right or cautious)")
-    plots.legend_below(figure, axes.flat[1], 4)
     return figure
 
 
