@@ -66,6 +66,9 @@ class GradientPosterior(eqx.Module):
     they judge the mean. Together with `added` where the mean has a bias that all paths share, as
     with lambda < 1, which relies on fitted values; without it in Model 2, where paths that fit
     every return say little by what they add."""
+    twice: bool = eqx.field(static=True, default=False)
+    """Whether `influence` judges the mean too and the smaller probability counts: where paths may
+    be those of other policies, `unbiased` has a bias, and the influences of few paths are bold."""
 
     @property
     def natural(self) -> Float[Array, " n"]:

@@ -110,6 +110,9 @@ def uphill(posterior: "GradientPosterior", natural: bool = False) -> Float[Array
     influences are an operator, groups of paths replace paths.
     """
     K = products(posterior, natural)
+    if posterior.twice:
+        influences_only = eqx.tree_at(lambda p: p.unbiased, posterior, None)
+        return jnp.minimum(agreement(K), agreement(products(influences_only, natural)))
     return judged(K) if posterior.biased else agreement(K)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from scipy import special
 
 from bayespg._support.types import Array
-from bayespg.posterior.agreement import agreement
+from bayespg.posterior.agreement import agreement, contributions
 from bayespg.search.hyperparameters import best_of, compare, gram, spectra
 from bayespg.search.smoothed import alone
 
@@ -51,8 +51,8 @@ class Move(NamedTuple):
     """The slope along the first direction in standard deviations of the posterior, sqrt(mu' S^-1
     mu)."""
     sure: Float[Array, ""]
-    """The probability of going uphill along the gradient at the old mean; each episode is judged by
-    the others (`posterior.agreement`)."""
+    """The probability of going uphill along the gradient at the old mean, as the posterior's
+    `probability_uphill` states it."""
     length: Float[Array, ""]
     amplitude: Float[Array, ""]
     noise: Float[Array, ""]
@@ -142,8 +142,10 @@ def move(
     d, t = ascent(mean)
     start = (jnp.zeros((), jnp.int32), mean, d, t, t)
     k, at, *_, first = jax.lax.while_loop(uphill, step, start)
-    C = alone(cross(mean), z, taken)
-    C = C / jnp.maximum(jnp.max(jnp.abs(C)), jnp.finfo(C.dtype).tiny)
+    B = cross(mean)
+    D = (R.T @ (R @ B)) * ((R.T @ r) / jnp.sum(R**2, 0))[:, None]  # the influence of each episode
+    judges = alone(B, z, taken), contributions(B.T @ (R.T @ r), jnp.where(taken[:, None], D, 0.0))
+    sure = jnp.minimum(*(agreement(C @ C.T) for C in map(_in_units, judges)))
     Z, axes = root(at), normals
     for _ in range(POWER * active):
         axes = b0 * axes - (axes @ Z.T) @ Z
@@ -153,6 +155,9 @@ def move(
     known = jnp.concatenate([at[None], X])  # rows outside the mask are the old mean
     kernel = jnp.exp(-0.5 * jnp.sum((known[:, None] - X) ** 2, -1) / near) * taken
     best = known[jnp.argmax(kernel @ (R.T @ r))]
-    return Move(
-        at, best, k.astype(X.dtype), axes, first, agreement(C @ C.T), model.length, a, v, view == 1
-    )
+    return Move(at, best, k.astype(X.dtype), axes, first, sure, model.length, a, v, view == 1)
+
+
+def _in_units(C: Float[Array, "M n"]) -> Float[Array, "M n"]:
+    """In units of the largest entry."""
+    return C / jnp.maximum(jnp.max(jnp.abs(C)), jnp.finfo(C.dtype).tiny)

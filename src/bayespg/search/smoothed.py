@@ -237,6 +237,7 @@ def conditioned(
             "amplitude": a, "noise": model.noise,
         },
         prior=Diagonal(b0),
+        twice=True,
     )  # fmt: skip
 
 
