@@ -240,7 +240,7 @@ def searched(levels):
     found = {("square", name, n): samples(levels, name, n) for name in search.LOOKS for n in (1, 4)}
     held = np.array([round(2_000 * levels.get("held", 0.95)), 2_000])
     found |= {("held", search.OURS, n): held for n in (1, 4)}
-    for way in search.WAYS:
+    for way in (*search.WAYS, search.SEARCH):
         for where, extra in (("one", levels.get(way, 0.0)), ("other", 0.0)):
             found[where, way, 4] = np.array([0.7 + extra, 0.7, 0.002])
     return search.judge(Samples(found))
@@ -458,6 +458,7 @@ PLANTED = {
         "search-coverage": within("held", 0.95, (0.5, 0.7), 0.8),
         "search-uphill": cautious(search.WAYS[0]),
         "search-direction": cautious(search.WAYS[1]),
+        "search-sure": cautious(search.SEARCH),
     }),
     "uphill": (stated, {
         f"uphill-{name.lower().replace(',', '').replace(' ', '-')}": cautious(name)

@@ -8,7 +8,8 @@ both directions of every axis twice.
 
 Then the linear part is multiplied by strengths from zero to one, and the stated probability of
 going uphill is compared with how often it happens: along the mean, and along the mean of other
-pairs, which is a direction chosen without the data.
+pairs, which is a direction chosen without the data. Last, searches climb bowls of these strengths,
+and after each round `Search.probability` is compared with the slope along the gradient found.
 """
 
 import functools
@@ -34,7 +35,7 @@ from bayespg.reproduce.report import (
 from bayespg.reproduce.samples import Key, Samples
 from bayespg.reproduce.uphill import MARGIN, apart
 from bayespg.runs import plots
-from bayespg.search import gradient_posterior
+from bayespg.search import MEMORY, Search, gradient_posterior
 
 SIZES, QUICK = (1, 4, 16, 64), (1, 4)
 NOISE = 0.3
@@ -42,7 +43,9 @@ NOISE = 0.3
 PER_PARAMETER = 4
 STRENGTHS, RETURNS = (0.0, 0.1, 0.3, 1.0), (4, 16, 64)
 """Of the linear part, and the numbers of returns from which the probability is stated."""
-WAYS = ("along the mean", "along the mean of others")
+WAYS, SEARCH = ("along the mean", "along the mean of others"), "after rounds of a search"
+ROUNDS, PER_SEARCH = 12, 25
+"""Rounds of a search, and runs for which there is one."""
 OURS, MC, PGPE, FD = "Bayes-Hermite", "MC", "PGPE", "finite differences"
 LOOKS = {OURS: "ours", MC: "MC", PGPE: "MC, best baseline", FD: "compatible"}
 
@@ -121,6 +124,28 @@ def _stated(settings: Settings, n: int, M: int) -> parts.Part:
     return {"rows": np.array(rows).reshape(len(STRENGTHS), len(WAYS), 3)}
 
 
+def _searched(settings: Settings, n: int) -> parts.Part:
+    """The same for searches on -strength |theta - c|^2 + e with |c| = 1.5, for each strength. The
+    rounds of a search share episodes, so the standard error is that of means over rounds."""
+    centre, rows = np.full(n, 1.5 * n**-0.5), []
+    for k in STRENGTHS:
+        found = []
+        for seed in range(max(settings.runs // PER_SEARCH, 2)):
+            rng, search = np.random.default_rng([settings.seed, n, seed]), Search(n, seed=seed)
+            for _ in range(ROUNDS):
+                mean, scale, asked = search.mean.copy(), search.scale, search.ask()
+                away = np.sum((asked - centre) ** 2, -1)
+                search.tell(asked, -k * away + NOISE * rng.normal(size=len(asked)))
+                X, y = search.parameters[-MEMORY:], search.returns[-MEMORY:]
+                along = gradient_posterior(X, y, mean=mean, scale=scale).mean
+                slope = k * (centre - mean) @ along
+                found.append([search.probability, 0.5 * (1 + np.sign(slope))])
+        said, counted = np.array(found).reshape(-1, ROUNDS, 2).mean(1).T
+        error = np.std(said - counted) / np.sqrt(said.size)
+        rows.append([said.mean(), counted.mean(), error])
+    return {"rows": np.array(rows)}
+
+
 def run(settings: Settings, progress: Progress) -> Report:
     sizes, Ms = (QUICK, RETURNS[:1]) if settings.quick else (SIZES, RETURNS)
     each: dict[str, parts.Work] = {
@@ -128,6 +153,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     }
     said = {f"n = {n}, M = {M}": (n, M) for n in sizes for M in Ms}
     each |= {where: functools.partial(_stated, settings, *at) for where, at in said.items()}
+    each |= {f"n = {n}, {SEARCH}": functools.partial(_searched, settings, n) for n in sizes}
     found = {}
     for done, (where, part) in enumerate(parts.done(each, settings.parts), 1):
         progress(done / len(each), where)
@@ -146,20 +172,20 @@ def run(settings: Settings, progress: Progress) -> Report:
     rows.append(
         ["95 % regions that contain the gradient", *(f"{k / m:.3f}" for k, m in held.values())]
     )
-    rows += [
-        [f"stated / observed {way}, strength {k:g}, M = {M}", *(
-            "{:.2f} / {:.2f}".format(*found[f"n = {n}, M = {M}"]["rows"][i, j]) for n in sizes
-        )]
-        for j, way in enumerate(WAYS) for M in Ms for i, k in enumerate(STRENGTHS)
-    ]  # fmt: skip
     kept: dict[Key, np.ndarray] = {("square", *cell): of for cell, of in errors.items()}
     kept |= {("held", OURS, n): of for n, of in held.items()}
-    kept |= {
-        (f"strength {k:g}, M = {M}", way, n): found[where]["rows"][i, j]
-        for where, (n, M) in said.items()
-        for i, k in enumerate(STRENGTHS)
-        for j, way in enumerate(WAYS)
-    }
+    for i, k in enumerate(STRENGTHS):
+        for n in sizes:
+            for j, way in enumerate(WAYS):
+                for M in Ms:
+                    cell = found[f"n = {n}, M = {M}"]["rows"][i, j]
+                    kept[f"strength {k:g}, M = {M}", way, n] = cell
+            kept[f"strength {k:g}", SEARCH, n] = found[f"n = {n}, {SEARCH}"]["rows"][i]
+    for way in (*WAYS, SEARCH):
+        for where in dict.fromkeys(where for where, name, _ in kept if name == way):
+            cells = (kept[where, way, n] for n in sizes)
+            shown = ("{:.2f} / {:.2f}".format(*cell) for cell in cells)
+            rows.append([f"stated / observed {way}, {where}", *shown])
     return Report(
         columns=["relative squared error", *(f"n = {n}" for n in sizes)],
         rows=rows,
@@ -170,7 +196,8 @@ def run(settings: Settings, progress: Progress) -> Report:
             f"M = {PER_PARAMETER} n returns, noise of standard deviation {NOISE}; ± is one "
             "standard error over runs. Length scale, amplitude and noise are chosen by evidence.",
             "Probabilities are means of twice as many runs with M returns, where the linear part "
-            "of the return is multiplied by the strength; at zero a step counts as half uphill.",
+            "of the return is multiplied by the strength; at zero a step counts as half uphill. "
+            f"Searches: {ROUNDS} rounds on a bowl of that strength, one for {PER_SEARCH} runs.",
         ],
     )  # fmt: skip
 
@@ -211,7 +238,9 @@ def judge(samples: Samples) -> list[Claim]:
                        if name == way}),
                 above=-1.01, below=MARGIN,
             )
-            for id, way in zip(("search-uphill", "search-direction"), WAYS, strict=True)
+            for id, way in (
+                ("search-uphill", WAYS[0]), ("search-direction", WAYS[1]), ("search-sure", SEARCH)
+            )
         ),
     ]  # fmt: skip
 
