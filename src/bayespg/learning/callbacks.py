@@ -101,8 +101,8 @@ class StopWhenSure(Callback):
     Where there is no gradient, its mean over updates is one half; where there is one, it is larger.
     Training ends when its mean over the `last` updates is below `level` with 95 % confidence. An
     update whose episodes all return the same shows no direction and counts as one half, so give a
-    run that must first find a reward a larger `last`. `evidence` holds the sentence that `say` was
-    called with.
+    run that must first find a reward a larger `last`. It is not for PGPE, whose `sure` is cautious
+    where returns are curved. `evidence` holds the sentence that `say` was called with.
     """
 
     def __init__(
