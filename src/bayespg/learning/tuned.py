@@ -3,7 +3,7 @@
     agent = bayespg.tuned("CartPole-v1", seed=0)
     bayespg train CartPole-v1 --tuned
 
-Each was the best of a few combinations of settings, the defaults among them, in
+Each was the best of a few combinations of settings, the defaults among them, in a sweep such as
 
     bayespg sweep TASK --steps STEPS --set episodes=2,4 --set limit=0.02,0.05 --seeds 5 --seed 100
 
@@ -28,6 +28,7 @@ class Tuned(NamedTuple):
 
 TUNED = {
     "CartPole-v1": Tuned({"episodes": 2, "limit": 0.02}, 5000),
+    "Swimmer-v5": Tuned({"discount": 0.999, "smoothing": 0.98}, 40_000, (100, 102)),
 }
 """By task."""
 
