@@ -11,6 +11,7 @@ from test_posterior import make
 from bayespg import callbacks, evidence, monte_carlo, quadrature
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Evaluation
+from bayespg.learning.pgpe import PGPE
 from bayespg.learning.training import History, Result
 from bayespg.posterior import LARGE, Influence
 from bayespg.posterior.decisions import _noncentrality, episodes_needed
@@ -178,6 +179,13 @@ def test_training_goes_on_while_there_is_a_gradient_and_ends_where_returns_are_c
     assert stopped(callbacks.StopWhenSure(), rng.choice([0.25, 0.75], 300, p=[0.1, 0.9])) is None
     assert stopped(callbacks.StopWhenSure(10, say=None), np.full(30, 0.9), error=0.0) == 10
     assert stopped(callbacks.StopWhenSure(10), np.full(30, np.nan)) is None
+
+
+@pytest.mark.parametrize("bad", [{"last": 1}, {"level": 0.5}, {"level": 1.0}])
+def test_a_search_is_not_stopped_by_its_cautious_probability():
+    agent = PGPE("CartPole-v1", seed=0)
+    with pytest.raises(ValueError, match="StopWhenSure would end a search that still climbs"):
+        agent.learn(episodes=5, callbacks=callbacks.StopWhenSure(), progress=False)
 
 
 @pytest.mark.parametrize("bad", [{"last": 1}, {"level": 0.5}, {"level": 1.0}])

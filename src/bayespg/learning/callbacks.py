@@ -16,6 +16,7 @@ from bayespg._support import checks
 from bayespg._support.statistics import student_quantile
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Evaluation, Row
+from bayespg.learning.pgpe import PGPE
 from bayespg.runs.columns import Column
 
 
@@ -101,8 +102,9 @@ class StopWhenSure(Callback):
     Where there is no gradient, its mean over updates is one half; where there is one, it is larger.
     Training ends when its mean over the `last` updates is below `level` with 95 % confidence. An
     update whose episodes all return the same shows no direction and counts as one half, so give a
-    run that must first find a reward a larger `last`. It is not for PGPE, whose `sure` is cautious
-    where returns are curved. `evidence` holds the sentence that `say` was called with.
+    run that must first find a reward a larger `last`. PGPE is refused: its `sure` is low where
+    returns are curved, also while it climbs. `evidence` holds the sentence that `say` was called
+    with.
     """
 
     def __init__(
@@ -116,6 +118,13 @@ class StopWhenSure(Callback):
             )
         self.say, self.evidence = say, ""
         self._seen: list[tuple[float, float]] = []
+
+    def start(self, agent: Agent) -> None:
+        if isinstance(agent, PGPE):
+            raise ValueError(
+                "callbacks: StopWhenSure would end a search that still climbs, because PGPE's sure "
+                "is low where returns are curved; use StopAtReturn"
+            )
 
     def update(self, agent: Agent, row: Row) -> bool:
         sure = 0.5 if row[Column.RETURN_ERROR] == 0 else row[Column.SURE]
