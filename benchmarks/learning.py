@@ -1,16 +1,16 @@
 """Environment steps to a threshold, compared with Stable-Baselines3.
 
-    python benchmarks/learning.py learn [--tasks ...] [--seeds 10] [--discount 0.99 --smoothing 0.9]
+    python benchmarks/learning.py learn [--tasks ...] [--seeds 10] [--tuned | --discount 0.999]
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
     python benchmarks/learning.py compare
 
-`learn` trains every task with the defaults of the library, the same for all, or with another
-`--discount` or λ (`--smoothing`), and appends a line of JSON per finished run to
-results/ours.jsonl; `table` reads these and results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks,
-evaluations and thresholds are the rivals': 20 episodes in environments of their own, with the most
-probable actions and as the policy explores, after the first update that passes each multiple of the
-task's interval.
+`learn` trains every task with the defaults of the library, the same for all, with another
+`--discount`, or (`--tuned`) those that have them with the settings of `bayespg.tuned`. It appends
+a line of JSON per finished run to results/ours.jsonl; `table` reads these and results/rivals.jsonl
+(benchmarks/rivals/sb3.py). Tasks, evaluations and thresholds are the rivals': 20 episodes in
+environments of their own, with the most probable actions and as the policy explores, after the
+first update that passes each multiple of the task's interval.
 
 `estimators` trains the same linear policy with every estimator, at several batch sizes and at each
 of the same Kullback-Leibler limits, and keeps the returns of its batches in
@@ -36,6 +36,7 @@ from rivals import sb3
 
 from bayespg._support import together
 from bayespg.learning.agents import Agent
+from bayespg.learning.tuned import TUNED
 from bayespg.runs import plots
 
 POLICIES = sb3.POLICIES
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--episodes", nargs="+", type=int, default=[2, 4, 8, 16])
     parser.add_argument("--discount", type=float, help="learn with this instead of the default")
-    parser.add_argument("--smoothing", type=float, help="λ, likewise")
+    parser.add_argument("--tuned", action="store_true", help="learn with bayespg.tuned's settings")
     parser.add_argument("--steps", type=int, help="train for fewer steps than the task's")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--out", type=Path, help="results/ours.jsonl or results/estimators.jsonl")
@@ -105,11 +106,11 @@ def _one(
 
 
 def _defaults(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
-    asked = {"discount": options.discount, "smoothing": options.smoothing}
-    given = {name: value for name, value in asked.items() if value is not None}
-    words = {"discount": "discount", "smoothing": "λ ="}
-    label = ", ".join(f"{words[name]} {value:g}" for name, value in given.items())
-    return [(label or "defaults", given)]
+    if options.tuned:
+        return [("tuned", TUNED[task].settings)] if task in TUNED else []
+    if options.discount is not None:
+        return [(f"discount {options.discount:g}", {"discount": options.discount})]
+    return [("defaults", {})]
 
 
 def _estimators(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:

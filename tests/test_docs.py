@@ -323,7 +323,7 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
                 steps = line["steps_to_threshold"]["stochastic"][tasks[line["task"]]]
                 found.setdefault((line["task"], line[name]), []).append(steps or np.inf)
     medians = {key: float(np.median(steps)) for key, steps in found.items()}
-    tuned = found["Swimmer-v5", "discount 0.999, λ = 0.98"]
+    tuned = found["Swimmer-v5", "tuned"]
     swimmer = (
         f"{np.isfinite(tuned).sum()} of {len(tuned)} runs do, in {np.median(tuned):,.0f} steps; "
         f"PPO needs {medians['Swimmer-v5', 'PPO']:,.0f}"
