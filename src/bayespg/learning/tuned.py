@@ -28,6 +28,7 @@ class Tuned(NamedTuple):
 
 TUNED = {
     "CartPole-v1": Tuned({"episodes": 2, "limit": 0.02}, 5000),
+    "Pendulum-v1": Tuned({"discount": 0.97}, 40_000),
     "Swimmer-v5": Tuned({"discount": 0.999, "smoothing": 0.98}, 40_000, (100, 102)),
 }
 """By task."""
