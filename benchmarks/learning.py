@@ -1,16 +1,16 @@
 """Environment steps to a threshold, compared with Stable-Baselines3.
 
-    python benchmarks/learning.py learn [--tasks ...] [--seeds 10] [--tuned | --discount 0.999]
+    python benchmarks/learning.py learn [--tasks ...] [--seeds 10] [--tuned | --set limit=0.02 ...]
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
     python benchmarks/learning.py compare
 
-`learn` trains every task with the defaults of the library, the same for all, with another
-`--discount`, or (`--tuned`) those that have them with the settings of `bayespg.tuned`. It appends
-a line of JSON per finished run to results/ours.jsonl; `table` reads these and results/rivals.jsonl
-(benchmarks/rivals/sb3.py). Tasks, evaluations and thresholds are the rivals': 20 episodes in
-environments of their own, with the most probable actions and as the policy explores, after the
-first update that passes each multiple of the task's interval.
+`learn` trains every task with the defaults of the library, the same for all, with others where
+`--set` says so, or (`--tuned`) those that have them with the settings of `bayespg.tuned`. It
+appends a line of JSON per finished run to results/ours.jsonl; `table` reads these and
+results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and thresholds are the
+rivals': 20 episodes in environments of their own, with the most probable actions and as the policy
+explores, after the first update that passes each multiple of the task's interval.
 
 `estimators` trains the same linear policy with every estimator, at several batch sizes and at each
 of the same Kullback-Leibler limits, and keeps the returns of its batches in
@@ -19,6 +19,7 @@ curves beside the file.
 """
 
 import argparse
+import json
 import os
 import platform
 import sys
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--episodes", nargs="+", type=int, default=[2, 4, 8, 16])
-    parser.add_argument("--discount", type=float, help="learn with this instead of the default")
+    parser.add_argument("--set", nargs="+", metavar="NAME=VALUE", help="instead of defaults")
     parser.add_argument("--tuned", action="store_true", help="learn with bayespg.tuned's settings")
     parser.add_argument("--steps", type=int, help="train for fewer steps than the task's")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
@@ -108,8 +109,9 @@ def _one(
 def _defaults(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
     if options.tuned:
         return [("tuned", TUNED[task].settings)] if task in TUNED else []
-    if options.discount is not None:
-        return [(f"discount {options.discount:g}", {"discount": options.discount})]
+    if options.set:
+        given = {k: json.loads(v) for k, v in (pair.split("=") for pair in options.set)}
+        return [(", ".join(f"{k} {v}" for k, v in given.items()), given)]
     return [("defaults", {})]
 
 
