@@ -105,8 +105,17 @@ def test_older_paths_must_fit():
     wide = eqx.tree_at(lambda p: p.states, batch.older, jnp.zeros((5, 3, 2)))
     with pytest.raises(ValueError, match="older: expected states of shape"):
         older.joined(batch.paths, wide)
-    with pytest.raises(ValueError, match=r"older: expected states .* at most 4 steps"):
-        older.joined(jax.tree.map(lambda x: x[:4] if x.ndim > 1 else x, batch.paths), batch.older)
+
+
+def test_batches_of_different_lengths_are_padded():
+    batch, _ = batches([-0.3, -0.2])
+    short = jax.tree.map(lambda x: x[:2] if x.ndim > 1 else x, batch.paths)
+    both = older.joined(short, batch.older)
+    assert len(both.mask) == len(batch.older.mask)
+    assert not both.mask[2:, : short.mask.shape[1]].any()
+    kept = older.seen(batch.older, short)
+    np.testing.assert_array_equal(kept.rewards[:2, : short.mask.shape[1]], short.rewards)
+    assert kept.rewards.shape == batch.older.rewards.shape
 
 
 def test_bad_counts_are_named():

@@ -49,7 +49,7 @@ def seen(older: Trajectories, raw: Trajectories) -> Trajectories:
     ended = raw.terminated & (jnp.sum(raw.mask, 0) <= T)
 
     def put(new: Array, old: Array, axis: int) -> Array:
-        new, old = (new[:T], old[:, :-M]) if axis else (new, old[:-M])
+        new, old = (_padded(new[:T], T), old[:, :-M]) if axis else (new, old[:-M])
         return jnp.concatenate([new.astype(old.dtype), old], axis)
 
     return _each(put, eqx.tree_at(lambda p: p.terminated, raw, ended), older)
@@ -59,21 +59,22 @@ def joined(paths: Trajectories, older: Trajectories | None) -> Trajectories:
     """The paths of this batch, then those of the older ones, padded to the same number of steps."""
     if older is None:
         return paths
-    missing = paths.mask.shape[0] - older.mask.shape[0]
     for name in ("states", "actions"):
         ours, theirs = (getattr(of, name).shape[2:] for of in (paths, older))
-        if ours != theirs or missing < 0:
-            raise ValueError(
-                f"older: expected {name} of shape {ours} in episodes of at most "
-                f"{paths.mask.shape[0]} steps, found {theirs} in {older.mask.shape[0]}"
-            )
+        if ours != theirs:
+            raise ValueError(f"older: expected {name} of shape {ours}, found {theirs}")
+    T = max(len(paths.mask), len(older.mask))
 
     def put(new: Array, old: Array, axis: int) -> Array:
-        padding = [(0, missing)] + [(0, 0)] * (old.ndim - 1)
-        old = jnp.pad(old, padding) if axis else old
+        new, old = (_padded(new, T), _padded(old, T)) if axis else (new, old)
         return jnp.concatenate([new, old.astype(new.dtype)], axis)
 
     return _each(put, paths, older)
+
+
+def _padded(x: Array, T: int) -> Array:
+    """With zeros after its last step."""
+    return jnp.pad(x, [(0, T - len(x))] + [(0, 0)] * (x.ndim - 1))
 
 
 def _each(

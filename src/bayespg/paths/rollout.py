@@ -115,6 +115,9 @@ def _check_step(
 AT_ONCE, GROWTH = 4096, 4
 """Batches of up to `AT_ONCE` steps in all are padded to the horizon, so that their program is
 compiled once. Larger ones are padded to that many steps, or to that times a power of `GROWTH`."""
+UNLIMITED = 64
+"""Where nobody has set a time limit episodes may be much shorter than the horizon: they are padded
+to so many steps each, or to that times a power of `GROWTH`."""
 
 
 Act = Callable[[np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
@@ -124,7 +127,12 @@ and the resulting actions, which are the same for a policy without memory."""
 
 def certain_length(host: Lanes, episodes: int) -> int | None:
     """Steps to which `play` always pads a batch; None if that depends on the episodes."""
-    return host.horizon if host.horizon <= max(AT_ONCE // episodes, 1) else None
+    return host.horizon if host.horizon <= least_length(host, episodes) else None
+
+
+def least_length(host: Lanes, episodes: int) -> int:
+    """Steps to which `play` pads a batch at the least, if the horizon is not shorter."""
+    return max(min(AT_ONCE // episodes, AT_ONCE if host.limited else UNLIMITED), 1)
 
 
 def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
@@ -210,14 +218,14 @@ class Book:
 
     def closed(self, host: Lanes) -> Trajectories:
         """The whole batch, padded; warns where a limit that nobody chose has cut an episode off."""
-        if not host.limited and (~self.terminated & self.mask[-1]).any():
+        if not (host.limited or host.warned) and (~self.terminated & self.mask[-1]).any():
             warnings.warn(
                 f"{host.name} has no time limit: episodes are cut off after {host.horizon} steps; "
                 "set horizon= for another limit",
                 stacklevel=3,
             )
-            host.limited = True
-        longest, kept = int(self.mask.sum(0).max()), max(AT_ONCE // self.mask.shape[1], 1)
+            host.warned = True
+        longest, kept = int(self.mask.sum(0).max()), least_length(host, self.mask.shape[1])
         while kept < longest:
             kept *= GROWTH
         return self._until(kept)
