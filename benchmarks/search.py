@@ -9,7 +9,8 @@
 zero, with one setting for all tasks. Ours is `bayespg.PGPE`, on lqr3 `bayespg.search.Search`, as
 they come; its constants were chosen on seeds from 100 and from 1000. `active`, `orthogonal` and
 `antithetic` are ours with other draws. The rivals see observations in units that they get for free:
-the root mean square over 20 episodes of small random gains, which are not counted. The settings of
+the root mean square over 20 episodes of small random gains, which are not counted; `given` is
+`Search` with these units, where `ours` learns its own. The settings of
 ARS (`ars`, version 1) are the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is
 ARS of sb3-contrib with its default settings, CMA-ES that of the package `cma`; GIBO and MPD are in
 `rivals/local_bo.py`.
@@ -159,9 +160,9 @@ def made(name: str) -> gymnasium.Env:
 
 
 def ours(
-    task: Gains, seed: int, budget: int, draws: str = search.DRAWS[0]
+    task: Gains, seed: int, budget: int, draws: str = search.DRAWS[0], given: bool = False
 ) -> Iterator[Recommendation]:
-    if task.name != "lqr3":
+    if task.name != "lqr3" and not given:
         agent = bayespg.PGPE(functools.partial(made, task.name), seed=seed)
         agent.search.draws = draws
         while int(agent.state.episodes) < budget:
@@ -233,11 +234,14 @@ METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
     "ours": ours, "ars": ars, "sb3": sb3, "cma": cma,
     "gibo": functools.partial(local_bo, probable=False),
     "mpd": functools.partial(local_bo, probable=True),
+    "given": functools.partial(ours, given=True),
     **{draws: functools.partial(ours, draws=draws) for draws in search.DRAWS[1:]},
 }  # fmt: skip
+RIVALRY = ("ours", "ars", "sb3", "cma", "gibo", "mpd")
+"""The methods of `run`, if it is not told others."""
 NAMES = {
     "ours": "ours", "ars": "ARS", "sb3": "ARS, sb3-contrib", "cma": "CMA-ES",
-    "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt",
+    "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt", "given": "ours, units given",
     **{draws: f"ours, {draws} draws" for draws in search.DRAWS[1:]},
 }  # fmt: skip
 
@@ -311,7 +315,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", choices=("run", "table", "overhead"))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS)[:-3], choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=RIVALRY, choices=METHODS)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes")

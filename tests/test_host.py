@@ -304,7 +304,7 @@ def test_paths_are_padded_to_one_of_a_handful_of_lengths(length, horizon, padded
     assert paths.lengths == [length]
 
 
-@pytest.mark.parametrize(("length", "padded"), [(1, 64), (64, 64), (65, 256), (257, 1000)])
+@pytest.mark.parametrize(("length", "padded"), [(1, 16), (16, 16), (17, 64), (257, 1000)])
 def test_episodes_without_a_time_limit_are_padded_to_few_steps(length, padded):
     host = Host(Counting(length))
     paths = play(host, by_state, [0])

@@ -115,7 +115,7 @@ def _check_step(
 AT_ONCE, GROWTH = 4096, 4
 """Batches of up to `AT_ONCE` steps in all are padded to the horizon, so that their program is
 compiled once. Larger ones are padded to that many steps, or to that times a power of `GROWTH`."""
-UNLIMITED = 64
+UNLIMITED = 16
 """Where nobody has set a time limit episodes may be much shorter than the horizon: they are padded
 to so many steps each, or to that times a power of `GROWTH`."""
 
