@@ -105,17 +105,21 @@ def test_older_paths_must_fit():
     wide = eqx.tree_at(lambda p: p.states, batch.older, jnp.zeros((5, 3, 2)))
     with pytest.raises(ValueError, match="older: expected states of shape"):
         older.joined(batch.paths, wide)
+    with pytest.raises(ValueError, match=r"older: expected states .* at most 4 steps"):
+        older.joined(jax.tree.map(lambda x: x[:4] if x.ndim > 1 else x, batch.paths), batch.older)
 
 
-def test_batches_of_different_lengths_are_padded():
+def test_short_batches_are_padded_to_what_is_kept_of_older_ones():
     batch, _ = batches([-0.3, -0.2])
     short = jax.tree.map(lambda x: x[:2] if x.ndim > 1 else x, batch.paths)
-    both = older.joined(short, batch.older)
-    assert len(both.mask) == len(batch.older.mask)
-    assert not both.mask[2:, : short.mask.shape[1]].any()
+    T, M = len(batch.older.mask), short.mask.shape[1]
+    both = older.joined(older.as_long(short, batch.older), batch.older)
+    assert both.mask.shape[0] == T
+    np.testing.assert_array_equal(both.mask[:, :M].sum(0), short.mask.sum(0))
     kept = older.seen(batch.older, short)
-    np.testing.assert_array_equal(kept.rewards[:2, : short.mask.shape[1]], short.rewards)
     assert kept.rewards.shape == batch.older.rewards.shape
+    np.testing.assert_array_equal(kept.rewards[:2, :M], short.rewards)
+    assert older.as_long(short, None) is short
 
 
 def test_bad_counts_are_named():

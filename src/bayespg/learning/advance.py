@@ -241,8 +241,9 @@ def batch_of(
     environment: Environment | None = None,
 ) -> Batch:
     """The batch of these paths, with observations as the policy received them, in its precision."""
+    paths = older.as_long(as_seen(state, raw), state.older)
     return Batch(
-        state.policy, as_seen(state, raw), discount, horizon, environment, state.critic,
+        state.policy, paths, discount, horizon, environment, state.critic,
         recent(state, raw), older=earlier(state), certified=state.certified,
     )  # fmt: skip
 

@@ -55,18 +55,29 @@ def seen(older: Trajectories, raw: Trajectories) -> Trajectories:
     return _each(put, eqx.tree_at(lambda p: p.terminated, raw, ended), older)
 
 
+def as_long(paths: Trajectories, older: Trajectories | None) -> Trajectories:
+    """The paths of this batch, padded to as many steps as are kept of older ones."""
+    if older is None:
+        return paths
+    T = max(len(paths.mask), len(older.mask))
+    return _each(lambda new, _, axis: _padded(new, T) if axis else new, paths, older)
+
+
 def joined(paths: Trajectories, older: Trajectories | None) -> Trajectories:
     """The paths of this batch, then those of the older ones, padded to the same number of steps."""
     if older is None:
         return paths
+    missing = paths.mask.shape[0] - older.mask.shape[0]
     for name in ("states", "actions"):
         ours, theirs = (getattr(of, name).shape[2:] for of in (paths, older))
-        if ours != theirs:
-            raise ValueError(f"older: expected {name} of shape {ours}, found {theirs}")
-    T = max(len(paths.mask), len(older.mask))
+        if ours != theirs or missing < 0:
+            raise ValueError(
+                f"older: expected {name} of shape {ours} in episodes of at most "
+                f"{paths.mask.shape[0]} steps, found {theirs} in {older.mask.shape[0]}"
+            )
 
     def put(new: Array, old: Array, axis: int) -> Array:
-        new, old = (_padded(new, T), _padded(old, T)) if axis else (new, old)
+        old = _padded(old, len(paths.mask)) if axis else old
         return jnp.concatenate([new, old.astype(new.dtype)], axis)
 
     return _each(put, paths, older)
