@@ -302,8 +302,9 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
     )
     page = (ROOT / "docs" / "search.md").read_text("utf-8")
     for shows, results in (
-        (runs.table, "search"), (runs.table, "search-draws"), (parts.bandit_table, "search-bandit"),
-        (settings.table, "search-settings"), (parts.policies_table, "search-policies"),
+        (runs.table, "search"), (runs.table, "search-fresh"), (runs.table, "search-draws"),
+        (parts.bandit_table, "search-bandit"), (settings.table, "search-settings"),
+        (parts.policies_table, "search-policies"),
     ):  # fmt: skip
         assert shows(RESULTS / f"{results}.jsonl") in page, results
 
