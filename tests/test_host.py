@@ -305,8 +305,9 @@ def test_paths_are_padded_to_one_of_a_handful_of_lengths(length, horizon, padded
 
 
 @pytest.mark.parametrize(("length", "padded"), [(1, 16), (16, 16), (17, 64), (257, 1000)])
-def test_episodes_without_a_time_limit_are_padded_to_few_steps(length, padded):
-    host = Host(Counting(length))
+@pytest.mark.parametrize("horizon", [None, 1000])
+def test_episodes_without_a_time_limit_are_padded_to_few_steps(length, padded, horizon):
+    host = Host(Counting(length), horizon=horizon)
     paths = play(host, by_state, [0])
     assert len(paths.mask) == padded
     assert paths.lengths == [length]

@@ -116,8 +116,8 @@ AT_ONCE, GROWTH = 4096, 4
 """Batches of up to `AT_ONCE` steps in all are padded to the horizon, so that their program is
 compiled once. Larger ones are padded to that many steps, or to that times a power of `GROWTH`."""
 UNLIMITED = 16
-"""Where nobody has set a time limit episodes may be much shorter than the horizon: they are padded
-to so many steps each, or to that times a power of `GROWTH`."""
+"""Where the environment has no time limit and the horizon is long, episodes are padded to so many
+steps each, or to that times a power of `GROWTH`."""
 
 
 Act = Callable[[np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
@@ -132,7 +132,7 @@ def certain_length(host: Lanes, episodes: int) -> int | None:
 
 def least_length(host: Lanes, episodes: int) -> int:
     """Steps to which `play` pads a batch at the least, if the horizon is not shorter."""
-    return max(min(AT_ONCE // episodes, AT_ONCE if host.limited else UNLIMITED), 1)
+    return max(min(AT_ONCE // episodes, UNLIMITED if host.unlimited else AT_ONCE), 1)
 
 
 def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
