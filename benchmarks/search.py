@@ -10,10 +10,9 @@ zero, with one setting for all tasks. Ours is `bayespg.PGPE`, on lqr3 `bayespg.s
 they come; its constants were chosen on seeds from 100 and from 1000. `active`, `orthogonal` and
 `antithetic` are ours with other draws. The rivals see observations in units that they get for free:
 the root mean square over 20 episodes of small random gains, which are not counted; `given` is
-`Search` with these units, where `ours` learns its own. The settings of
-ARS (`ars`, version 1) are the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is
-ARS of sb3-contrib with its default settings, CMA-ES that of the package `cma`; GIBO and MPD are in
-`rivals/local_bo.py`.
+`Search` with these units, where `ours` learns its own. The settings of ARS (`ars`, version 1) are
+the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is ARS of sb3-contrib with
+its default settings, CMA-ES that of the package `cma`; GIBO and MPD are in `rivals/local_bo.py`.
 
 After each iteration the method's own recommendation is evaluated on episodes that no method learns
 from. A threshold is met at the first of three evaluations in a row that reach it; the episodes and

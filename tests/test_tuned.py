@@ -11,17 +11,26 @@ from bayespg.cli.commands import app
 from bayespg.learning.tuned import TUNED, Tuned
 from bayespg.runs.store import Run
 
-SWEEPS = Path(__file__).parents[1] / "docs" / "results" / "tuned"
+DOCS = Path(__file__).parents[1] / "docs"
+SWEEPS = DOCS / "results" / "tuned"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cartpole(monkeypatch):
     """Settings for a task that needs no MuJoCo."""
     chosen = Tuned({"episodes": 2, "limit": 0.02}, 5000, (100, 104))
     monkeypatch.setitem(TUNED, "CartPole-v1", chosen)
 
 
-def test_the_settings_are_the_best_of_the_stored_sweep():
+def test_the_package_has_the_settings_of_the_sweeps_that_other_seeds_confirmed():
+    rows = [line.split(" | ") for line in (DOCS / "scale.md").read_text("utf-8").splitlines()]
+    verdicts = {row[0].removeprefix("| "): row[-1] for row in rows if len(row) == 6}
+    verdicts = {task: verdicts[task] for task in (path.stem for path in SWEEPS.glob("*.json"))}
+    assert set(verdicts.values()) == {"better |", "not better |"}
+    assert {task for task, said in verdicts.items() if said == "better |"} == set(TUNED)
+
+
+def test_the_settings_are_the_best_of_the_stored_sweep(cartpole):
     for task, tuned in TUNED.items():
         found = json.loads((SWEEPS / f"{task}.json").read_text())
         assert found["environment"] == task
@@ -31,7 +40,7 @@ def test_the_settings_are_the_best_of_the_stored_sweep():
         assert best["settings"] == tuned.settings
 
 
-def test_an_agent_has_them_and_the_changes_to_them():
+def test_an_agent_has_them_and_the_changes_to_them(cartpole):
     agent = bayespg.tuned("CartPole-v1", seed=3, episodes=7)
     assert agent.config["seed"] == 3
     assert agent.config["episodes"] == 7
@@ -40,7 +49,7 @@ def test_an_agent_has_them_and_the_changes_to_them():
         bayespg.tuned("Taxi-v3")
 
 
-def test_a_run_has_them_unless_the_user_says_otherwise(tmp_path):
+def test_a_run_has_them_unless_the_user_says_otherwise(tmp_path, cartpole):
     words = ["train", "CartPole-v1", "--tuned", "--horizon", "10", "--steps", "20"]
     done = CliRunner().invoke(app, [*words, "--episodes", "2", "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, (done.output, done.exception)

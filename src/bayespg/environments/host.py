@@ -63,10 +63,8 @@ class Lanes(abc.ABC):
         self.horizon = min(limits) if limits else FALLBACK
         self.limited = bool(limits)
         """Whether the environment or the caller has set the horizon."""
-        self.unlimited = limit is None and self.horizon >= FALLBACK
+        self.open_ended = limit is None and self.horizon >= FALLBACK
         """Whether episodes are likely to be much shorter than the horizon."""
-        self.warned = False
-        """Whether it was said that episodes were cut off, although nobody has set it."""
         self.masks = 0
         """So many numbers at the end of an observation say which actions are allowed."""
 

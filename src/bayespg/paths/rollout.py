@@ -115,7 +115,7 @@ def _check_step(
 AT_ONCE, GROWTH = 4096, 4
 """Batches of up to `AT_ONCE` steps in all are padded to the horizon, so that their program is
 compiled once. Larger ones are padded to that many steps, or to that times a power of `GROWTH`."""
-UNLIMITED = 16
+OPEN_ENDED = 16
 """Where the environment has no time limit and the horizon is long, episodes are padded to so many
 steps each, or to that times a power of `GROWTH`."""
 
@@ -132,7 +132,7 @@ def certain_length(host: Lanes, episodes: int) -> int | None:
 
 def least_length(host: Lanes, episodes: int) -> int:
     """Steps to which `play` pads a batch at the least, if the horizon is not shorter."""
-    return max(min(AT_ONCE // episodes, UNLIMITED if host.unlimited else AT_ONCE), 1)
+    return max(min(AT_ONCE // episodes, OPEN_ENDED if host.open_ended else AT_ONCE), 1)
 
 
 def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
@@ -218,13 +218,13 @@ class Book:
 
     def closed(self, host: Lanes) -> Trajectories:
         """The whole batch, padded; warns where a limit that nobody chose has cut an episode off."""
-        if not (host.limited or host.warned) and (~self.terminated & self.mask[-1]).any():
+        if not host.limited and (~self.terminated & self.mask[-1]).any():
             warnings.warn(
                 f"{host.name} has no time limit: episodes are cut off after {host.horizon} steps; "
                 "set horizon= for another limit",
                 stacklevel=3,
             )
-            host.warned = True
+            host.limited = True
         longest, kept = int(self.mask.sum(0).max()), least_length(host, self.mask.shape[1])
         while kept < longest:
             kept *= GROWTH
