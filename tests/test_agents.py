@@ -26,6 +26,7 @@ from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning import batch_size, choices, saved
 from bayespg.learning.agents import Agent
+from bayespg.learning.batch import MOST_DENSE
 from bayespg.learning.best import Best
 from bayespg.learning.settings import Settings
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
@@ -752,7 +753,14 @@ def test_auto_plays_more_episodes_the_less_they_agree():
     assert agent.episodes in batch_size.SIZES
 
 
-@pytest.mark.parametrize("options", [{"estimator": "model2"}, {"policy": "mlp"}])
+def test_episodes_of_a_network_confirm_one_another():
+    agent = Agent("Walk-v0", "mlp", episodes="auto", seed=0)
+    rows = [agent.update() for _ in range(2)]
+    assert agent.parameter_count > MOST_DENSE
+    assert 0 <= rows[-1][Column.CONFIRMED] < 1
+
+
+@pytest.mark.parametrize("options", [{"estimator": "model2"}, {"policy": "tiles"}])
 def test_auto_is_refused_where_agreement_is_not_measured(options):
     with pytest.raises(ValueError, match=r"^episodes: 'auto' needs .*; give a number"):
         Agent("Walk-v0", episodes="auto", **options)

@@ -12,6 +12,7 @@ import pytest
 from oracle import standard_errors
 
 from bayespg import kernels
+from bayespg.algebra.conditioning import Groups
 from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher.networks import SUBSET
 from bayespg.learning import batch as batches
@@ -23,7 +24,8 @@ from bayespg.learning.estimators import (
     MonteCarlo,
     stationary_integrated_out,
 )
-from bayespg.learning.information import KAPPA_BY_PRODUCTS
+from bayespg.learning.information import KAPPA
+from bayespg.learning.recent import Recent
 from bayespg.policies import as_dtype, flatten, information_root, score
 from bayespg.policies.features import MLP, Fourier
 from bayespg.policies.heads import Choice, Composed, Normals
@@ -325,6 +327,62 @@ def test_a_policy_that_hardly_explores_gives_numbers(case, size):
     assert all(np.isfinite(x).all() for x in products.values())
 
 
+# The metric of recent states.
+
+
+@functools.cache
+def with_recent(kind: str, dtype=jnp.float32):
+    """A batch that remembers `SUBSET` states other than its own, and two empty places."""
+    states = np.random.default_rng(3).normal(size=(SUBSET + 2, D)) + 0.5
+    weights = (np.arange(SUBSET + 2) < SUBSET).astype(np.float32)
+    recent = Recent(jnp.asarray(states, dtype), jnp.asarray(weights))
+    batch = batch_of(kind)
+    batch = eqx.tree_at(lambda b: b.policy, batch, as_dtype(batch.policy, dtype))
+    return eqx.tree_at(lambda b: b.recent, batch, recent, is_leaf=lambda x: x is None)
+
+
+@functools.cache
+def recent_case(kind: str) -> tuple[object, object]:
+    """Its posterior by products, and written out in float64."""
+    exact = dataclasses.replace(JOINT, iterations=60)
+    found = estimate(exact, with_recent(kind))
+    with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
+        patch.setattr(batches, "MOST_DENSE", 1000)
+        return found, estimate(exact, with_recent(kind, jnp.float64))
+
+
+@pytest.mark.parametrize("kind", ["choice", "normals"])
+def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_algebra(kind):
+    found, whole = recent_case(kind)
+    U, G, Psi, y, scale, _ = dense(kind)
+    D = np.asarray(whole.fisher.matrix())
+    close(found.fisher.multiply(jnp.eye(len(D))), D)
+    prior = JOINT.advantage / float(found.info["directions"])
+    A = np.eye(N) + Psi @ Psi.T
+    P = D / prior + U.T @ np.linalg.solve(A, U)
+    close(found.mean, scale * G @ np.linalg.solve(P, U.T @ np.linalg.solve(A, y)), 1e-3)
+    covariance = eqx.filter_jit(lambda p: p.covariance.multiply(jnp.eye(len(D))))(found)
+    close(covariance, scale**2 * G @ np.linalg.solve(P, G), 1e-3)
+    close(found.mean, whole.mean, 0.05)  # products know the number of directions from a few states
+    drawn = jax.jit(lambda G: G.sample(KEY, (2,)))(found.fisher)
+    assert drawn.shape == (2, len(D))
+
+
+@pytest.mark.parametrize("kind", ["choice", "normals"])
+def test_what_other_episodes_confirm_is_the_same_as_written_out(kind):
+    found, whole = recent_case(kind)
+    assert found.info["confirmed"] == pytest.approx(float(whole.info["confirmed"]), rel=1e-3)
+
+
+def test_sums_of_scores_over_groups_are_those_of_dense_scores():
+    batch = batch_of("normals")
+    U, a = batch.step_scores(), np.random.default_rng(4).normal(size=M * T).astype(np.float32)
+    expected = np.asarray(U.dense()).reshape(M, T, -1) * a.reshape(M, T, 1)
+    close(U.sums(jnp.asarray(a), Groups(M, length=T)), expected.sum(1))
+    half = Groups(M // 2, length=T)  # runs four apart belong together, as older batches do
+    close(U.sums(jnp.asarray(a), half), expected.sum(1).reshape(2, M // 2, -1).sum(0))
+
+
 # Monte Carlo.
 
 
@@ -396,7 +454,7 @@ def test_the_damping_of_a_metric_is_a_share_of_the_mean_eigenvalue(case):
     batch = batch_of(case.kind)
     G = stationary_integrated_out(batch)
     share = float(G.subset.trace) / G.size
-    for metric, kappa in ((Metric(), KAPPA_BY_PRODUCTS), (Metric(0.3), 0.3)):
+    for metric, kappa in ((Metric(), KAPPA), (Metric(1.0), 1.0)):
         assert metric(batch, G).damping == pytest.approx(kappa * share, rel=1e-4)
 
 

@@ -98,6 +98,11 @@ class Groups(eqx.Module):
     def row_ids(self, N: int) -> Int[Array, " N"]:
         return jnp.arange(N) // self.length % self.count if self.ids is None else self.ids
 
+    def rows(self, N: int) -> Int[Array, "E k"]:
+        """The rows of each group, for runs of equal length."""
+        runs = jnp.arange(N).reshape(-1, self.count, self.length)
+        return jnp.swapaxes(runs, 0, 1).reshape(self.count, -1)
+
     def sum(self, X: Float[Array, "N *k"]) -> Float[Array, "E *k"]:
         if self.ids is None:
             return X.reshape(-1, self.count, self.length, *X.shape[1:]).sum((0, 2))

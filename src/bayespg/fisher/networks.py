@@ -25,7 +25,7 @@ from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparsification import evenly_spaced
 from bayespg.fisher.matrices import Dense, Fisher
 from bayespg.fisher.structured import Sparse
-from bayespg.paths.scores import Jacobian
+from bayespg.paths.scores import Jacobian, Linearised
 from bayespg.policies import information_root
 
 SUBSET = 64
@@ -96,10 +96,21 @@ class Network(Fisher):
         return dataclasses.replace(self, damping=self.damping + damping)
 
     def both(self, U: Jacobian) -> Both:
-        """Products with the scores `U` of the same states, and with R."""
+        """Products with the scores `U` and with R. The states of a matrix that was made from steps
+        are those of U; one that was made from states alone is of other states."""
         at = self.jacobian.linearise()
+        A = self._root(at)
+        if at.scores is None:
+            of_scores = U.products()
+
+            def apart(w):
+                return of_scores.times(w), jnp.einsum("nrp,np->nr", A, at.push(w))
+
+            def added(a, b):
+                return of_scores.transposed_times(a) + at.pull(jnp.einsum("nrp,nr->np", A, b))
+
+            return Both(apart, added)
         S = at.scores * U.weights[:, None]
-        A = at.roots * jnp.sqrt(self.weights)[:, None, None].astype(at.roots.dtype)
 
         def forward(w):
             Jw = at.push(w)
@@ -109,6 +120,16 @@ class Network(Fisher):
             return at.pull(S * a[:, None] + jnp.einsum("nrp,nr->np", A, b))
 
         return Both(forward, backward)
+
+    def _root(self, at: Linearised) -> Float[Array, "N r p"]:
+        """R = A J."""
+        return at.roots * jnp.sqrt(self.weights)[:, None, None].astype(at.roots.dtype)
+
+    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """The products of the preconditioner, close to those of `solve` and far cheaper."""
+        floor = jnp.finfo(self.subset.Z.dtype).eps * self.subset.trace / self.size
+        damping = jnp.maximum(self.damping, floor)
+        return jnp.vectorize(lambda v: self.subset.solve(v, 1.0, damping), signature="(n)->(n)")(V)
 
     def _product(self) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
         at = self.jacobian.linearise()
@@ -122,27 +143,23 @@ class Network(Fisher):
 
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         product = self._product()
-        floor = jnp.finfo(self.subset.Z.dtype).eps * self.subset.trace / self.size
-        near = jnp.maximum(self.damping, floor)
 
         def one(v):
             return conjugate_gradients(
-                product, v, lambda r: self.subset.solve(r, 1.0, near), tolerance=self.tolerance,
-                most=self.iterations,
-            )  # fmt: skip
+                product, v, self.near, tolerance=self.tolerance, most=self.iterations
+            )
 
         return jnp.vectorize(one, signature="(n)->(n)")(V)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
-        both = self.both(self.jacobian)
-        N, dtype = self.weights.shape[0], self.subset.Z.dtype
-        r = jax.eval_shape(both.forward, jnp.zeros(self.size, dtype))[1].shape[1]
+        at, dtype = self.jacobian.linearise(), self.subset.Z.dtype
+        A = self._root(at)
 
         def one(key):
             key_steps, key_rest = jax.random.split(key)
-            b = jax.random.normal(key_steps, (N, r), dtype)
+            b = jax.random.normal(key_steps, A.shape[:2], dtype)
             rest = jax.random.normal(key_rest, (self.size,), dtype)
-            return both.backward(jnp.zeros(N, dtype), b) + jnp.sqrt(self.damping) * rest
+            return at.pull(jnp.einsum("nrp,nr->np", A, b)) + jnp.sqrt(self.damping) * rest
 
         drawn = jax.lax.map(one, jax.random.split(key, max(1, math.prod(shape))))
         return drawn.reshape(*shape, self.size)
@@ -155,7 +172,8 @@ class Network(Fisher):
 
 
 def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:
-    """G of the steps whose scores are `jacobian`, each with its weight, and no damping."""
+    """G of the steps whose scores are `jacobian`, or of its states, each with its weight, and no
+    damping."""
     found = subset(jacobian, weights)
     return Network(jacobian, weights, found, jnp.zeros((), found.Z.dtype))
 

@@ -10,8 +10,8 @@ settles. docs/calibration.md shows where that pays.
 
 from typing import Any
 
-from bayespg.learning.batch import by_products
 from bayespg.learning.estimators import BAC, Estimator
+from bayespg.policies import SparsePolicy
 
 AUTO = "auto"
 SIZES = (2, 4, 8, 16)
@@ -29,9 +29,9 @@ def refuse(asked: int | str, estimator: Estimator, policy: Any) -> None:
     """ValueError for "auto" where nothing measures how far episodes agree."""
     measured = isinstance(estimator, BAC) and estimator.advantage is not None
     measured = measured and not estimator.needs.older  # which are kept in one size
-    if asked == AUTO and (not measured or by_products(policy)):
+    if asked == AUTO and (not measured or isinstance(policy, SparsePolicy)):
         raise ValueError(
             f"episodes: {AUTO!r} needs the share of the slope that other episodes confirm, which "
-            "the estimators bac and bac-returns measure for policies of at most 256 parameters; "
+            "the estimators bac and bac-returns measure, except for sparse policies such as tiles; "
             "give a number"
         )

@@ -25,6 +25,7 @@ from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, draw
 from bayespg.learning.information import (
+    KAPPA,
     FisherChoice,
     Metric,
     actions_integrated_out,
@@ -439,7 +440,7 @@ FEWEST = 0.1
 def adaptive(
     trace: float = 0.9,
     advantage: float = 0.05,
-    kappa: float | None = None,
+    kappa: float = KAPPA,
     reuse: int = 0,
     value_scale: float = 10.0,
 ) -> BAC:

@@ -80,24 +80,24 @@ def _of_step_scores(batch: Batch, weights: Float[Array, "T M"]) -> Fisher:
     return fishers.of_step_scores(scores.of_steps(batch.policy, batch.paths), weights)
 
 
-KAPPA, KAPPA_BY_PRODUCTS = 0.3, 1.0
-"""Damping, as a share of the mean eigenvalue of G. A network's G is that of one batch."""
+KAPPA = 0.3
+"""Damping, as a share of the mean eigenvalue of G."""
 
 
 class Metric(eqx.Module):
     """D = G + delta I with delta = kappa tr(G) / n: the metric of natural steps and of the prior. G
     is that of the states of recent batches, if the batch holds them."""
 
-    kappa: float | None = None
-    """None: `KAPPA`, or `KAPPA_BY_PRODUCTS` for a network."""
+    kappa: float = KAPPA
 
     def __call__(self, batch: Batch, G: Fisher) -> Fisher:
-        kappa = self.kappa
-        if kappa is None:
-            kappa = KAPPA_BY_PRODUCTS if batch.by_products else KAPPA
-        if batch.recent is not None and not batch.by_products:
-            weights = batch.recent.weights.astype(batch.dtype)
+        if batch.recent is not None:
             policy: Any = batch.policy
-            G = fishers.of_states(policy, batch.recent.states, weights / jnp.sum(weights))
+            states, taken = batch.recent.states, batch.recent.weights.astype(batch.dtype)
+            weights = taken / jnp.sum(taken)
+            if batch.by_products:
+                G = fishers.network(scores.Jacobian(policy, states, None, taken), weights)
+            else:
+                G = fishers.of_states(policy, states, weights)
         size = fishers.trace(G) / G.size
-        return fishers.damped(G, (kappa * size + 1e-8).astype(size.dtype))
+        return fishers.damped(G, (self.kappa * size + 1e-8).astype(size.dtype))

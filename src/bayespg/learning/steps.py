@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
@@ -10,7 +11,6 @@ from bayespg import actor_critic, kernels
 from bayespg import fisher as fishers
 from bayespg._support.types import Array
 from bayespg.algebra.conditioning import Groups, Tails
-from bayespg.algebra.sparse import Linear
 from bayespg.environments.trajectories import returns_to_go
 from bayespg.kernels import Kernel
 from bayespg.learning import values
@@ -93,16 +93,17 @@ def confirmed(
 
     h_i = sum_t u_t (y_t - V(x_t)) is the contribution of episode i to b. Noise of mean zero does
     not change the expectation of the sum of h_i'D^-1 h_j over pairs i != j. Returns M / (M - 1)
-    times that sum, divided by b'D^-1 b; nothing for networks, where it would cost a product with
-    the Jacobian per episode.
+    times that sum, divided by b'D^-1 b. For a network D^-1 is that of the preconditioner, so that
+    all of this costs little more than a gradient; for sparse scores there is nothing.
     """
-    M = found.groups.count
-    if isinstance(found.scores, Linear) or not isinstance(prior.fisher, fishers.Dense) or M < 2:
+    M, D = found.groups.count, prior.fisher
+    U: Any = found.scores
+    if M < 2 or not isinstance(D, fishers.Dense | fishers.Network):
         return {}
     Psi, _ = actor_critic.state_features(found, prior.state_kernel, rank)
     left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), found.segments)(found.y)
-    h = found.groups.sum(found.scores * left[:, None])
+    h = found.groups.sum(U * left[:, None]) if eqx.is_array(U) else U.sums(left, found.groups)
     h = jnp.concatenate([h, jnp.sum(h, 0, keepdims=True)])
-    squares = jnp.sum(h * prior.fisher.solve(h), -1)
+    squares = jnp.sum(h * (D.near(h) if isinstance(D, fishers.Network) else D.solve(h)), -1)
     share = M / (M - 1) * (1 - jnp.sum(squares[:-1]) / jnp.where(squares[-1] > 0, squares[-1], 1.0))
     return {"confirmed": jnp.where(squares[-1] > 0, share, 0.0)}

@@ -1,7 +1,7 @@
 """Scores of steps and of paths."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Shaped
 
 from bayespg._support.types import Array
+from bayespg.algebra.conditioning import Groups
 from bayespg.algebra.sparse import Linear, Products, Rows
 from bayespg.environments.trajectories import Trajectories
 from bayespg.policies import AnyPolicy, Policy, SparsePolicy, flatten, memory, sparse_score
@@ -39,7 +40,8 @@ class Jacobian(Linear):
 
     policy: Policy
     states: Shaped[Array, "N ..."]
-    actions: Shaped[Array, "N *action"]
+    actions: Shaped[Array, "N *action"] | None
+    """None for states alone, which have a Fisher matrix and no scores."""
     weights: Float[Array, " N"]
     """Factor of each row: 0 for padding."""
 
@@ -55,6 +57,21 @@ class Jacobian(Linear):
         S = at.scores * self.weights[:, None]
         return Products(lambda w: jnp.sum(S * at.push(w), -1), lambda a: at.pull(S * a[:, None]))
 
+    def sums(self, a: Float[Array, " N"], groups: Groups) -> Float[Array, "E n"]:
+        """sum_i a_i u_i over the rows of each group, for as much as one gradient of all rows."""
+        theta, rebuild = flatten(self.policy)
+        rows = groups.rows(a.size)
+
+        def one(states, actions, a):
+            def weighted(t):
+                each = jax.vmap(lambda x, u: rebuild(t)(x).log_prob(u))(states, actions)
+                return jnp.sum(jnp.where(a != 0, a * each, 0.0))
+
+            return jax.grad(weighted)(theta)
+
+        of = jax.tree.map(lambda x: x[rows], (self.states, self.actions, self.weights * a))
+        return jax.vmap(one)(*of)
+
     def dense(self) -> Float[Array, "N n"]:
         return jax.vmap(self.products().times, 1, 1)(jnp.eye(self.size))
 
@@ -69,7 +86,9 @@ class Jacobian(Linear):
 
         phi, push = jax.linearize(parameters, theta)
         pull = jax.linear_transpose(push, theta)
-        scores = jax.vmap(jax.grad(lambda p, a: unravel(p).log_prob(a)))(phi, self.actions)
+        scores = None
+        if self.actions is not None:
+            scores = jax.vmap(jax.grad(lambda p, a: unravel(p).log_prob(a)))(phi, self.actions)
         roots = jax.vmap(lambda p: unravel(p).fisher_root())(phi)
         return Linearised(push, lambda v: pull(v)[0], scores, roots)
 
@@ -81,8 +100,8 @@ class Linearised(NamedTuple):
     """w to J w."""
     pull: Callable[[Float[Array, "N p"]], Float[Array, " n"]]
     """v to J' v."""
-    scores: Float[Array, "N p"]
-    """s_i, of the actions taken."""
+    scores: Any
+    """s_i, of the actions taken: (N, p), or None without actions."""
     roots: Float[Array, "N r p"]
     """A_i, roots of the Fisher information of phi."""
 
