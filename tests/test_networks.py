@@ -24,7 +24,7 @@ from bayespg.learning.estimators import (
     MonteCarlo,
     stationary_integrated_out,
 )
-from bayespg.learning.information import KAPPA
+from bayespg.learning.information import KAPPA_BY_PRODUCTS
 from bayespg.learning.recent import Recent
 from bayespg.policies import as_dtype, flatten, information_root, score
 from bayespg.policies.features import MLP, Fourier
@@ -454,7 +454,7 @@ def test_the_damping_of_a_metric_is_a_share_of_the_mean_eigenvalue(case):
     batch = batch_of(case.kind)
     G = stationary_integrated_out(batch)
     share = float(G.subset.trace) / G.size
-    for metric, kappa in ((Metric(), KAPPA), (Metric(1.0), 1.0)):
+    for metric, kappa in ((Metric(), KAPPA_BY_PRODUCTS), (Metric(0.3), 0.3)):
         assert metric(batch, G).damping == pytest.approx(kappa * share, rel=1e-4)
 
 

@@ -25,7 +25,6 @@ from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, draw
 from bayespg.learning.information import (
-    KAPPA,
     FisherChoice,
     Metric,
     actions_integrated_out,
@@ -440,7 +439,7 @@ FEWEST = 0.1
 def adaptive(
     trace: float = 0.9,
     advantage: float = 0.05,
-    kappa: float = KAPPA,
+    kappa: float | None = None,
     reuse: int = 0,
     value_scale: float = 10.0,
 ) -> BAC:

@@ -80,17 +80,22 @@ def _of_step_scores(batch: Batch, weights: Float[Array, "T M"]) -> Fisher:
     return fishers.of_step_scores(scores.of_steps(batch.policy, batch.paths), weights)
 
 
-KAPPA = 0.3
-"""Damping, as a share of the mean eigenvalue of G."""
+KAPPA, KAPPA_BY_PRODUCTS = 0.3, 5.0
+"""Damping, as a multiple of the mean eigenvalue of G. Most eigenvalues of a network's G are nearly
+zero, so that their mean is small beside those that matter."""
 
 
 class Metric(eqx.Module):
     """D = G + delta I with delta = kappa tr(G) / n: the metric of natural steps and of the prior. G
     is that of the states of recent batches, if the batch holds them."""
 
-    kappa: float = KAPPA
+    kappa: float | None = None
+    """None: `KAPPA`, or `KAPPA_BY_PRODUCTS` for a network."""
 
     def __call__(self, batch: Batch, G: Fisher) -> Fisher:
+        kappa = self.kappa
+        if kappa is None:
+            kappa = KAPPA_BY_PRODUCTS if batch.by_products else KAPPA
         if batch.recent is not None:
             policy: Any = batch.policy
             states, taken = batch.recent.states, batch.recent.weights.astype(batch.dtype)
@@ -100,4 +105,4 @@ class Metric(eqx.Module):
             else:
                 G = fishers.of_states(policy, states, weights)
         size = fishers.trace(G) / G.size
-        return fishers.damped(G, (self.kappa * size + 1e-8).astype(size.dtype))
+        return fishers.damped(G, (kappa * size + 1e-8).astype(size.dtype))
