@@ -132,6 +132,8 @@ SLOW = (
     "test_memory_agents.py::test_every_update_moves_a_policy_with_memory[sgd]",
     "test_memory_agents.py::test_every_episode_has_a_memory_of_its_own[recurrent-three]",
     "test_networks.py::test_the_joint_mean_is_that_of_the_dense_posterior[normals]",
+    "test_networks.py::test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_algebra[normals]",
+    "test_networks.py::test_what_other_episodes_confirm_is_the_same_as_written_out[normals]",
     "test_networks.py::test_written_out_and_by_products_the_posterior_is_the_same[normals]",
     "test_networks.py::test_the_influence_of_an_episode_is_that_of_leaving_it_out_to_first_order[normals]",
     "agree_with_a_million_paths[noisy bandit]",
