@@ -374,6 +374,12 @@ def test_what_other_episodes_confirm_is_the_same_as_written_out(kind):
     assert found.info["confirmed"] == pytest.approx(float(whole.info["confirmed"]), rel=1e-3)
 
 
+def test_states_alone_have_no_scores():
+    U = batch_of("choice").step_scores()
+    with pytest.raises(ValueError, match="actions: none are given"):
+        dataclasses.replace(U, actions=None).products()
+
+
 def test_sums_of_scores_over_groups_are_those_of_dense_scores():
     batch = batch_of("normals")
     U, a = batch.step_scores(), np.random.default_rng(4).normal(size=M * T).astype(np.float32)

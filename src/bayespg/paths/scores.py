@@ -1,7 +1,7 @@
 """Scores of steps and of paths."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,23 +54,16 @@ class Jacobian(Linear):
 
     def products(self) -> Products:
         at = self.linearise()
+        if at.scores is None:
+            raise ValueError("actions: none are given, and states alone have no scores")
         S = at.scores * self.weights[:, None]
         return Products(lambda w: jnp.sum(S * at.push(w), -1), lambda a: at.pull(S * a[:, None]))
 
     def sums(self, a: Float[Array, " N"], groups: Groups) -> Float[Array, "E n"]:
         """sum_i a_i u_i over the rows of each group, for as much as one gradient of all rows."""
-        theta, rebuild = flatten(self.policy)
         rows = groups.rows(a.size)
-
-        def one(states, actions, a):
-            def weighted(t):
-                each = jax.vmap(lambda x, u: rebuild(t)(x).log_prob(u))(states, actions)
-                return jnp.sum(jnp.where(a != 0, a * each, 0.0))
-
-            return jax.grad(weighted)(theta)
-
         of = jax.tree.map(lambda x: x[rows], (self.states, self.actions, self.weights * a))
-        return jax.vmap(one)(*of)
+        return jax.vmap(_credited(self.policy))(*of)
 
     def dense(self) -> Float[Array, "N n"]:
         return jax.vmap(self.products().times, 1, 1)(jnp.eye(self.size))
@@ -100,8 +93,8 @@ class Linearised(NamedTuple):
     """w to J w."""
     pull: Callable[[Float[Array, "N p"]], Float[Array, " n"]]
     """v to J' v."""
-    scores: Any
-    """s_i, of the actions taken: (N, p), or None without actions."""
+    scores: Float[Array, "N p"] | None
+    """s_i, of the actions taken; None without actions."""
     roots: Float[Array, "N r p"]
     """A_i, roots of the Fisher information of phi."""
 
@@ -113,17 +106,23 @@ def of_paths(
 
     Through the memory of a policy that has one, that is backpropagation through time.
     """
-    theta, rebuild = flatten(policy)
-    weights = jnp.where(paths.mask, jnp.asarray(credit, theta.dtype), 0.0)
+    dtype = flatten(policy)[0].dtype
+    weights = jnp.where(paths.mask, jnp.asarray(credit, dtype), 0.0)
+    return jax.vmap(_credited(policy), 1)(paths.states, paths.actions, weights)
 
-    def of_path(observations, choices, weights):
+
+def _credited(policy: AnyPolicy) -> Callable[..., Float[Array, " n"]]:
+    """A function of the observations, choices and credits of one path: sum_t credit_t u(z_t)."""
+    theta, rebuild = flatten(policy)
+
+    def of_path(observations, choices, credits):
         def log_likelihood(t):
             each = memory.log_probs(rebuild(t), observations, choices)
-            return jnp.sum(jnp.where(weights != 0, weights * each, 0.0))
+            return jnp.sum(jnp.where(credits != 0, credits * each, 0.0))
 
         return jax.grad(log_likelihood)(theta)
 
-    return jax.vmap(of_path, 1)(paths.states, paths.actions, weights)
+    return of_path
 
 
 def hessians(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "M n n"]:
