@@ -1,5 +1,6 @@
 """`PGPE`: the agent that searches in the space of parameters."""
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -40,6 +41,34 @@ def test_units_are_those_of_all_observations_and_old_episodes_stay_valid(trained
     np.testing.assert_allclose(
         np.ravel(agent.state.policy.gains) * units, agent.search.best, rtol=1e-5, atol=1e-6
     )
+
+
+class Sizes(gymnasium.Env):
+    """Four numbers of fixed sizes, one of them tiny and one zero."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (4,))
+    action_space = spaces.Box(-1, 1, (1,))
+    seen = np.array([10.0, 0.02, 1e-9, 0.0], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.seen, {}
+
+    def step(self, action):
+        return self.seen, float(action[0]), True, False, {}
+
+
+def test_the_first_perturbations_have_the_units_of_the_first_episode():
+    """In these units they are orthogonal; a number that hardly changes has no enormous gain."""
+    agent = bayespg.PGPE(Sizes, seed=0)
+    agent.update()
+    told, scale = agent.search.parameters, agent.search.scale
+    np.testing.assert_allclose(agent.state.policy.units, Sizes.seen)
+    told = told * [1.0, 1.0, 1e-2 / 1e-9, 1e-2]  # from the units now to those of the first round
+    np.testing.assert_allclose(told[0] @ told[1], 0.0, atol=1e-6)
+    np.testing.assert_allclose(told[:2], -told[2:4], rtol=1e-6)
+    np.testing.assert_array_equal(told[4], 0.0)
+    assert 0.1 * scale < np.abs(told[:4]).max() < 5 * scale
 
 
 def test_it_resumes_exactly_and_loads(trained):

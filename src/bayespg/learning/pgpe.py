@@ -7,8 +7,9 @@ An update is a round of `bayespg.search.Search`: each episode is played with its
 Observations are divided by units, the root mean square of each number in all observations so far,
 so that one scale of perturbations suits all parameters. Where the policy is linear, a change of
 units is a change of parameters, and all earlier ones are converted exactly: old episodes stay valid
-data. Any other policy keeps the units of the first round, which is played in raw units and then
-only sets them.
+data. Any other policy keeps the units of the first round, which then only sets them. The first
+round is played in raw units, except where actions are continuous and the policy is linear: the size
+of an action depends on the units there, so the mean plays first, and its observations give them.
 """
 
 import math
@@ -50,6 +51,9 @@ UPDATE = "search"
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
 SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "bounds", "seed")
 """The settings that PGPE uses; the others of `Settings` have no effect on it."""
+LEAST = 1e-3
+"""The smallest unit of an observation in the first round, relative to the largest: a number that
+hardly changes while the robot does nothing would otherwise get enormous gains."""
 
 
 class Fixed(Distribution):
@@ -123,6 +127,12 @@ class Deterministic(Policy):
 
 def _divisors(units):
     return units + (units == 0)
+
+
+def _observations(paths: list[Trajectories]) -> Float[np.ndarray, "N d"]:
+    """Those of all steps that were played."""
+    steps = [np.asarray(one.states)[np.asarray(one.mask)] for one in paths]
+    return np.concatenate([x.reshape(len(x), -1) for x in steps]).astype(np.float64)
 
 
 def _outputs(size: int) -> int:
@@ -304,10 +314,8 @@ class PGPE(Agent):
         begun = time.perf_counter()
         search, first = self.search, int(self.state.updates) == 0
         before, scale, asked = search.mean.copy(), search.scale, search.ask()
-        if first:  # the units are not known yet: perturb in raw units, by the default scale
-            asked = search.mean + SCALE / scale * (asked - search.mean)
         seeds = episode_seeds(self.settings.seed, int(self.state.updates), len(asked))
-        paths = self._play(asked, seeds)
+        asked, paths = self._first(asked, seeds) if first else (asked, self._play(asked, seeds))
         returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
         lengths = np.array([np.asarray(one.mask).sum() for one in paths])
         if not np.isfinite(returns).all():
@@ -340,6 +348,21 @@ class PGPE(Agent):
         }  # fmt: skip
         return {column.value: found[column] for column in Column if column in found}
 
+    def _first(self, asked: np.ndarray, seeds: list[int]) -> tuple[np.ndarray, list[Trajectories]]:
+        """The first round, while the units are not known. In raw units perturbations have the
+        default scale. Where a linear policy has continuous actions, the mean plays first, and the
+        perturbations have the scale of the search in the units of its observations; no unit is
+        taken for less than `LEAST` of the largest."""
+        mean, policy = self.search.mean, self.state.policy
+        if policy.features is not None or policy.sizes is not None:
+            asked = mean + SCALE / self.search.scale * (asked - mean)
+            return asked, self._play(asked, seeds)
+        alone = self._play(asked[-1:], seeds[-1:])
+        units = np.sqrt(np.mean(_observations(alone) ** 2, 0))
+        units = _divisors(np.maximum(units, LEAST * np.max(units)))
+        asked = mean + (asked - mean) / np.tile(units, len(policy.weights))
+        return asked, [*self._play(asked[:-1], seeds[:-1]), *alone]
+
     def _play(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
         with self.precision():
             policies = [self.state.policy.at(theta) for theta in asked]
@@ -349,8 +372,7 @@ class PGPE(Agent):
     def _in_units(self, policy: Deterministic, paths: list[Trajectories]):
         """The policy in the units of all observations so far, and the factors by which parameters
         were multiplied; the factor is one for a policy that is not linear."""
-        steps = [np.asarray(one.states)[np.asarray(one.mask)] for one in paths]
-        seen = np.concatenate([x.reshape(len(x), -1) for x in steps]).astype(np.float64)
+        seen = _observations(paths)
         old, before = np.asarray(policy.units, np.float64), int(self.state.steps)
         square = (before * old**2 + np.sum(seen**2, 0)) / (before + len(seen))
         units = np.sqrt(square).astype(np.float32)
