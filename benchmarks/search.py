@@ -10,7 +10,8 @@ zero, with one setting for all tasks. Ours is `bayespg.PGPE`, on lqr3 `bayespg.s
 they come; its constants were chosen on seeds from 100 and from 1000. `active`, `orthogonal` and
 `antithetic` are ours with other draws. The rivals see observations in units that they get for free:
 the root mean square over 20 episodes of small random gains, which are not counted; `given` is
-`Search` with these units, where `ours` learns its own. The settings of ARS (`ars`, version 1) are
+`Search` with these units, where `ours` learns its own, and `ars-raw` and `gibo-raw` are the rivals
+without them. The settings of ARS (`ars`, version 1) are
 the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is ARS of sb3-contrib with
 its default settings, CMA-ES that of the package `cma`; GIBO and MPD are in `rivals/local_bo.py`.
 
@@ -234,6 +235,7 @@ METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
     "gibo": functools.partial(local_bo, probable=False),
     "mpd": functools.partial(local_bo, probable=True),
     "given": functools.partial(ours, given=True),
+    "ars-raw": ars, "gibo-raw": functools.partial(local_bo, probable=False),
     **{draws: functools.partial(ours, draws=draws) for draws in search.DRAWS[1:]},
 }  # fmt: skip
 RIVALRY = ("ours", "ars", "sb3", "cma", "gibo", "mpd")
@@ -241,6 +243,7 @@ RIVALRY = ("ours", "ars", "sb3", "cma", "gibo", "mpd")
 NAMES = {
     "ours": "ours", "ars": "ARS", "sb3": "ARS, sb3-contrib", "cma": "CMA-ES",
     "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt", "given": "ours, units given",
+    "ars-raw": "ARS, raw units", "gibo-raw": "GIBO, raw units",
     **{draws: f"ours, {draws} draws" for draws in search.DRAWS[1:]},
 }  # fmt: skip
 
@@ -249,7 +252,8 @@ def met(name: str, method: str, seed: int) -> dict[str, Any]:
     """A run until the threshold is met, or the budget spent."""
     threshold, _, budget = TASKS[name]
     own = method in ("ours", *search.DRAWS)
-    task, kept, begun = Gains(name, in_units=not own), [], time.perf_counter()
+    task = Gains(name, in_units=not (own or method.endswith("-raw")))
+    kept, begun = [], time.perf_counter()
     for episodes, steps, theta in METHODS[method](task, seed, budget):
         kept.append((episodes, steps, task.evaluate(theta)))
         passed = [value >= threshold for _, _, value in kept[-IN_A_ROW:]]
