@@ -304,7 +304,7 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
     for shows, results in (
         (runs.table, "search"), (runs.table, "search-fresh"), (runs.table, "search-draws"),
         (parts.bandit_table, "search-bandit"), (settings.table, "search-settings"),
-        (parts.policies_table, "search-policies"),
+        (parts.policies_table, "search-policies"), (runs.table, "search-swimmer"),
     ):  # fmt: skip
         assert shows(RESULTS / f"{results}.jsonl") in page, results
 
