@@ -11,9 +11,9 @@ they come; its constants were chosen on seeds from 100 and from 1000. `active`, 
 `antithetic` are ours with other draws. The rivals see observations in units that they get for free:
 the root mean square over 20 episodes of small random gains, which are not counted; `given` is
 `Search` with these units, where `ours` learns its own, and `ars-raw` and `gibo-raw` are the rivals
-without them. The settings of ARS (`ars`, version 1) are
-the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is ARS of sb3-contrib with
-its default settings, CMA-ES that of the package `cma`; GIBO and MPD are in `rivals/local_bo.py`.
+without them. The settings of ARS (`ars`, version 1) are the best of 15 on the tasks without MuJoCo,
+with seeds from 100; `sb3` is ARS of sb3-contrib with its default settings, CMA-ES that of the
+package `cma`; GIBO and MPD are in `rivals/local_bo.py`.
 
 After each iteration the method's own recommendation is evaluated on episodes that no method learns
 from. A threshold is met at the first of three evaluations in a row that reach it; the episodes and
@@ -235,9 +235,9 @@ METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
     "gibo": functools.partial(local_bo, probable=False),
     "mpd": functools.partial(local_bo, probable=True),
     "given": functools.partial(ours, given=True),
-    "ars-raw": ars, "gibo-raw": functools.partial(local_bo, probable=False),
     **{draws: functools.partial(ours, draws=draws) for draws in search.DRAWS[1:]},
 }  # fmt: skip
+METHODS |= {f"{rival}-raw": METHODS[rival] for rival in ("ars", "gibo")}
 RIVALRY = ("ours", "ars", "sb3", "cma", "gibo", "mpd")
 """The methods of `run`, if it is not told others."""
 NAMES = {
