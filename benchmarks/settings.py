@@ -52,6 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "value scale 1": {"value_scale": 1.0},
     "chosen": {"estimator": "bac-chosen"},
     "λ = 0.8": {"trace": 0.8},
+    "λ = 0.85": {"trace": 0.85},
     "λ = 0.98": {"trace": 0.98},
     "λ = 1": {"trace": 1.0},
     "3 older batches": {"reuse": 3},
