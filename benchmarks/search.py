@@ -66,7 +66,7 @@ class Gains:
     """Episodes of a linear policy in NumPy, of observations in units of their size."""
 
     def __init__(self, name: str, in_units: bool):
-        self.name = name
+        self.name, self.choices = name, 0
         if name == "lqr3":
             self.n = 9
             return
@@ -170,7 +170,7 @@ def ours(
             gains = agent.state.policy.gains.ravel()
             yield int(agent.state.episodes), int(agent.state.steps), gains
         return
-    found = search.Search(task.n, seed=seed, draws=draws)
+    found = search.Search(task.n, seed=seed, draws=draws, sphere=bool(task.choices))
     steps = 0
     while found.episodes < budget:
         asked = found.ask()

@@ -29,6 +29,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "rounds of 2 perturbations": {"LEAST": 1, "PER_PAIR": 24},
     "rounds of 8 perturbations": {"LEAST": 4},
     "the scale never changes": {"NARROWER": 1.0, "WIDER": 1.0},
+    "on a sphere, a reach of 1": {"REACH": 1.0},
+    "on a sphere, a reach of 2": {"REACH": 2.0},
 }
 FROM = 100
 """The first seed."""

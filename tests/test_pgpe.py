@@ -26,7 +26,11 @@ def test_a_budget_in_episodes_is_kept(trained):
     assert agent.state.episodes == agent.search.episodes == 15
     assert agent.parameter_count == 4
     assert [row["episodes"] for row in rows] == [5, 10, 15]
-    assert all(np.isfinite(value) for row in rows for value in row.values())
+    at_mean = [row["return_at_mean"] for row in rows]
+    assert np.isnan(at_mean[0])  # the mean is zero, which has no direction
+    assert np.isfinite(at_mean[-1])
+    rest = [value for row in rows for name, value in row.items() if name != "return_at_mean"]
+    assert np.isfinite(rest).all()
 
 
 def test_units_are_those_of_all_observations_and_old_episodes_stay_valid(trained):
@@ -95,8 +99,8 @@ def test_max_episodes_ends_training_and_progress_counts_episodes(capsys):
 @pytest.mark.parametrize(
     ("space", "outputs"),
     [
-        (spaces.Discrete(2), 1), (spaces.Discrete(3), 3), (spaces.MultiDiscrete([2, 3]), 4),
-        (spaces.Box(-1, 1, (2,)), 2),
+        (spaces.Discrete(1), 1), (spaces.Discrete(2), 1), (spaces.Discrete(3), 2),
+        (spaces.MultiDiscrete([2, 4]), 4), (spaces.Box(-1, 1, (2,)), 2),
     ],
 )  # fmt: skip
 def test_few_outputs_for_every_kind_of_action(space, outputs):
@@ -105,14 +109,39 @@ def test_few_outputs_for_every_kind_of_action(space, outputs):
     theta = np.arange(3.0 * outputs) - 2
     moved = policy.at(theta)
     np.testing.assert_allclose(moved.theta(), theta)
-    action = np.asarray(moved(np.ones(3, np.float32)).mode())
-    expected = moved.weights @ np.ones(3)
-    if isinstance(space, spaces.Box):
-        np.testing.assert_allclose(action, expected)
-    elif outputs == 4:
-        np.testing.assert_array_equal(action, [expected[0] > 0, np.argmax(expected[1:])])
-    else:
-        assert action == (expected[0] > 0 if outputs == 1 else np.argmax(expected))
+    for x in np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32):
+        action, scores = np.asarray(moved(x).mode()), moved.gains @ x
+        if isinstance(space, spaces.Box):
+            np.testing.assert_allclose(action, scores, rtol=1e-5)
+        elif isinstance(space, spaces.MultiDiscrete):
+            np.testing.assert_array_equal(action, [scores[0] > 0, np.argmax(scores[1:])])
+        else:
+            assert action == (scores[0] > 0 if space.n == 2 else np.argmax(scores))
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_choices_are_the_corners_of_a_regular_simplex(size):
+    corners = pgpe._corners(size)
+    products = corners @ corners.T
+    np.testing.assert_allclose(products, np.eye(size) - 1 / size, atol=1e-12)
+    np.testing.assert_allclose(corners.sum(0), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "directional"),
+    [
+        ("linear", spaces.Discrete(3), True), ("fourier", spaces.Discrete(2), True),
+        ("mlp", spaces.Discrete(2), False), ("linear", spaces.Box(-1, 1, (2,)), False),
+    ],
+)  # fmt: skip
+def test_only_directions_matter_to_policies_that_choose_by_linear_scores(name, space, directional):
+    policy = pgpe.make(name, 3, actions(space), jax.random.key(0), (4,))
+    assert policy.directional == directional
+    if directional:
+        theta = np.random.default_rng(1).normal(size=policy.theta().size)
+        states = np.random.default_rng(2).normal(size=(20, 3)).astype(np.float32)
+        one, other = (jax.vmap(policy.at(c * theta))(states).action for c in (1.0, 30.0))
+        np.testing.assert_array_equal(one, other)
 
 
 WRONG = [

@@ -275,3 +275,45 @@ def test_few_parameters_have_both_sides():
 def test_unknown_draws_are_refused():
     with pytest.raises(ValueError, match=r"^draws: "):
         Search(3, draws="random")
+
+
+def angle(theta):
+    """The highest return along CENTRE, whatever the length."""
+    return float(theta @ CENTRE / np.linalg.norm(theta) / np.linalg.norm(CENTRE))
+
+
+def test_on_a_sphere_all_parameters_are_unit_vectors():
+    found = Search(3, seed=1, sphere=True)
+    first = found.ask()
+    np.testing.assert_allclose(first[:2], -first[2:4])
+    assert not found.centred
+    play(found, 9, angle)
+    np.testing.assert_allclose(np.linalg.norm(found.parameters, axis=1), 1)
+    np.testing.assert_allclose(np.linalg.norm([found.mean, found.best], axis=1), 1)
+    assert found.centred
+    np.testing.assert_array_equal(found.ask()[-1], found.mean)
+    assert angle(found.best) > 0.95
+
+
+def test_on_a_sphere_a_multiple_of_the_parameters_is_the_same_episode():
+    one, other = Search(3, seed=1, sphere=True), Search(3, seed=1, sphere=True)
+    for _ in range(3):
+        asked, same = one.ask(), other.ask()
+        np.testing.assert_allclose(asked, same, rtol=1e-6)
+        one.tell(asked, [angle(theta) for theta in asked])
+        other.rescale(np.full(3, 3.0))
+        other.tell(3.0 * same, [angle(theta) for theta in same])
+    assert one.rounds == other.rounds == 3
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-6)
+
+
+def test_on_a_sphere_a_search_resumes_and_does_not_widen(tmp_path):
+    found = play(Search(3, seed=1, sphere=True), 4, angle)
+    found.save(tmp_path / "search.npz")
+    again = Search.load(tmp_path / "search.npz")
+    np.testing.assert_array_equal(play(found, 3, angle).mean, play(again, 3, angle).mean)
+    flat = Search(3, sphere=True)
+    widest = flat.scale
+    assert play(flat, 2, lambda theta: 7.0).scale == widest
+    with pytest.raises(ValueError, match=r"^scale: expected at most 0\.808 on a sphere"):
+        Search(3, scale=1.0, sphere=True)

@@ -7,9 +7,12 @@ An update is a round of `bayespg.search.Search`: each episode is played with its
 Observations are divided by units, the root mean square of each number in all observations so far,
 so that one scale of perturbations suits all parameters. Where the policy is linear, a change of
 units is a change of parameters, and all earlier ones are converted exactly: old episodes stay valid
-data. Any other policy keeps the units of the first round, which then only sets them. The first
-round is played in raw units, except where actions are continuous and the policy is linear: the size
-of an action depends on the units there, so the mean plays first, and its observations give them.
+data. Any other policy keeps the units of the first round, which then only sets them. In the first
+round of a linear policy one episode is played first, and its observations give the units of the
+others: in raw ones a number that is always small would have no effect on the actions.
+
+A policy that chooses among discrete actions by linear scores chooses the same with any multiple of
+its parameters, so that only their direction is searched.
 """
 
 import math
@@ -24,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
+from scipy.linalg import helmert
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
@@ -80,8 +84,9 @@ class Fixed(Distribution):
 class Deterministic(Policy):
     """Actions linear in features of the observation, or in the observation itself.
 
-    With two discrete actions the sign of one output decides; with more, each has an output and the
-    largest decides. Continuous actions are clipped to their bounds by the environment.
+    k discrete actions are the corners of a regular simplex in k - 1 dimensions, and the outputs
+    choose the corner in whose direction they lie: with two actions the sign of one output decides.
+    Continuous actions are clipped to their bounds by the environment.
     """
 
     weights: Float[Array, "o k"]
@@ -103,10 +108,23 @@ class Deterministic(Policy):
 
     @property
     def gains(self) -> Float[np.ndarray, "o d"]:
-        """The matrix that a linear policy multiplies raw observations by."""
+        """The matrix that a linear policy multiplies raw observations by. Of more than two choices
+        each has a row, and the one of the largest product is taken; with two, the second is taken
+        if the product with the only row is positive."""
         if self.features is not None:
             raise ValueError("policy: only a linear one has gains")
-        return np.asarray(self.weights, np.float64) / _divisors(np.asarray(self.units, np.float64))
+        W = np.asarray(self.weights, np.float64) / _divisors(np.asarray(self.units, np.float64))
+        if self.sizes is None:
+            return W
+        parts = zip(self.sizes, _split(W, self.sizes), strict=True)
+        return np.concatenate([x if size == 2 else _corners(size) @ x for size, x in parts])
+
+    @property
+    def directional(self) -> bool:
+        """Whether only the direction of the parameters matters: a multiple of them chooses the
+        same."""
+        fixed = not jax.tree.leaves(eqx.filter(self.features, eqx.is_inexact_array))
+        return self.sizes is not None and fixed
 
     def _ravelled(self) -> Any:
         parameters, rest = eqx.partition((self.weights, self.features), eqx.is_inexact_array)
@@ -117,11 +135,8 @@ class Deterministic(Policy):
         outputs = self.weights @ (x if self.features is None else self.features(x))
         if self.sizes is None:
             return Fixed(outputs)
-        chosen, at = [], 0
-        for size in self.sizes:
-            part = outputs[at : at + _outputs(size)]
-            at += part.size
-            chosen.append((part[0] > 0).astype(jnp.int32) if size == 2 else jnp.argmax(part))
+        parts = zip(self.sizes, _split(outputs, self.sizes), strict=True)
+        chosen = [jnp.argmax(_corners(size).astype(x.dtype) @ part) for size, part in parts]
         return Fixed(chosen[0] if self.scalar else jnp.stack(chosen))
 
 
@@ -136,7 +151,18 @@ def _observations(paths: list[Trajectories]) -> Float[np.ndarray, "N d"]:
 
 
 def _outputs(size: int) -> int:
-    return 1 if size == 2 else size
+    return max(size - 1, 1)
+
+
+def _split(outputs: Any, sizes: tuple[int, ...]) -> list[Any]:
+    """The outputs that belong to each choice."""
+    ends = np.cumsum([_outputs(size) for size in sizes])
+    return [outputs[end - _outputs(size) : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _corners(size: int) -> Float[np.ndarray, "k o"]:
+    """The corners of a regular simplex, one per row."""
+    return np.zeros((1, 1)) if size == 1 else -helmert(size).T
 
 
 def make(
@@ -240,7 +266,8 @@ class PGPE(Agent):
         inputs = math.prod(self.world.observation.shape)
         start = make(policy, inputs, actions, key_policy, s["hidden"])
         # Observations are of size one in their units, so actions begin at about half their range.
-        self.search = Search(start.theta(), scale=1 / math.sqrt(inputs), seed=s.seed)
+        scale = None if start.directional else 1 / math.sqrt(inputs)
+        self.search = Search(start.theta(), scale=scale, sphere=start.directional, seed=s.seed)
         self.state = self._state(start, key_run, 0, 0)
         self.reset()
 
@@ -256,7 +283,10 @@ class PGPE(Agent):
     def with_parameters(self, parameters: Any) -> "PGPE":
         """A copy of this agent with other parameters, from which its search starts again."""
         theta, other = copies.vector(parameters, self.parameters), self._again()
-        other.search = Search(theta, scale=self.search.scale, seed=self.settings.seed)
+        search = self.search
+        other.search = Search(
+            theta, scale=search.scale, sphere=search.sphere, seed=self.settings.seed
+        )
         policy = self.state.policy.at(theta)
         state = eqx.tree_at(lambda s: s.policy, self.state, policy)
         other.state = eqx.tree_at(
@@ -313,7 +343,7 @@ class PGPE(Agent):
         return is not finite."""
         begun = time.perf_counter()
         search, first = self.search, int(self.state.updates) == 0
-        before, scale, asked = search.mean.copy(), search.scale, search.ask()
+        scale, asked, centred = search.scale, search.ask(), search.centred
         seeds = episode_seeds(self.settings.seed, int(self.state.updates), len(asked))
         asked, paths = self._first(asked, seeds) if first else (asked, self._play(asked, seeds))
         returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
@@ -326,7 +356,8 @@ class PGPE(Agent):
             search.restart()
         if first or policy.features is None:
             policy, factors = self._in_units(policy, paths)
-            before, asked = before * factors, asked * factors
+            asked = asked * factors
+        before = search.mean.copy()
         if not first or policy.features is None:
             search.tell(asked, returns)
         policy = policy.at(search.best)
@@ -341,7 +372,8 @@ class PGPE(Agent):
             self.state, metrics.Evaluation(returns, lengths), [one.terminated[0] for one in paths],
             self._seconds, drawing=drawn - begun, learning=done - drawn,
         ) | {
-            Column.RETURN_AT_MEAN: float(returns[-1]), Column.SCALE: search.scale,
+            Column.RETURN_AT_MEAN: float(returns[-1]) if centred else math.nan,
+            Column.SCALE: search.scale,
             Column.SLOPE: search.slope, Column.SLOPE_ERROR: 1.0,
             Column.DIVERGENCE: float(away / (2 * scale**2)), Column.STEP_NORM: math.sqrt(away),
             Column.SURE: search.probability,
@@ -349,19 +381,19 @@ class PGPE(Agent):
         return {column.value: found[column] for column in Column if column in found}
 
     def _first(self, asked: np.ndarray, seeds: list[int]) -> tuple[np.ndarray, list[Trajectories]]:
-        """The first round, while the units are not known. In raw units perturbations have the
-        default scale. Where a linear policy has continuous actions, the mean plays first, and the
-        perturbations have the scale of the search in the units of its observations; no unit is
-        taken for less than `LEAST` of the largest."""
+        """The first round, while the units are not known. Where the policy is linear, the mean
+        plays first, or a random direction where only directions matter, and the perturbations are
+        those of the search in the units of its observations; no unit is taken for less than `LEAST`
+        of the largest. Any other policy plays in raw units, with the default scale."""
         mean, policy = self.search.mean, self.state.policy
-        if policy.features is not None or policy.sizes is not None:
+        if policy.features is not None:
             asked = mean + SCALE / self.search.scale * (asked - mean)
             return asked, self._play(asked, seeds)
         alone = self._play(asked[-1:], seeds[-1:])
         units = np.sqrt(np.mean(_observations(alone) ** 2, 0))
         units = _divisors(np.maximum(units, LEAST * np.max(units)))
-        asked = mean + (asked - mean) / np.tile(units, len(policy.weights))
-        return asked, [*self._play(asked[:-1], seeds[:-1]), *alone]
+        others = mean + (asked[:-1] - mean) / np.tile(units, len(policy.weights))
+        return np.r_[others, asked[-1:]], [*self._play(others, seeds[:-1]), *alone]
 
     def _play(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
         with self.precision():

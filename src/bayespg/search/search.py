@@ -11,6 +11,7 @@ Nothing here plays episodes: the returns may come from a robot, at a later time,
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ MEMORY = 96
 """The number of latest episodes that decisions use, which bounds their cost."""
 SCALE = 0.2
 """The standard deviation of the first perturbations."""
+REACH = 1.4
+"""On a sphere, the typical length of the first perturbations before they are brought back to it; it
+does not get longer, as even these directions are nearly independent of the mean's."""
 LATEST = 12
 """The number of latest perturbations from which the scale adapts."""
 NARROWER, WIDER = 0.8, 1.25
@@ -39,6 +43,8 @@ LEAST, PER_PAIR = 2, 12
 `LEAST` pairs (fewer where there are fewer parameters)."""
 DRAWS = ("uphill", "active", "orthogonal", "antithetic")
 """How perturbations are drawn; the first is the default."""
+ROUNDING = 1e-12
+"""How far the length of a unit vector may be from one."""
 FORMAT = "bayespg-search-3"
 
 
@@ -54,15 +60,21 @@ class Search:
     orthogonal directions, "uphill" ones (the default) are twice as many orthogonal directions, each
     on the side where the posterior has the higher return, and "active" ones are the same near the
     directions in which the gradient is known least. The first round is of pairs in any case.
+
+    `sphere` says that the return depends on the direction of the parameters alone, as where a
+    policy takes the choice of the highest linear score. All parameters are then unit vectors, so
+    that an episode speaks for all multiples of its parameters. As long as the mean is zero, which
+    has no direction, a round has a random one in its place.
     """
 
     def __init__(
         self,
         start: int | Float[Array, " n"],
         *,
-        scale: float = SCALE,
+        scale: float | None = None,
         memory: int = MEMORY,
         draws: str = DRAWS[0],
+        sphere: bool = False,
         seed: int = 0,
     ):
         if np.ndim(start) == 0:
@@ -71,10 +83,19 @@ class Search:
             mean = checks.array("start", start)
             if mean.ndim != 1 or not mean.size:
                 raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
-        self.mean = mean.copy()
+        self.sphere = bool(sphere)
+        self.mean = self._placed(mean)
         """Where perturbations are centred now."""
-        self._best = mean.copy()
+        self._best = self.mean.copy()
+        self._widest = REACH / math.sqrt(self.n) if sphere else math.inf
+        if scale is None:
+            scale = self._widest if sphere else SCALE
         self.scale = float(checks.positive("scale", scale, ()))
+        if self.scale > self._widest:
+            raise ValueError(
+                f"scale: expected at most {self._widest:.3g} on a sphere of {self.n} dimensions, "
+                f"found {self.scale:g}; perturbations of that size have any direction already"
+            )
         self.memory = checks.whole("memory", memory, 6)
         self.draws = checks.one_of("draws", draws, DRAWS)
         self.seed = checks.whole("seed", seed, 0)
@@ -150,10 +171,25 @@ class Search:
                 if self.draws != "antithetic":
                     e = lengths * np.linalg.qr(e.T)[0].T
             e = np.concatenate([e, -e])[: 2 * self.pairs]
-            self._asked = [*(self.mean + self.scale * e), self.mean.copy()]
+            centre = self.mean if self.centred else self._normals()[-1]
+            self._asked = list(self._placed(np.stack([*(self.mean + self.scale * e), centre])))
             self._answers = [None] * len(self._asked)
         waiting = zip(self._asked, self._answers, strict=True)
         return np.array([theta for theta, answer in waiting if answer is None])
+
+    @property
+    def centred(self) -> bool:
+        """Whether the next round tries the mean too."""
+        return not self.sphere or bool(self.mean.any())
+
+    def _placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """The parameters as they are, or on the sphere. Zero stays zero, and a unit vector stays
+        exactly what it is."""
+        if not self.sphere:
+            return parameters.copy()
+        lengths = np.linalg.norm(parameters, axis=-1, keepdims=True)
+        away = (lengths > 0) & (np.abs(lengths - 1) > ROUNDING)
+        return parameters / np.where(away, lengths, 1.0)
 
     def _normals(self) -> Float[Array, "d n"]:
         """The random numbers of the next round."""
@@ -178,8 +214,9 @@ class Search:
                 f"returns: expected shape {X.shape[:-1]}, one per row of parameters, found "
                 f"{y.shape}"
             )
-        for theta, value in zip(X.reshape(-1, self.n), y.reshape(-1), strict=True):
-            self._tried.append(theta.copy())
+        placed = map(self._placed, X.reshape(-1, self.n))
+        for theta, value in zip(placed, y.reshape(-1), strict=True):
+            self._tried.append(theta)
             self._returns.append(float(value))
             for i, asked in enumerate(self._asked):
                 if self._answers[i] is None and np.array_equal(asked, theta):
@@ -204,15 +241,17 @@ class Search:
                 taken, self.mean, np.float64(self.scale), self._normals(),
                 self.draws == "active",
             )  # fmt: skip
+            centred = self.centred
             if np.isfinite(found.mean).all():
-                self.mean, self._best = np.array(found.mean), np.array(found.best)
+                self.mean, self._best = map(self._placed, np.array([found.mean, found.best]))
                 if self.draws in ("uphill", "active"):
                     self._axes = np.array(found.axes)
                 self.steps = int(found.steps)
                 self.slope, self.probability = float(found.slope), float(found.sure)
-            self._adapt()
-        elif y.size:
-            self.scale *= 2.0  # equal returns carry no information; look further away
+            if centred:
+                self._adapt()
+        elif y.size:  # equal returns carry no information; look further away
+            self._scaled(2.0)
         self._asked, self._answers = [], []
 
     def _adapt(self) -> None:
@@ -224,7 +263,10 @@ class Search:
         self._wins = [*self._wins, *(w for w in won if not np.isnan(w))][-LATEST:]
         if len(self._wins) == LATEST:
             share = float(np.mean(self._wins))
-            self.scale *= NARROWER if share == 0 else WIDER if share > 0.8 else 1.0
+            self._scaled(NARROWER if share == 0 else WIDER if share > 0.8 else 1.0)
+
+    def _scaled(self, factor: float) -> None:
+        self.scale = min(self.scale * factor, self._widest)
 
     def restart(self) -> None:
         """Discard what was asked but not told; the next `ask` begins a new round."""
@@ -236,9 +278,9 @@ class Search:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
-        self.mean, self._best = self.mean * factors, self._best * factors
-        self._tried = [theta * factors for theta in self._tried]
-        self._asked = [theta * factors for theta in self._asked]
+        self.mean, self._best = (self._placed(x * factors) for x in (self.mean, self._best))
+        self._tried = [self._placed(theta * factors) for theta in self._tried]
+        self._asked = [self._placed(theta * factors) for theta in self._asked]
 
     def arrays(self) -> dict[str, Array]:
         """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
@@ -273,9 +315,10 @@ class Search:
     def save(self, path: str | Path) -> None:
         """Write the search to one .npz file, atomically and without pickling."""
         header = {
-            "format": FORMAT, "memory": self.memory, "draws": self.draws, "seed": self.seed,
-            "rounds": self.rounds, "scale": self.scale, "steps": self.steps, "slope": self.slope,
-            "wins": self._wins, "answers": self._answers, "probability": self.probability,
+            "format": FORMAT, "memory": self.memory, "draws": self.draws, "sphere": self.sphere,
+            "seed": self.seed, "rounds": self.rounds, "scale": self.scale, "steps": self.steps,
+            "slope": self.slope, "wins": self._wins, "answers": self._answers,
+            "probability": self.probability,
         }  # fmt: skip
         file = io.BytesIO()
         np.savez(
@@ -296,7 +339,7 @@ class Search:
                     raise ValueError(f"its format is {header['format']!r:.40}")
                 found = cls(
                     stored["mean"], scale=header["scale"], memory=header["memory"],
-                    draws=header["draws"], seed=header["seed"],
+                    draws=header["draws"], sphere=header.get("sphere", False), seed=header["seed"],
                 )  # fmt: skip
                 tried, asked, found._best = stored["tried"], stored["asked"], stored["best"]
                 found._axes = stored["axes"]
