@@ -317,3 +317,13 @@ def test_on_a_sphere_a_search_resumes_and_does_not_widen(tmp_path):
     assert play(flat, 2, lambda theta: 7.0).scale == widest
     with pytest.raises(ValueError, match=r"^scale: expected at most 0\.808 on a sphere"):
         Search(3, scale=1.0, sphere=True)
+
+
+def test_on_a_sphere_the_mean_is_zero_again_where_episodes_say_nothing():
+    rng, found, centred = np.random.default_rng(0), Search(3, seed=1, sphere=True), []
+    for _ in range(12):
+        play(found, 1, lambda theta: rng.normal())
+        centred.append(found.centred)
+    assert True in centred
+    assert False in centred[centred.index(True) :]
+    assert found.best.any()

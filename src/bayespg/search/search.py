@@ -32,6 +32,9 @@ SCALE = 0.2
 REACH = 1.4
 """On a sphere, the typical length of the first perturbations before they are brought back to it; it
 does not get longer, as even these directions are nearly independent of the mean's."""
+UNKNOWN = 0.1
+"""On a sphere the mean becomes zero again if the slope is less than so many standard deviations of
+its posterior and the scale is still the first: these episodes say nothing about where to go."""
 LATEST = 12
 """The number of latest perturbations from which the scale adapts."""
 NARROWER, WIDER = 0.8, 1.25
@@ -250,6 +253,8 @@ class Search:
                 self.slope, self.probability = float(found.slope), float(found.sure)
             if centred:
                 self._adapt()
+            if self.sphere and self.slope < UNKNOWN and self.scale == self._widest:
+                self.mean = np.zeros(self.n)
         elif y.size:  # equal returns carry no information; look further away
             self._scaled(2.0)
         self._asked, self._answers = [], []
