@@ -178,6 +178,7 @@ def test_bad_input_is_named_and_nothing_is_lost(name, parameters, returns):
         ("start", {"start": 0}), ("start", {"start": np.zeros((2, 2))}),
         ("start", {"start": [np.nan]}), ("scale", {"start": 3, "scale": 0.0}),
         ("memory", {"start": 3, "memory": 2}), ("seed", {"start": 3, "seed": -1}),
+        ("sphere", {"start": 3, "sphere": "no"}),
     ],
 )  # fmt: skip
 def test_bad_settings_are_named(name, given):

@@ -116,7 +116,7 @@ class Deterministic(Policy):
         W = np.asarray(self.weights, np.float64) / _divisors(np.asarray(self.units, np.float64))
         if self.sizes is None:
             return W
-        parts = zip(self.sizes, _split(W, self.sizes), strict=True)
+        parts = _parts(W, self.sizes)
         return np.concatenate([x if size == 2 else _corners(size) @ x for size, x in parts])
 
     @property
@@ -135,7 +135,7 @@ class Deterministic(Policy):
         outputs = self.weights @ (x if self.features is None else self.features(x))
         if self.sizes is None:
             return Fixed(outputs)
-        parts = zip(self.sizes, _split(outputs, self.sizes), strict=True)
+        parts = _parts(outputs, self.sizes)
         chosen = [jnp.argmax(_corners(size).astype(x.dtype) @ part) for size, part in parts]
         return Fixed(chosen[0] if self.scalar else jnp.stack(chosen))
 
@@ -154,10 +154,10 @@ def _outputs(size: int) -> int:
     return max(size - 1, 1)
 
 
-def _split(outputs: Any, sizes: tuple[int, ...]) -> list[Any]:
-    """The outputs that belong to each choice."""
+def _parts(outputs: Any, sizes: tuple[int, ...]) -> list[tuple[int, Any]]:
+    """The size of each choice, and the outputs that belong to it."""
     ends = np.cumsum([_outputs(size) for size in sizes])
-    return [outputs[end - _outputs(size) : end] for size, end in zip(sizes, ends, strict=True)]
+    return [(k, outputs[end - _outputs(k) : end]) for k, end in zip(sizes, ends, strict=True)]
 
 
 def _corners(size: int) -> Float[np.ndarray, "k o"]:

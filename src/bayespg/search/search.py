@@ -86,13 +86,13 @@ class Search:
             mean = checks.array("start", start)
             if mean.ndim != 1 or not mean.size:
                 raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
-        self.sphere = bool(sphere)
+        self.sphere = checks.flag("sphere", sphere)
         self.mean = self._placed(mean)
         """Where perturbations are centred now."""
         self._best = self.mean.copy()
-        self._widest = REACH / math.sqrt(self.n) if sphere else math.inf
+        self._widest = REACH / math.sqrt(self.n) if self.sphere else math.inf
         if scale is None:
-            scale = self._widest if sphere else SCALE
+            scale = self._widest if self.sphere else SCALE
         self.scale = float(checks.positive("scale", scale, ()))
         if self.scale > self._widest:
             raise ValueError(
