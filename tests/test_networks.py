@@ -14,7 +14,7 @@ from oracle import standard_errors
 from bayespg import kernels
 from bayespg.algebra.conditioning import Groups
 from bayespg.environments.trajectories import Trajectories
-from bayespg.fisher.networks import SUBSET
+from bayespg.fisher.networks import SUBSET, TOLERANCE
 from bayespg.learning import batch as batches
 from bayespg.learning import values
 from bayespg.learning.batch import Batch
@@ -254,9 +254,10 @@ def test_the_natural_gradient_solves_the_dense_system(case):
     close(case.products["solve"], case.V @ inverse, 1e-3)
 
 
-def test_solutions_end_at_a_residual_of_two_percent(case):
+def test_solutions_end_at_the_tolerance(case):
     left = case.products["nearly"] @ case.damped - case.V
-    assert np.all(np.linalg.norm(left, axis=-1) <= 0.0201 * np.linalg.norm(case.V, axis=-1))
+    most = 1.01 * TOLERANCE * np.linalg.norm(case.V, axis=-1)
+    assert np.all(np.linalg.norm(left, axis=-1) <= most)
 
 
 def test_draws_of_the_curvature_have_it_for_covariance():
@@ -356,22 +357,35 @@ def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_a
     found, whole = recent_case(kind)
     U, G, Psi, y, scale, _ = dense(kind)
     D = np.asarray(whole.fisher.matrix())
-    close(found.fisher.multiply(jnp.eye(len(D))), D)
+    n, kappa = len(D), JOINT.metric.kappa
+    exact = kappa * (np.trace(D) - n * 1e-8) / (1 + kappa) / n + 1e-8  # tr G from tr D
+    assert found.fisher.damping == pytest.approx(exact, rel=0.05)
+    D = D + (float(found.fisher.damping) - exact) * np.eye(n)
+    close(found.fisher.multiply(jnp.eye(n)), D)
     prior = JOINT.advantage / float(found.info["directions"])
     A = np.eye(N) + Psi @ Psi.T
     P = D / prior + U.T @ np.linalg.solve(A, U)
     close(found.mean, scale * G @ np.linalg.solve(P, U.T @ np.linalg.solve(A, y)), 1e-3)
     covariance = eqx.filter_jit(lambda p: p.covariance.multiply(jnp.eye(len(D))))(found)
     close(covariance, scale**2 * G @ np.linalg.solve(P, G), 1e-3)
-    close(found.mean, whole.mean, 0.05)  # products know the number of directions from a few states
+    close(found.mean, whole.mean, 0.1)  # products know the number of directions from a few states
     drawn = jax.jit(lambda G: G.sample(KEY, (2,)))(found.fisher)
     assert drawn.shape == (2, len(D))
 
 
 @pytest.mark.parametrize("kind", ["choice", "normals"])
-def test_what_other_episodes_confirm_is_the_same_as_written_out(kind):
+def test_what_other_episodes_confirm_is_close_to_what_is_written_out(kind):
+    """Products take the preconditioner for D^-1."""
     found, whole = recent_case(kind)
-    assert found.info["confirmed"] == pytest.approx(float(whole.info["confirmed"]), rel=1e-3)
+    U, _, Psi, y, _, episode = dense(kind)
+    left = np.linalg.solve(np.eye(N) + Psi @ Psi.T, y)
+    h = np.stack([U[episode == i].T @ left[episode == i] for i in range(M)])
+    near = np.asarray(found.fisher.near(jnp.asarray(h, jnp.float32)), float)
+    whole_h = h.sum(0)
+    total = whole_h @ np.asarray(found.fisher.near(jnp.asarray(whole_h, jnp.float32)), float)
+    expected = M / (M - 1) * (1 - np.sum(h * near) / total)
+    assert found.info["confirmed"] == pytest.approx(expected, rel=1e-2, abs=1e-3)
+    assert found.info["confirmed"] == pytest.approx(float(whole.info["confirmed"]), abs=0.15)
 
 
 def test_states_alone_have_no_scores():
@@ -445,7 +459,7 @@ def test_monte_carlo_has_the_units_of_the_targets_and_no_gradient_of_a_constant(
 def test_the_preconditioner_solves_with_the_matrix_of_its_rows(case):
     subset = case.posterior.fisher.subset
     Z = np.asarray(subset.Z, float)
-    assert len(Z) == SUBSET * {"choice": 3, "normals": 4}[case.kind]
+    assert len(Z) == SUBSET
     n, v = Z.shape[1], case.V[0, 0]
     for a, b in ((1.0, 0.1), (30.0, 2.0)):
         expected = np.linalg.solve(a * Z.T @ Z + b * np.eye(n), v)
