@@ -276,14 +276,16 @@ def test_the_counts_of_error_bars_on_tasks_are_those_of_the_stored_claims():
     assert "\n".join(rows) in (ROOT / "docs" / "calibration.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["settings", "settings-fresh"])
-def test_the_tables_of_settings_are_those_of_the_stored_cells(name, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("name", "tasks"), [("settings", 5), ("settings-fresh", 5), ("settings-choices", 4)]
+)
+def test_the_tables_of_settings_are_those_of_the_stored_cells(name, tasks, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     cells = str(RESULTS / f"{name}.jsonl")
     monkeypatch.setattr("sys.argv", ["settings.py", "table", "--out", cells])
     importlib.import_module("settings").main()
     tables = re.findall(r"^(\S+), return \S+\n\n((?:\|.*\n)+)", capsys.readouterr().out, re.M)
-    assert len(tables) == 5
+    assert len(tables) == tasks
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     for task, table in tables:
         assert table in page, task
