@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import bayespg
 from bayespg.environments.spaces import actions
-from bayespg.learning import pgpe
+from bayespg.policies import deterministic
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_max_episodes_ends_training_and_progress_counts_episodes(capsys):
     ],
 )  # fmt: skip
 def test_few_outputs_for_every_kind_of_action(space, outputs):
-    policy = pgpe.make("linear", 3, actions(space), jax.random.key(0), (4,))
+    policy = deterministic.make("linear", 3, actions(space), jax.random.key(0), (4,))
     assert policy.weights.shape == (outputs, 3)
     theta = np.arange(3.0 * outputs) - 2
     moved = policy.at(theta)
@@ -121,7 +121,7 @@ def test_few_outputs_for_every_kind_of_action(space, outputs):
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_choices_are_the_corners_of_a_regular_simplex(size):
-    corners = pgpe._corners(size)
+    corners = deterministic.corners(size)
     products = corners @ corners.T
     np.testing.assert_allclose(products, np.eye(size) - 1 / size, atol=1e-12)
     np.testing.assert_allclose(corners.sum(0), 0, atol=1e-12)
@@ -135,7 +135,7 @@ def test_choices_are_the_corners_of_a_regular_simplex(size):
     ],
 )  # fmt: skip
 def test_only_directions_matter_to_policies_that_choose_by_linear_scores(name, space, directional):
-    policy = pgpe.make(name, 3, actions(space), jax.random.key(0), (4,))
+    policy = deterministic.make(name, 3, actions(space), jax.random.key(0), (4,))
     assert policy.directional == directional
     if directional:
         theta = np.random.default_rng(1).normal(size=policy.theta().size)

@@ -23,26 +23,20 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Float, Int, PRNGKeyArray, Shaped
-from scipy.linalg import helmert
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
-from bayespg._support.types import Array
-from bayespg.environments.spaces import Actions, Bounded, Choices
+from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import agents, choices, copies, describing, metrics, settings
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.agents import Agent, Callback
 from bayespg.learning.metrics import Row
 from bayespg.paths.worlds import OnHost, world
-from bayespg.policies import AnyPolicy, Policy, named
-from bayespg.policies.distributions import Distribution
-from bayespg.policies.features import Features
-from bayespg.policies.heads import Composed
+from bayespg.policies import AnyPolicy, deterministic
+from bayespg.policies.deterministic import Deterministic, divisors
 from bayespg.runs.columns import Column
 from bayespg.runs.progress import Goal
 from bayespg.runs.store import Run
@@ -60,127 +54,10 @@ LEAST = 1e-3
 hardly changes while the robot does nothing would otherwise get enormous gains."""
 
 
-class Fixed(Distribution):
-    """An action that does not depend on chance; it has no density, and so no score."""
-
-    action: Shaped[Array, "..."]
-
-    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        return self.action
-
-    def mode(self) -> Shaped[Array, "..."]:
-        return self.action
-
-    def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]:
-        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
-
-    def fisher_root(self) -> Float[Array, "r p"]:
-        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
-
-    def divergence(self, other: Any) -> Float[Array, ""]:
-        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
-
-
-class Deterministic(Policy):
-    """Actions linear in features of the observation, or in the observation itself.
-
-    k discrete actions are the corners of a regular simplex in k - 1 dimensions, and the outputs
-    choose the corner in whose direction they lie: with two actions the sign of one output decides.
-    Continuous actions are clipped to their bounds by the environment.
-    """
-
-    weights: Float[Array, "o k"]
-    features: Features | None
-    units: Float[np.ndarray, " d"] | Float[Array, " d"]
-    """Observations are divided by these, except where they are zero."""
-    sizes: tuple[int, ...] | None = eqx.field(static=True)
-    scalar: bool = eqx.field(static=True)
-
-    def theta(self) -> Float[np.ndarray, " n"]:
-        """The parameters that the search changes: all except the units."""
-        return np.asarray(self._ravelled()[0], np.float64)
-
-    def at(self, theta: Float[np.ndarray, " n"]) -> "Deterministic":
-        """The same policy with other parameters."""
-        _, unravel, rest = self._ravelled()
-        weights, features = eqx.combine(unravel(jnp.asarray(theta, jnp.float32)), rest)
-        return Deterministic(weights, features, self.units, self.sizes, self.scalar)
-
-    @property
-    def gains(self) -> Float[np.ndarray, "o d"]:
-        """The matrix that a linear policy multiplies raw observations by. Of more than two choices
-        each has a row, and the one of the largest product is taken; with two, the second is taken
-        if the product with the only row is positive."""
-        if self.features is not None:
-            raise ValueError("policy: only a linear one has gains")
-        W = np.asarray(self.weights, np.float64) / _divisors(np.asarray(self.units, np.float64))
-        if self.sizes is None:
-            return W
-        parts = _parts(W, self.sizes)
-        return np.concatenate([x if size == 2 else _corners(size) @ x for size, x in parts])
-
-    @property
-    def directional(self) -> bool:
-        """Whether only the direction of the parameters matters: a multiple of them chooses the
-        same."""
-        fixed = not jax.tree.leaves(eqx.filter(self.features, eqx.is_inexact_array))
-        return self.sizes is not None and fixed
-
-    def _ravelled(self) -> Any:
-        parameters, rest = eqx.partition((self.weights, self.features), eqx.is_inexact_array)
-        return *ravel_pytree(parameters), rest
-
-    def __call__(self, state: Shaped[Array, "..."]) -> Fixed:
-        x = state.reshape(-1) / _divisors(jnp.asarray(self.units))
-        outputs = self.weights @ (x if self.features is None else self.features(x))
-        if self.sizes is None:
-            return Fixed(outputs)
-        parts = _parts(outputs, self.sizes)
-        chosen = [jnp.argmax(_corners(size).astype(x.dtype) @ part) for size, part in parts]
-        return Fixed(chosen[0] if self.scalar else jnp.stack(chosen))
-
-
-def _divisors(units):
-    return units + (units == 0)
-
-
 def _observations(paths: list[Trajectories]) -> Float[np.ndarray, "N d"]:
     """Those of all steps that were played."""
     steps = [np.asarray(one.states)[np.asarray(one.mask)] for one in paths]
     return np.concatenate([x.reshape(len(x), -1) for x in steps]).astype(np.float64)
-
-
-def _outputs(size: int) -> int:
-    return max(size - 1, 1)
-
-
-def _parts(outputs: Any, sizes: tuple[int, ...]) -> list[tuple[int, Any]]:
-    """The size of each choice, and the outputs that belong to it."""
-    ends = np.cumsum([_outputs(size) for size in sizes])
-    return [(k, outputs[end - _outputs(k) : end]) for k, end in zip(sizes, ends, strict=True)]
-
-
-def _corners(size: int) -> Float[np.ndarray, "k o"]:
-    """The corners of a regular simplex, one per row."""
-    return np.zeros((1, 1)) if size == 1 else -helmert(size).T
-
-
-def make(
-    name: str, inputs: int, actions: Actions, key: PRNGKeyArray, hidden: tuple[int, ...]
-) -> Deterministic:
-    """The initial policy of that name."""
-    of = named.make(name, inputs, actions, key, hidden)
-    assert isinstance(of, Composed)
-    features = None if name == "linear" else of.features
-    chosen = isinstance(actions, Choices)
-    outputs = sum(map(_outputs, actions.sizes)) if chosen else actions.size
-    return Deterministic(
-        jnp.zeros((outputs, inputs if features is None else features.size), jnp.float32),
-        features,
-        np.ones(inputs, np.float32),
-        actions.sizes if chosen else None,
-        chosen and actions.scalar,
-    )
 
 
 class State(eqx.Module):
@@ -264,7 +141,7 @@ class PGPE(Agent):
         """The number of episodes at which `learn` ends."""
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         inputs = math.prod(self.world.observation.shape)
-        start = make(policy, inputs, actions, key_policy, s["hidden"])
+        start = deterministic.make(policy, inputs, actions, key_policy, s["hidden"])
         # Observations are of size one in their units, so actions begin at about half their range.
         scale = None if start.directional else 1 / math.sqrt(inputs)
         self.search = Search(start.theta(), scale=scale, sphere=start.directional, seed=s.seed)
@@ -391,7 +268,7 @@ class PGPE(Agent):
             return asked, self._play(asked, seeds)
         alone = self._play(asked[-1:], seeds[-1:])
         units = np.sqrt(np.mean(_observations(alone) ** 2, 0))
-        units = _divisors(np.maximum(units, LEAST * np.max(units)))
+        units = divisors(np.maximum(units, LEAST * np.max(units)))
         others = mean + (asked[:-1] - mean) / np.tile(units, len(policy.weights))
         return np.r_[others, asked[-1:]], [*self._play(others, seeds[:-1]), *alone]
 
@@ -411,7 +288,8 @@ class PGPE(Agent):
         policy = eqx.tree_at(lambda p: p.units, policy, units)
         if policy.features is not None:
             return policy, np.ones(1)
-        factors = np.tile(_divisors(units.astype(np.float64)) / _divisors(old), len(policy.weights))
+        new = units.astype(np.float64)
+        factors = np.tile(divisors(new) / divisors(old), len(policy.weights))
         self.search.rescale(factors)
         return policy, factors
 

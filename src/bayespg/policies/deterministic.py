@@ -1,0 +1,137 @@
+"""Policies whose actions do not depend on chance, for a search in the space of their parameters."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float, PRNGKeyArray, Shaped
+from scipy.linalg import helmert
+
+from bayespg._support.types import Array
+from bayespg.environments.spaces import Actions, Choices
+from bayespg.policies import named
+from bayespg.policies.base import Policy
+from bayespg.policies.distributions import Distribution
+from bayespg.policies.features import Features
+from bayespg.policies.heads import Composed
+
+
+class Fixed(Distribution):
+    """An action that does not depend on chance; it has no density, and so no score."""
+
+    action: Shaped[Array, "..."]
+
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
+        return self.action
+
+    def mode(self) -> Shaped[Array, "..."]:
+        return self.action
+
+    def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+    def fisher_root(self) -> Float[Array, "r p"]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+    def divergence(self, other: Any) -> Float[Array, ""]:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+
+class Deterministic(Policy):
+    """Actions linear in features of the observation, or in the observation itself.
+
+    k discrete actions are the corners of a regular simplex in k - 1 dimensions, and the outputs
+    choose the corner in whose direction they lie: with two actions the sign of one output decides.
+    Continuous actions are clipped to their bounds by the environment.
+    """
+
+    weights: Float[Array, "o k"]
+    features: Features | None
+    units: Float[np.ndarray, " d"] | Float[Array, " d"]
+    """Observations are divided by these, except where they are zero."""
+    sizes: tuple[int, ...] | None = eqx.field(static=True)
+    scalar: bool = eqx.field(static=True)
+
+    def theta(self) -> Float[np.ndarray, " n"]:
+        """The parameters that the search changes: all except the units."""
+        return np.asarray(self._ravelled()[0], np.float64)
+
+    def at(self, theta: Float[np.ndarray, " n"]) -> "Deterministic":
+        """The same policy with other parameters."""
+        _, unravel, rest = self._ravelled()
+        weights, features = eqx.combine(unravel(jnp.asarray(theta, jnp.float32)), rest)
+        return Deterministic(weights, features, self.units, self.sizes, self.scalar)
+
+    @property
+    def gains(self) -> Float[np.ndarray, "o d"]:
+        """The matrix that a linear policy multiplies raw observations by. Of more than two choices
+        each has a row, and the one of the largest product is taken; with two, the second is taken
+        if the product with the only row is positive."""
+        if self.features is not None:
+            raise ValueError("policy: only a linear one has gains")
+        W = np.asarray(self.weights, np.float64) / divisors(np.asarray(self.units, np.float64))
+        if self.sizes is None:
+            return W
+        parts = _parts(W, self.sizes)
+        return np.concatenate([x if size == 2 else corners(size) @ x for size, x in parts])
+
+    @property
+    def directional(self) -> bool:
+        """Whether only the direction of the parameters matters: a multiple of them chooses the
+        same."""
+        fixed = not jax.tree.leaves(eqx.filter(self.features, eqx.is_inexact_array))
+        return self.sizes is not None and fixed
+
+    def _ravelled(self) -> Any:
+        parameters, rest = eqx.partition((self.weights, self.features), eqx.is_inexact_array)
+        return *ravel_pytree(parameters), rest
+
+    def __call__(self, state: Shaped[Array, "..."]) -> Fixed:
+        x = state.reshape(-1) / divisors(jnp.asarray(self.units))
+        outputs = self.weights @ (x if self.features is None else self.features(x))
+        if self.sizes is None:
+            return Fixed(outputs)
+        parts = _parts(outputs, self.sizes)
+        chosen = [jnp.argmax(corners(size).astype(x.dtype) @ part) for size, part in parts]
+        return Fixed(chosen[0] if self.scalar else jnp.stack(chosen))
+
+
+def divisors(units):
+    """Units to divide by: one instead of zero."""
+    return units + (units == 0)
+
+
+def _outputs(size: int) -> int:
+    return max(size - 1, 1)
+
+
+def _parts(outputs: Any, sizes: tuple[int, ...]) -> list[tuple[int, Any]]:
+    """The size of each choice, and the outputs that belong to it."""
+    ends = np.cumsum([_outputs(size) for size in sizes])
+    return [(k, outputs[end - _outputs(k) : end]) for k, end in zip(sizes, ends, strict=True)]
+
+
+def corners(size: int) -> Float[np.ndarray, "k o"]:
+    """The corners of a regular simplex, one per row."""
+    return np.zeros((1, 1)) if size == 1 else -helmert(size).T
+
+
+def make(
+    name: str, inputs: int, actions: Actions, key: PRNGKeyArray, hidden: tuple[int, ...]
+) -> Deterministic:
+    """The initial policy of that name."""
+    of = named.make(name, inputs, actions, key, hidden)
+    assert isinstance(of, Composed)
+    features = None if name == "linear" else of.features
+    chosen = isinstance(actions, Choices)
+    outputs = sum(map(_outputs, actions.sizes)) if chosen else actions.size
+    return Deterministic(
+        jnp.zeros((outputs, inputs if features is None else features.size), jnp.float32),
+        features,
+        np.ones(inputs, np.float32),
+        actions.sizes if chosen else None,
+        chosen and actions.scalar,
+    )
