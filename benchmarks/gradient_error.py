@@ -3,7 +3,7 @@
     python benchmarks/gradient_error.py --jobs 9 --out docs/results/gradient-error.jsonl
     python benchmarks/gradient_error.py --table docs/results/gradient-error.jsonl
 
-CartPole, Acrobot and Pendulum in JAX with the default policy at three stages of training: after 4,
+CartPole, Acrobot and Pendulum in JAX with the policy fourier at three stages of training: after 4,
 10 and 30 updates of 8 episodes. The gradient is that of the task that goes on after the time limit,
 a mean over steps, from 10^5 episodes. Each of `--runs` trials draws a batch of the policy of that
 stage, and batches of the same size of the three policies before it: GAE fits its values to
@@ -144,9 +144,9 @@ def _with(batch, **changes):
 def measure(task: str, count: int, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The lines of one task at one stage."""
     key, make = jax.random.key(options.seed), TASKS[task]
-    agent = bayespg.BAC(make())
+    agent = bayespg.BAC(make(), policy="fourier")
     horizon = agent.world.environment.horizon
-    longer = bayespg.BAC(make(horizon=horizon + BEYOND)).world.environment
+    longer = bayespg.BAC(make(horizon=horizon + BEYOND), policy="fourier").world.environment
     judged, lines = OURS | RIVALS, []
     policy, before, normaliser = stage(agent, count, key)
     truth, error = brute_force(

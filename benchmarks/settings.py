@@ -62,6 +62,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "λ = 1": {"trace": 1.0},
     "3 older batches": {"reuse": 3},
     "κ = 0.1": {"kappa": 0.1},
+    "κ = 0.5": {"kappa": 0.5},
+    "κ = 4": {"kappa": 4.0},
     "4 episodes": {"episodes": 4},
     "limit 0.02": {"limit": 0.02},
     "independent noise": {"persistence": 0.0},
@@ -77,7 +79,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("do", choices=("run", "table"))
     parser.add_argument("--tasks", nargs="+", choices=TASKS)
-    parser.add_argument("--settings", nargs="+", default=list(SETTINGS))
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS)
+    parser.add_argument("--policy", help="instead of the default; named in front of the setting")
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--seed", type=int, default=2, help="of the whole cell")
     parser.add_argument("--updates", type=int, help="fewer than the task's")
@@ -91,29 +94,37 @@ def run(options: argparse.Namespace) -> None:
     """All cells that are not in the file yet."""
     done = {(line["task"], line["name"]) for line in sb3.read(options.out)}
     missing = [
-        (task, name)
+        (task, name, options.policy)
         for name in options.settings
         for task in options.tasks or [task for task in TASKS if task != CHOICES]
-        if (task, name) not in done
+        if (task, _label(name, options.policy)) not in done
     ]
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share a GPU
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         arguments = (options.seeds, options.seed, options.updates)
-        started = [pool.submit(cell, task, name, *arguments) for task, name in missing]
+        started = [pool.submit(cell, *case, *arguments) for case in missing]
         for finished in as_completed(started):
             line = finished.result()
             sb3.append(options.out, line)
             print(f"{line['task']}, {line['name']}: {line['seconds']:.0f} s", flush=True)
 
 
-def cell(task: str, name: str, seeds: int, seed: int, updates: int | None) -> dict[str, Any]:
+def _label(name: str, policy: str | None) -> str:
+    """The name of a cell."""
+    parts = [policy, name if name != "defaults" else None]
+    return ", ".join(filter(None, parts)) or name
+
+
+def cell(
+    task: str, name: str, policy: str | None, seeds: int, seed: int, updates: int | None
+) -> dict[str, Any]:
     """The evaluations of every seed with one setting changed."""
     import jax
     import jax.numpy as jnp
 
     from bayespg._support.random import fast_key
     from bayespg.environments.classic import Pendulum
-    from bayespg.learning import choices, estimators, training
+    from bayespg.learning import choices, estimators, making, training
     from bayespg.learning.settings import DEFAULTS, Settings
     from bayespg.paths.rollout import rollout
     from bayespg.paths.worlds import world
@@ -126,7 +137,7 @@ def cell(task: str, name: str, seeds: int, seed: int, updates: int | None) -> di
             torques = 2 * (actions - 1).astype(states.dtype)
             return super().step(key, states, torques[:, None])
 
-    begun, changed = time.perf_counter(), SETTINGS[name]
+    begun, changed, label = time.perf_counter(), SETTINGS[name], _label(name, policy)
     if task == CHOICES:
         task_of = PendulumChoices()
     else:
@@ -136,13 +147,15 @@ def cell(task: str, name: str, seeds: int, seed: int, updates: int | None) -> di
     where = world(dataclasses.replace(task_of, discount=changed.get("discount", task_of.discount)))
     assert where.environment is not None
     assert where.actions is not None
-    policy = named.make("fourier", *where.observation.shape, where.actions, jax.random.key(0))
     of_bac = ("trace", "kappa", "reuse", "value_scale")
     asked = {key: value for key, value in changed.items() if key in of_bac}
     estimator: Any = estimators.adaptive(**asked)
     if "estimator" in changed:
         estimator = choices.estimator(changed["estimator"], DEFAULTS["smoothing"])
     environment: Any = where.environment
+    policy = policy or making.default_policy(where.actions, estimator.needs)
+    keys = jax.random.split(jax.random.key(seed), seeds)
+    policies = [named.make(policy, *where.observation.shape, where.actions, key) for key in keys]
 
     def evaluate(policy, key):
         paths = rollout(environment, policy, key, sb3.EPISODES)
@@ -150,7 +163,7 @@ def cell(task: str, name: str, seeds: int, seed: int, updates: int | None) -> di
 
     result = training.train(
         environment,
-        jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *jnp.shape(x))), policy),
+        jax.tree.map(lambda *each: jnp.stack(each), *policies),
         estimator,
         choices.update("natural", changed.get("limit", DEFAULTS["limit"]), 0.0),
         key=fast_key(seed), updates=updates or TASKS[task].updates,
@@ -161,7 +174,7 @@ def cell(task: str, name: str, seeds: int, seed: int, updates: int | None) -> di
     steps = np.c_[result.history.steps, result.state.steps][:, ::EVERY]
     assert result.evaluations is not None
     return {
-        "task": task, "name": name, "seeds": seeds, "seed": seed, "steps": steps.tolist(),
+        "task": task, "name": label, "seeds": seeds, "seed": seed, "steps": steps.tolist(),
         "returns": np.round(result.evaluations.values, 1).tolist(),
         "device": jax.devices()[0].device_kind, "seconds": round(time.perf_counter() - begun, 1),
     }  # fmt: skip

@@ -4,7 +4,7 @@ where the gradient is doubtful changes.
     python benchmarks/steps.py --out docs/results/steps.jsonl
     python benchmarks/steps.py --table docs/results/steps.jsonl
 
-The default agent on CartPole, Acrobot and Pendulum in JAX, with independent exploration noise
+The policy fourier on CartPole, Acrobot and Pendulum in JAX, with independent exploration noise
 (`persistence=0`) and `updates.only_if_sure` around its update. All runs with the same number of
 episodes per update are one compiled program; then every policy on the way plays `--episodes` fresh
 episodes, all policies of a run with the same random numbers. An update counts as worse where the
@@ -122,7 +122,7 @@ def returns(environment, policy, thetas, keys, episodes, at_once):
 def measure(task: str, episodes: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line for each rule."""
     begun, rules = time.perf_counter(), RULES[episodes]
-    agent = bayespg.BAC(f"jax/{task}", persistence=0.0)
+    agent = bayespg.BAC(f"jax/{task}", policy="fourier", persistence=0.0)
     environment, policy = agent.world.environment, agent.policy
     count = max(options.updates * 2 // episodes, 1)
     with jax.enable_x64(True):

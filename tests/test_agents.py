@@ -657,7 +657,7 @@ NOTHING = {"hidden": None, "rate": None, "bounds": None}
     ("options", "done"),
     [
         ({}, NOTHING | {"policy": "fourier", "lanes": 2, "limit": 0.05, "smoothing": 0.9}),
-        ({"policy": "mlp"}, {"hidden": (32, 32)}),
+        ({"policy": "mlp"}, {"hidden": (16, 16)}),
         ({"update": "adam"}, {"limit": None, "rate": 1e-3}),
         ({"estimator": "model2"}, {"smoothing": None, "discount": 0.99, "normalise": True}),
         ({"environment": "lqr", "estimator": "mc"}, {
@@ -665,7 +665,11 @@ NOTHING = {"hidden": None, "rate": None, "bounds": None}
         }),
         ({"environment": "CartPole-v1"}, {"horizon": 500}),
         ({"environment": "CartPole-v1", "horizon": 7}, {"horizon": 7}),
-        ({"environment": "Pendulum-v1"}, {"bounds": "clip"}),
+        ({"environment": "Pendulum-v1"}, {
+            "bounds": "clip", "policy": "mlp", "hidden": (16, 16)
+        }),
+        ({"environment": "Pendulum-v1", "estimator": "bac-chosen"}, {"policy": "fourier"}),
+        ({"environment": "Pendulum-v1", "estimator": "mcpg"}, {"policy": "linear"}),
     ],
 )  # fmt: skip
 def test_the_configuration_says_what_was_done_and_makes_the_same_agent(options, done):

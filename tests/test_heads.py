@@ -16,9 +16,10 @@ from oracle import standard_errors
 from bayespg.environments import spaces
 from bayespg.policies import flatten, information_root, named, score, sparse_score, tiles
 from bayespg.policies.distributions import Categoricals, Gaussians
-from bayespg.policies.features import MLP, Fourier, Linear
+from bayespg.policies.features import MLP, Fourier, Linear, learns_features
 from bayespg.policies.features import Gaussians as Bumps
 from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.policies.masked import masked
 
 SIZES = (2, 3, 1)
 KEY = jax.random.key(0)
@@ -126,6 +127,20 @@ def test_features_have_the_size_they_announce_and_end_in_a_constant(name):
 def test_only_networks_have_parameters():
     counts = {name: sum(x.size for x in jax.tree.leaves(f)) for name, (f, _) in FEATURES.items()}
     assert counts == {"linear": 0, "fourier": 0, "bumps": 0, "network": 2 * 4 + 4 + 4 * 3 + 3}
+
+
+def test_a_policy_learns_features_where_a_network_is_among_its_parts():
+    for name, (features, size) in FEATURES.items():
+        policy = Composed(features, Choice(size, (2,), True))
+        for each in (policy, masked(policy, 2)):
+            assert learns_features(each) == (name == "network")
+    assert learns_features(eqx.nn.MLP(INPUTS, 3, 4, 1, key=jax.random.key(0)))
+
+
+def test_the_default_policy_depends_on_the_actions():
+    assert named.default(spaces.actions(gym.Discrete(2))) == "fourier"
+    assert named.default(spaces.actions(gym.MultiDiscrete([2, 3]))) == "fourier"
+    assert named.default(spaces.actions(gym.Box(-1, 1, (2,)))) == "mlp"
 
 
 def test_fourier_features_approach_the_gaussian_kernel(x64):

@@ -24,7 +24,7 @@ from bayespg.learning.estimators import (
     MonteCarlo,
     stationary_integrated_out,
 )
-from bayespg.learning.information import KAPPA_BY_PRODUCTS
+from bayespg.learning.information import SHARE
 from bayespg.learning.recent import Recent
 from bayespg.policies import as_dtype, flatten, information_root, score
 from bayespg.policies.features import MLP, Fourier
@@ -470,12 +470,12 @@ def test_the_preconditioner_solves_with_the_matrix_of_its_rows(case):
     assert subset.trace == pytest.approx(np.trace(Z.T @ Z), rel=1e-4)
 
 
-def test_the_damping_of_a_metric_is_a_share_of_the_mean_eigenvalue(case):
+def test_the_damping_of_a_metric_is_a_share_of_the_trace(case):
     batch = batch_of(case.kind)
     G = stationary_integrated_out(batch)
-    share = float(G.subset.trace) / G.size
-    for metric, kappa in ((Metric(), KAPPA_BY_PRODUCTS), (Metric(0.3), 0.3)):
-        assert metric(batch, G).damping == pytest.approx(kappa * share, rel=1e-4)
+    trace = float(G.subset.trace)
+    for metric, share in ((Metric(), SHARE), (Metric(0.3), 0.3 / G.size)):
+        assert metric(batch, G).damping == pytest.approx(share * trace, rel=1e-4)
 
 
 def test_written_out_and_by_products_the_posterior_is_the_same(case):

@@ -63,10 +63,11 @@ class Agent:
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.learning.choices`) or objects. A policy may have a memory. The default policy is
-    "fourier" for estimators with a damped metric and "linear" for others; an environment of the
-    paper has the paper's policy. `options` go to `gymnasium.make`; everything else is in
-    `Settings`. A setting that would have no effect is refused.
+    `bayespg.learning.choices`) or objects. A policy may have a memory. The default policy of
+    estimators with a damped metric is "fourier" for choices and "mlp" for continuous actions, and
+    "linear" of all others; an environment of the paper has the paper's policy. `options` go to
+    `gymnasium.make`; everything else is in `Settings`. A setting that would have no effect is
+    refused.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 from bayespg.learning.batch import Batch, flat
 from bayespg.paths import scores
+from bayespg.policies.features import learns_features
 
 FisherChoice = Callable[[Batch], Fisher]
 """A way to obtain G from a batch; the functions below, or your own."""
@@ -80,9 +81,10 @@ def _of_step_scores(batch: Batch, weights: Float[Array, "T M"]) -> Fisher:
     return fishers.of_step_scores(scores.of_steps(batch.policy, batch.paths), weights)
 
 
-KAPPA, KAPPA_BY_PRODUCTS = 0.3, 5.0
-"""Damping, as a multiple of the mean eigenvalue of G. Most eigenvalues of a network's G are nearly
-zero, so that their mean is small beside those that matter."""
+KAPPA, SHARE = 0.3, 0.004
+"""Damping: of a policy that is linear in a few hundred weights, as a multiple of the mean
+eigenvalue of G; of a network, as a share of the sum of its eigenvalues. Most of those are nearly
+zero, so that their mean falls with the size of the network, and their sum does not."""
 
 
 class Metric(eqx.Module):
@@ -90,12 +92,13 @@ class Metric(eqx.Module):
     is that of the states of recent batches, if the batch holds them."""
 
     kappa: float | None = None
-    """None: `KAPPA`, or `KAPPA_BY_PRODUCTS` for a network."""
+    """None: `KAPPA`, or for a network and any large policy n times `SHARE`."""
 
     def __call__(self, batch: Batch, G: Fisher) -> Fisher:
         kappa = self.kappa
         if kappa is None:
-            kappa = KAPPA_BY_PRODUCTS if batch.by_products else KAPPA
+            large = batch.by_products or learns_features(batch.policy)
+            kappa = SHARE * G.size if large else KAPPA
         if batch.recent is not None:
             policy: Any = batch.policy
             states, taken = batch.recent.states, batch.recent.weights.astype(batch.dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from bayespg.environments.spaces import Bounded
+from bayespg.environments.spaces import Actions, Bounded
 from bayespg.learning import batch_size, choices
 from bayespg.learning.estimators import Needs
 from bayespg.learning.settings import Settings, no_effect
@@ -44,12 +44,20 @@ def policy_of(
         return choices.PAPER, known.policy()
     if where.actions is None:
         raise ValueError("policy: for an environment of your own in JAX give a Policy object")
-    name = given or ("fourier" if needs.recent else "linear")
+    name = given or default_policy(where.actions, needs)
     if isinstance(where, OnHost):
         where.host.observations.refuse_images()
     inputs = math.prod(where.observation.shape) - where.masks
     start = named.make(name, inputs, where.actions, key, s["hidden"])
     return name, masked(start, where.masks) if where.masks else start
+
+
+def default_policy(actions: Actions, needs: Needs) -> str:
+    """Candidates to choose among are compared with dense algebra, which a network is too large
+    for."""
+    if not needs.recent:
+        return "linear"
+    return "fourier" if needs.candidates else named.default(actions)
 
 
 def most(s: Settings) -> int:

@@ -11,9 +11,10 @@ from typing import Any, get_args
 from bayespg._support import checks
 from bayespg.environments.spaces import Bounds
 from bayespg.learning import schedules
+from bayespg.policies.named import HIDDEN
 
 DEFAULTS: dict[str, Any] = {
-    "discount": 0.99, "smoothing": 0.9, "reuse": 0, "limit": 0.05, "rate": 1e-3, "hidden": (32, 32),
+    "discount": 0.99, "smoothing": 0.9, "reuse": 0, "limit": 0.05, "rate": 1e-3, "hidden": HIDDEN,
     "lanes": 8, "bounds": "clip", "persistence": 0.9,
 }  # fmt: skip
 """Defaults of settings that do not apply to every agent."""
@@ -44,7 +45,7 @@ class Settings:
     rate: float | str | None = None
     """1e-3, for optimisers that have one. A number or a schedule."""
     hidden: tuple[int, ...] | None = None
-    """Widths of the layers of the policy "mlp": 32, 32."""
+    """Widths of the layers of the policy "mlp": 16, 16."""
     horizon: int | None = None
     """Steps after which an episode is cut off; None keeps the environment's own limit, which an
     environment in JAX always has."""

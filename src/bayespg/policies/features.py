@@ -104,7 +104,7 @@ class MLP(Features):
     weights: tuple[Float[Array, "i o"], ...]
     biases: tuple[Float[Array, " o"], ...]
 
-    def __init__(self, inputs: int, hidden: tuple[int, ...] = (32, 32), *, key: PRNGKeyArray):
+    def __init__(self, inputs: int, hidden: tuple[int, ...], *, key: PRNGKeyArray):
         sizes = (inputs, *hidden)
         keys = jax.random.split(key, len(hidden))
         start = jax.nn.initializers.orthogonal(np.sqrt(2))
@@ -122,3 +122,13 @@ class MLP(Features):
         for W, b in zip(self.weights, self.biases, strict=True):
             x = jnp.tanh(x @ W + b)
         return jnp.concatenate([x, jnp.ones_like(x, shape=(1,))])
+
+
+def learns_features(policy: eqx.Module) -> bool:
+    """Whether a policy has a network among its parts."""
+    parts = jax.tree.leaves(policy, is_leaf=_is_network)
+    return any(map(_is_network, parts))
+
+
+def _is_network(part: object) -> bool:
+    return isinstance(part, MLP | eqx.nn.MLP)
