@@ -3,6 +3,7 @@
 Each in processes of its own.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -16,6 +17,8 @@ from measure import Table, Timing
 
 SOURCE = Path(__file__).parents[1] / "src"
 REPETITIONS = 3
+TASKS = ("CartPole-v1", "Pendulum-v1")
+"""Choices and continuous actions, whose default policies differ."""
 CHILD = """
 import json, sys, time
 begun, times = time.perf_counter(), []
@@ -29,7 +32,7 @@ import jax
 jax.config.update("jax_compilation_cache_dir", sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 passed()
-agent = bayespg.BAC("CartPole-v1", seed=0)
+agent = bayespg.BAC(sys.argv[2], seed=0)
 passed()
 agent.update()
 passed()
@@ -43,19 +46,20 @@ def run(quick: bool) -> list[Table]:
 
 def _first(repetitions: int) -> Table:
     rows = []
-    for name, cached in (("nothing cached", False), ("compiled programs cached", True)):
+    kinds = (("nothing cached", False), ("compiled programs cached", True))
+    for task, (name, cached) in itertools.product(TASKS, kinds):
         found = []
         with tempfile.TemporaryDirectory() as folder:
             if cached:
-                _python("-c", CHILD, folder)
+                _python("-c", CHILD, folder, task)
             for k in range(repetitions):
                 cache = folder if cached else os.path.join(folder, str(k))
-                found.append(json.loads(_python("-c", CHILD, cache)[1].splitlines()[-1]))
+                found.append(json.loads(_python("-c", CHILD, cache, task)[1].splitlines()[-1]))
         imported, made, updated, cpu = min(found, key=lambda times: times[2])
-        rows.append([name, imported, made - imported, updated - made, updated, cpu])
+        rows.append([task, name, imported, made - imported, updated - made, updated, cpu])
     return Table(
-        "Time to the first update, CartPole-v1, default policy",
-        ["", "import s", "agent s", "first update s", "together s", "CPU s"],
+        "Time to the first update, default policies",
+        ["task", "", "import s", "agent s", "first update s", "together s", "CPU s"],
         rows,
         [f"Seconds of each part, in a separate process, the fastest of {repetitions}; CPU: of all "
          "threads, the start of Python included. Agents and the command line keep compiled "

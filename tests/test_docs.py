@@ -235,6 +235,17 @@ def test_the_tables_of_learning_are_those_of_the_stored_runs(monkeypatch, capsys
         assert f"**{title}**\n\n{table}" in page, title
 
 
+def test_the_steps_on_other_seeds_are_medians_of_the_stored_runs():
+    found = {}
+    for line in map(json.loads, (RESULTS / "ours-fresh.jsonl").read_text().splitlines()):
+        (steps,) = line["steps_to_threshold"]["stochastic"].values()
+        found.setdefault(line["task"].split("-")[0], []).append(steps)
+    assert {len(runs) for runs in found.values()} == {10}
+    car, pendulum = (np.median(found[t]) for t in ("MountainCarContinuous", "Pendulum"))
+    said = f"{car:,.0f} steps on MountainCarContinuous and {pendulum:,.0f} on Pendulum, and all"
+    assert said in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("script", "results"),
     [("steps", "steps*"), ("intervals", "intervals")],
