@@ -5,6 +5,9 @@ store if it is large. An actor that is lost, with its machine or without, is rep
 `bayespg._support.workers`, as a process is.
 """
 
+# Ray is an extra, which may be absent where types are checked.
+# pyright: reportMissingImports=false
+
 import logging
 import os
 import socket
