@@ -187,7 +187,7 @@ def table(options: argparse.Namespace) -> None:
         rows = {name: _row(lines[task, name]) for _, name in lines if (task, name) in lines}
         if not rows:
             continue
-        best = min(median for name, (median, *_) in rows.items() if name not in RULES)
+        best = min(median for name, (median, *_) in rows.items() if not name.endswith(RULES))
         print(f"\n{task}, return {TASKS[task].threshold:g}\n")
         print("| | steps | quartiles | regret | met | kept |\n|" + "---|" * 6)
         for name, (median, low, high, met, kept, seeds) in rows.items():
