@@ -146,7 +146,7 @@ def measure(task: str, count: int, options: argparse.Namespace) -> list[dict[str
     key, make = jax.random.key(options.seed), TASKS[task]
     agent = bayespg.BAC(make(), policy="fourier")
     horizon = agent.world.environment.horizon
-    longer = bayespg.BAC(make(horizon=horizon + BEYOND), policy="fourier").world.environment
+    longer = bayespg.BAC(make(horizon=horizon + BEYOND)).world.environment
     judged, lines = OURS | RIVALS, []
     policy, before, normaliser = stage(agent, count, key)
     truth, error = brute_force(

@@ -111,8 +111,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _label(name: str, policy: str | None) -> str:
     """The name of a cell."""
-    parts = [policy, name if name != "defaults" else None]
-    return ", ".join(filter(None, parts)) or name
+    if policy is None:
+        return name
+    return policy if name == "defaults" else f"{policy}, {name}"
 
 
 def cell(

@@ -14,6 +14,8 @@ from hypothesis import given
 from oracle import standard_errors
 
 from bayespg.environments import spaces
+from bayespg.learning.estimators import Needs
+from bayespg.learning.making import default_policy
 from bayespg.policies import flatten, information_root, named, score, sparse_score, tiles
 from bayespg.policies.distributions import Categoricals, Gaussians
 from bayespg.policies.features import MLP, Fourier, Linear, learns_features
@@ -138,9 +140,11 @@ def test_a_policy_learns_features_where_a_network_is_among_its_parts():
 
 
 def test_the_default_policy_depends_on_the_actions():
-    assert named.default(spaces.actions(gym.Discrete(2))) == "fourier"
-    assert named.default(spaces.actions(gym.MultiDiscrete([2, 3]))) == "fourier"
-    assert named.default(spaces.actions(gym.Box(-1, 1, (2,)))) == "mlp"
+    for space, name in (
+        (gym.Discrete(2), "fourier"), (gym.MultiDiscrete([2, 3]), "fourier"),
+        (gym.Box(-1, 1, (2,)), "mlp"),
+    ):  # fmt: skip
+        assert default_policy(spaces.actions(space), Needs(recent=True)) == name
 
 
 def test_fourier_features_approach_the_gaussian_kernel(x64):

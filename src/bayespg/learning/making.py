@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from bayespg.environments.spaces import Actions, Bounded
+from bayespg.environments.spaces import Actions, Bounded, Choices
 from bayespg.learning import batch_size, choices
 from bayespg.learning.estimators import Needs
 from bayespg.learning.settings import Settings, no_effect
@@ -53,11 +53,13 @@ def policy_of(
 
 
 def default_policy(actions: Actions, needs: Needs) -> str:
-    """Candidates to choose among are compared with dense algebra, which a network is too large
-    for."""
+    """The name of the policy that learns fastest. Without a damped metric it must have few
+    parameters. The best of a few actions is often a nearly linear decision, while the mean of a
+    continuous action must itself be accurate, and a network learns where; but candidates to choose
+    among are compared with dense algebra, for which a network is too large."""
     if not needs.recent:
         return "linear"
-    return "fourier" if needs.candidates else named.default(actions)
+    return "fourier" if needs.candidates or isinstance(actions, Choices) else "mlp"
 
 
 def most(s: Settings) -> int:

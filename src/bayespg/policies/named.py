@@ -34,13 +34,6 @@ MOST = {"gaussian": 3, "tiles": 4}
 """Dimensions of the observation that a grid can cover."""
 
 
-def default(actions: spaces.Actions) -> Name:
-    """The policy that learns fastest, with estimators that have a damped metric: the best of a few
-    actions is often a nearly linear decision, while the mean of a continuous action must itself be
-    accurate, and a network learns where."""
-    return "fourier" if isinstance(actions, spaces.Choices) else "mlp"
-
-
 def make(
     name: str,
     inputs: int,

@@ -135,11 +135,10 @@ def _part(settings: Settings, of: Size, task: str, kind: str, M: int) -> parts.P
 
 def _measure(settings: Settings, of: Size, task: str, kind: str, M: int) -> Iterator[Cell]:
     key, make = jax.random.key(settings.seed), TASKS[task]
-    hidden = (32, 32) if kind == "mlp" else None
-    agent: Any = BAC(make(), policy=kind, hidden=hidden)
+    agent: Any = BAC(make(), policy=kind, hidden=(32, 32) if kind == "mlp" else None)
     environment = agent.world.environment
     horizon = environment.horizon
-    beyond: Any = BAC(make(horizon=horizon + BEYOND), policy=kind, hidden=hidden)
+    beyond: Any = BAC(make(horizon=horizon + BEYOND), policy=kind)
     for done, policy in _stages(agent, of.updates, key):
         where, exact = beyond.world.environment, Continued(horizon)
         if kind == "linear":
