@@ -6,6 +6,7 @@ that need a critic. An update with numbers that are not finite is not made.
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher import Network
-from bayespg.learning import choosing, older, values
+from bayespg.learning import choosing, older, taking_back, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.recent import Recent, nothing
@@ -144,6 +145,8 @@ class State(eqx.Module):
     """Raw paths of earlier batches, the newest first, for an estimator that needs them."""
     certified: choosing.Certified | None = None
     """Running means by which an estimator chooses among candidates."""
+    before: taking_back.Before | None = None
+    """The policy before the last step, where exploration is persistent."""
 
     @property
     def acting(self) -> Normalised:
@@ -176,6 +179,7 @@ def begin(
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
     wanted = (recent or estimator.needs.recent) and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
+    rho = jnp.asarray(persistence, jnp.float32) if persistence else None
     needs, past = estimator.needs, None
     if needs.older:
         past = older.nothing(policy, observation, *paths, needs.older)
@@ -184,8 +188,8 @@ def begin(
         policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
         nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
         zero, zero, zero, jnp.asarray(True),
-        jnp.asarray(persistence, jnp.float32) if persistence else None,
-        no_statistics(()) if rewards else None, past, choice,
+        rho, no_statistics(()) if rewards else None, past, choice,
+        None if rho is None else taking_back.nothing(theta, rho),
     )  # fmt: skip
 
 
@@ -220,6 +224,8 @@ class Record(NamedTuple):
     does not say."""
     persistence: Float[Array, ""]
     """Persistence of exploration in this batch."""
+    taken_back: Float[Array, ""]
+    """1 where the step before was taken back instead of a step being made, otherwise 0."""
     explained: Float[Array, ""]
     """Share of the returns' variance that values fitted to earlier batches explain; NaN without a
     critic."""
@@ -302,7 +308,12 @@ def advance(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         confirmed=share,
     )  # fmt: skip
-    change = jnp.asarray(change)
+    change, fell, before = jnp.asarray(change), jnp.asarray(False), state.before
+    if before is not None:
+        fell, before = before.seen(theta, state.persistence, batch.paths)
+        change, optimiser = jax.tree.map(
+            partial(jnp.where, fell), (before.theta - theta, state.optimiser), (change, optimiser)
+        )
     if described:
         slope, error, freedom = direction_statistics(posterior, change)
         doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
@@ -329,26 +340,32 @@ def advance(
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
-    policy, optimiser, critic, normaliser, kept, confirmed, past, choice = jax.tree.map(
+    policy, optimiser, critic, normaliser, kept, confirmed, past, choice, before = jax.tree.map(
         lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
-        (rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed, past, choice),
+        (
+            rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed, past, choice,
+            before,
+        ),
         (
             state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
-            state.confirmed, state.older, state.certified,
+            state.confirmed, state.older, state.certified, state.before,
         ),
     )  # fmt: skip
+    persistence = fading(state.persistence, batch.paths.terminated)
+    if persistence is not None and before is not None:
+        persistence = jnp.where(fell, before.persistence, persistence)
     following = State(
         policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
-        going & (_norm(change) >= stop), fading(state.persistence, batch.paths.terminated),
-        state.rewards, past, choice,
+        going & (_norm(change) >= stop), persistence, state.rewards, past, choice, before,
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), slope, error, freedom,
         uphill(posterior, natural=posterior.fisher is not None), moved, _norm(change), share,
         jnp.asarray(posterior.info.get("known", jnp.nan)),
-        jnp.zeros(()) if state.persistence is None else state.persistence, explained,
+        jnp.zeros(()) if state.persistence is None else state.persistence,
+        fell.astype(theta.dtype), explained,
         jnp.asarray(posterior.info.get("trace", jnp.nan), theta.dtype),
         jnp.asarray(posterior.info.get("reused", 0), theta.dtype),
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
