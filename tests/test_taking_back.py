@@ -77,7 +77,7 @@ def test_a_single_episode_decides_nothing():
     assert after((1.0,), (-1e6,))[0] == [False, False]
 
 
-def test_an_agent_goes_back_to_the_policy_and_the_exploration_before_the_step():
+def test_an_agent_goes_back_to_the_policy_and_the_exploration_before_the_step(x64):
     agent = Agent("CartPole-v1", "linear", seed=0)
     start = flatten(agent.policy)[0]
     rows = [agent.update()]
