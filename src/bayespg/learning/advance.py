@@ -291,8 +291,9 @@ def advance(
 
     `raw` holds the same paths with raw observations, for the statistics that normalise the next
     batch. If anything is not finite the update is not made. A step shorter than `stop` is taken and
-    ends the run: later calls do not change its parameters. Returns the posterior that was used,
-    too.
+    ends the run: later calls do not change its parameters. Where exploration is persistent, the
+    last step may be taken back instead (`bayespg.learning.taking_back`). Returns the posterior that
+    was used, too.
 
     Without `described` the slope along the step, its error and the divergence are NaN. They do not
     change the update, the first two may cost as much as the gradient, and the divergence takes the
@@ -309,7 +310,7 @@ def advance(
         confirmed=share,
     )  # fmt: skip
     change, fell, before = jnp.asarray(change), jnp.asarray(False), state.before
-    if before is not None:
+    if before is not None and state.persistence is not None:
         fell, before = before.seen(theta, state.persistence, batch.paths)
         change, optimiser = jax.tree.map(
             partial(jnp.where, fell), (before.theta - theta, state.optimiser), (change, optimiser)
@@ -353,7 +354,7 @@ def advance(
     )  # fmt: skip
     persistence = fading(state.persistence, batch.paths.terminated)
     if persistence is not None and before is not None:
-        persistence = jnp.where(fell, before.persistence, persistence)
+        persistence = jnp.where(fell & going, before.persistence, persistence)
     following = State(
         policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],

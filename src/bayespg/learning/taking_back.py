@@ -7,10 +7,7 @@ less than those before it, the policy becomes again what it was before the step,
 persistence of its exploration; it then learns from fresh episodes.
 """
 
-from functools import partial
-
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
@@ -51,9 +48,13 @@ class Before(eqx.Module):
         error = jnp.sqrt(2 / returns.size * jnp.maximum(variance / weight, between))
         fell = (self.weight > 0) & ~self.back & (self.mean - mean > CLEARLY * error)
         fell &= returns.size > 1
-        kept = (self.theta, self.persistence, self.mean)
-        record = jax.tree.map(partial(jnp.where, fell), kept, (theta, persistence, mean))
-        return fell, Before(*record, variance, weight, fell)
+        theta, persistence, mean = (
+            jnp.where(fell, old, new)
+            for old, new in (
+                (self.theta, theta), (self.persistence, persistence), (self.mean, mean)
+            )
+        )  # fmt: skip
+        return fell, Before(theta, persistence, mean, variance, weight, fell)
 
 
 def nothing(theta: Float[Array, " n"], persistence: Float[Array, ""]) -> Before:
