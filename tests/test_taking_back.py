@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayespg.environments.trajectories import Trajectories
+from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.learning.agents import Agent
 from bayespg.learning.taking_back import CLEARLY, MEMORY, nothing
 from bayespg.policies import flatten
@@ -14,21 +14,19 @@ THETA = jnp.asarray([1.0, 2.0])
 RHO = jnp.asarray(0.9)
 
 
-def paths(*returns):
-    """Paths of three steps, the last of which was not taken, with these returns."""
-    rewards = jnp.stack(
-        [jnp.asarray(returns) - 1.0, jnp.ones(len(returns)), jnp.full(len(returns), 99.0)]
-    )
-    mask = jnp.arange(3)[:, None] < jnp.full(len(returns), 2)
-    states = jnp.zeros((3, len(returns), 1))
-    return Trajectories(states, states, rewards, mask, jnp.ones(len(returns), bool), states[0])
+def paths(*sums):
+    """Paths of three steps, the last of which was not taken, with these sums of rewards."""
+    M = len(sums)
+    rewards = jnp.stack([jnp.asarray(sums) - 1.0, jnp.ones(M), jnp.full(M, 99.0)])
+    mask, states = jnp.arange(3)[:, None] < jnp.full(M, 2), jnp.zeros((3, M, 1))
+    return Trajectories(states, states, rewards, mask, jnp.ones(M, bool), states[0])
 
 
 def after(*batches):
     """What each batch says, and the record after the last; theta counts the batches."""
     record, said = nothing(THETA, RHO), []
-    for k, returns in enumerate(batches):
-        fell, record = record.seen(THETA + k, RHO - 0.1 * k, paths(*returns))
+    for k, batch in enumerate(batches):
+        fell, record = record.seen(THETA + k, RHO - 0.1 * k, returns(paths(*batch)))
         said.append(bool(fell))
     return said, record
 
@@ -92,6 +90,12 @@ def test_an_agent_goes_back_to_the_policy_and_the_exploration_before_the_step(x6
     assert [row["taken_back"] for row in rows] == [0, 1, 0, 0]
     assert [row["persistence"] for row in rows][::2] == [pytest.approx(0.9)] * 2
     assert rows[1]["persistence"] < 0.9
+
+
+def test_returns_are_compared_in_the_units_of_the_environment():
+    agent = Agent("CartPole-v1", "linear", seed=0, normalise_rewards=True)
+    for _ in range(3):
+        assert agent.update()["return"] == pytest.approx(float(agent.state.before.mean), rel=1e-5)
 
 
 def test_only_persistent_exploration_takes_back():

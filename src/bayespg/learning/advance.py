@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
 from bayespg.environments import Environment
-from bayespg.environments.trajectories import Trajectories
+from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
 from bayespg.learning import choosing, older, taking_back, values
 from bayespg.learning.batch import Batch
@@ -63,9 +63,12 @@ class Normaliser(eqx.Module):
     exempt: int = eqx.field(static=True, default=0)
     """So many numbers at the end of an observation stay as they are: masks of actions."""
 
+    @property
+    def scale(self) -> Float[Array, " *d"]:
+        return jnp.sqrt(self.variance + 1e-8)
+
     def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "..."]:
-        scale = jnp.sqrt(self.variance + 1e-8)
-        found = jnp.clip((x - self.mean) / scale, -CLIP, CLIP).astype(self.mean.dtype)
+        found = jnp.clip((x - self.mean) / self.scale, -CLIP, CLIP).astype(self.mean.dtype)
         if self.exempt:
             last = jnp.arange(x.shape[-1]) >= x.shape[-1] - self.exempt
             found = jnp.where(last, x.astype(found.dtype), found)
@@ -311,7 +314,10 @@ def advance(
     )  # fmt: skip
     change, fell, before = jnp.asarray(change), jnp.asarray(False), state.before
     if before is not None and state.persistence is not None:
-        fell, before = before.seen(theta, state.persistence, batch.paths)
+        total = returns(batch.paths)
+        if state.rewards is not None:  # the units of normalised rewards change with every batch
+            total = total * state.rewards.scale.astype(theta.dtype)
+        fell, before = before.seen(theta, state.persistence, total)
         change, optimiser = jax.tree.map(
             partial(jnp.where, fell), (before.theta - theta, state.optimiser), (change, optimiser)
         )

@@ -27,7 +27,7 @@ def scaled(
 
     sums = jax.lax.scan(add, jnp.zeros_like(rewards[0]), rewards)[1]
     statistics = statistics.seen(sums.reshape(-1), jnp.asarray(paths.mask).reshape(-1))
-    unit = jnp.sqrt(statistics.variance + 1e-8).astype(rewards.dtype)
+    unit = statistics.scale.astype(rewards.dtype)
     return eqx.tree_at(
         lambda p: p.rewards, paths, jnp.clip(rewards / unit, -CLIP, CLIP)
     ), statistics

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
-from bayespg.environments.trajectories import Trajectories
 
 CLEARLY = 6.0
 """The difference of two mean returns that counts as clear, in its standard errors: many, as these
@@ -36,11 +35,10 @@ class Before(eqx.Module):
     batch then replaces the record of the first, which may have been lucky."""
 
     def seen(
-        self, theta: Float[Array, " n"], persistence: Float[Array, ""], paths: Trajectories
+        self, theta: Float[Array, " n"], persistence: Float[Array, ""], returns: Float[Array, " M"]
     ) -> tuple[Bool[Array, ""], "Before"]:
-        """Whether the last step has to be taken back, and the record after these paths of the
-        policy with parameters `theta`. A single path has no variance and decides nothing."""
-        returns = jnp.sum(jnp.where(paths.mask, paths.rewards, 0.0), 0).astype(theta.dtype)
+        """Whether the last step has to be taken back, and the record after paths of the policy with
+        parameters `theta`, with these returns. A single one has no variance and decides nothing."""
         mean = jnp.mean(returns)
         between = jnp.var(returns, ddof=1) if returns.size > 1 else jnp.zeros_like(mean)
         variance = MEMORY * self.variance + (1 - MEMORY) * between
