@@ -149,7 +149,7 @@ def learn(
     task: str, settings: dict[str, Any], seed: int, budget: int | None, every: int | None = None
 ) -> dict[str, Any]:
     """One run, evaluated along the way; ends where both policies have met every threshold."""
-    steps, interval, thresholds = sb3.TASKS[task]
+    steps, interval, thresholds = sb3.ALL[task]
     steps, every = budget or steps, every or interval
     agent = Agent(task, seed=seed, **settings)
     judge = Agent(task, seed=10_000 + seed, **settings | {"episodes": sb3.EPISODES})
@@ -197,7 +197,7 @@ def table(options: argparse.Namespace) -> None:
     for line in sb3.read(options.rivals):
         found.setdefault((line["task"], line["algorithm"]), []).append(line)
     for task in dict.fromkeys(task for task, _ in found):
-        for threshold in (f"{t:g}" for t in sb3.TASKS[task].thresholds):
+        for threshold in (f"{t:g}" for t in sb3.ALL[task].thresholds):
             print(f"\n{task}, return {threshold}\n")
             print("| | stochastic | deterministic | seeds | met | within |\n|" + "---|" * 6)
             for (of, name), lines in found.items():

@@ -53,6 +53,14 @@ TASKS = {  # the cheapest first
     "MountainCarContinuous-v0": Task(100_000, 2000, (90,)),
     "Swimmer-v5": Task(200_000, 10_000, (100, 300)),
 }
+OTHERS = {
+    "InvertedPendulum-v5": Task(80_000, 5000, (950,)),
+    "InvertedDoublePendulum-v5": Task(80_000, 5000, (1000, 9000)),
+    "Hopper-v5": Task(80_000, 5000, (500, 1000)),
+    "Reacher-v5": Task(80_000, 5000, (-10, -7)),
+}
+"""Tasks on which nothing of ours was chosen, run only where `--tasks` names them."""
+ALL = TASKS | OTHERS
 ALGORITHMS = ("A2C", "PPO", "TRPO", "DQN", "SAC", "ARS")
 """DQN is for choices only and SAC for continuous actions only."""
 EPISODES = 20
@@ -75,6 +83,25 @@ ARS_MLP: dict[str, Any] = {
     "delta_std": 0.1,
     "policy_kwargs": {"net_arch": [16]},
     "zero_policy": False,
+}
+RELU_256: dict[str, Any] = {
+    "log_std_init": -2,
+    "ortho_init": False,
+    "activation_fn": "relu",
+    "net_arch": [256, 256],
+}
+TRPO_MUJOCO: dict[str, Any] = {
+    "normalize": True,
+    "n_envs": 2,
+    "batch_size": 128,
+    "n_steps": 1024,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "sub_sampling_factor": 1,
+    "cg_max_steps": 25,
+    "cg_damping": 0.1,
+    "n_critic_updates": 20,
+    "learning_rate": 1e-3,
 }
 ZOO: dict[str, dict[str, dict[str, Any]]] = {
     "A2C": {
@@ -174,6 +201,63 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "learning_rate": 6e-4,
             "gae_lambda": 0.98,
         },
+        "InvertedPendulum-v5": {
+            "normalize": True,
+            "n_envs": 1,
+            "batch_size": 64,
+            "n_steps": 32,
+            "gamma": 0.999,
+            "learning_rate": 0.000222425,
+            "ent_coef": 1.37976e-07,
+            "clip_range": 0.4,
+            "n_epochs": 5,
+            "gae_lambda": 0.9,
+            "max_grad_norm": 0.3,
+            "vf_coef": 0.19816,
+        },
+        "InvertedDoublePendulum-v5": {
+            "normalize": True,
+            "n_envs": 1,
+            "batch_size": 512,
+            "n_steps": 128,
+            "gamma": 0.98,
+            "learning_rate": 0.000155454,
+            "ent_coef": 1.05057e-06,
+            "clip_range": 0.4,
+            "n_epochs": 10,
+            "gae_lambda": 0.8,
+            "max_grad_norm": 0.5,
+            "vf_coef": 0.695929,
+        },
+        "Hopper-v5": {
+            "normalize": True,
+            "n_envs": 1,
+            "batch_size": 32,
+            "n_steps": 512,
+            "gamma": 0.999,
+            "learning_rate": 9.80828e-05,
+            "ent_coef": 0.00229519,
+            "clip_range": 0.2,
+            "n_epochs": 5,
+            "gae_lambda": 0.99,
+            "max_grad_norm": 0.7,
+            "vf_coef": 0.835671,
+            "policy_kwargs": RELU_256,
+        },
+        "Reacher-v5": {
+            "normalize": True,
+            "n_envs": 1,
+            "batch_size": 32,
+            "n_steps": 512,
+            "gamma": 0.9,
+            "learning_rate": 0.000104019,
+            "ent_coef": 7.52585e-08,
+            "clip_range": 0.3,
+            "n_epochs": 5,
+            "gae_lambda": 1.0,
+            "max_grad_norm": 0.9,
+            "vf_coef": 0.950368,
+        },
     },
     "TRPO": {
         "CartPole-v1": {
@@ -202,19 +286,8 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "use_sde": True,
             "sde_sample_freq": 4,
         },
-        "Swimmer-v5": {
-            "normalize": True,
-            "n_envs": 2,
-            "batch_size": 128,
-            "n_steps": 1024,
-            "gamma": 0.9999,
-            "gae_lambda": 0.95,
-            "sub_sampling_factor": 1,
-            "cg_max_steps": 25,
-            "cg_damping": 0.1,
-            "n_critic_updates": 20,
-            "learning_rate": 1e-3,
-        },
+        "Swimmer-v5": TRPO_MUJOCO | {"gamma": 0.9999},
+        **dict.fromkeys(OTHERS, TRPO_MUJOCO),
     },
     "DQN": {
         "CartPole-v1": {
@@ -307,7 +380,7 @@ def main() -> None:
     modes = parser.add_subparsers(dest="mode", required=True)
 
     learn = modes.add_parser("learn", help="returns against steps")
-    learn.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK")
+    learn.add_argument("--tasks", nargs="+", choices=ALL, default=list(TASKS), metavar="TASK")
     learn.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     learn.add_argument("--seeds", type=int, default=10, help="how many, from --first-seed on")
     learn.add_argument("--first-seed", type=int, default=0)
@@ -336,7 +409,7 @@ def main() -> None:
 
 
 def learn_all(options: argparse.Namespace) -> None:
-    tasks = [task for task in TASKS if task in options.tasks]
+    tasks = [task for task in ALL if task in options.tasks]
     absent = [name for name in ("mujoco", "imageio") if find_spec(name) is None]
     if "Swimmer-v5" in tasks and absent:
         print(f"Swimmer-v5 skipped, not installed: {', '.join(absent)}", flush=True)
@@ -348,7 +421,7 @@ def learn_all(options: argparse.Namespace) -> None:
             "task": task,
             "algorithm": algorithm,
             "seed": seed,
-            "budget": min(options.steps or math.inf, TASKS[task].steps),
+            "budget": min(options.steps or math.inf, ALL[task].steps),
         }
         for task in tasks
         for seed in range(options.first_seed, options.first_seed + options.seeds)
@@ -469,7 +542,7 @@ def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
             self.begun, self.spent = Clock.now(), Clock(0, 0)
 
         def _on_step(self) -> bool:
-            if self.num_timesteps >= self.steps[-1] + TASKS[task].every:
+            if self.num_timesteps >= self.steps[-1] + ALL[task].every:
                 self.evaluate()
             if self.num_timesteps >= budget or self.solved():
                 raise Ended  # ARS does not listen to what a callback returns
@@ -486,7 +559,7 @@ def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
             """Thresholds and the steps to them."""
             return {
                 str(threshold): steps_to(threshold, self.steps, self.returns[policy])
-                for threshold in TASKS[task].thresholds
+                for threshold in ALL[task].thresholds
             }
 
         def solved(self) -> bool:
@@ -552,6 +625,8 @@ def build(task: str, algorithm: str, seed: int, threads: int = 1, **instead: Any
     torch.set_num_threads(threads)
     settings = copy.deepcopy(ZOO[algorithm][task]) | instead  # SB3 writes into policy_kwargs
     settings = {name: _scheduled(value) for name, value in settings.items()}
+    if settings.get("policy_kwargs", {}).get("activation_fn") == "relu":
+        settings["policy_kwargs"]["activation_fn"] = torch.nn.ReLU
     envs = make_vec_env(task, settings.pop("n_envs", 1), seed=seed)
     if normalize := settings.pop("normalize", False):
         rewards = normalize != "observations"

@@ -19,7 +19,7 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
-from bayespg.learning import choosing, older, taking_back, values
+from bayespg.learning import choosing, older, silence, taking_back, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.recent import Recent, nothing
@@ -140,6 +140,8 @@ class State(eqx.Module):
     steps: Int[Array, ""]
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
+    earned: silence.Earned
+    """The range of the returns of batches so far."""
     persistence: Float[Array, ""] | None = None
     """Persistence of exploration in the next batch; None for independent noise."""
     rewards: Normaliser | None = None
@@ -190,7 +192,7 @@ def begin(
     return State(
         policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
         nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
-        zero, zero, zero, jnp.asarray(True),
+        zero, zero, zero, jnp.asarray(True), silence.nothing(theta.dtype),
         rho, no_statistics(()) if rewards else None, past, choice,
         None if rho is None else taking_back.nothing(theta, rho),
     )  # fmt: skip
@@ -294,9 +296,10 @@ def advance(
 
     `raw` holds the same paths with raw observations, for the statistics that normalise the next
     batch. If anything is not finite the update is not made. A step shorter than `stop` is taken and
-    ends the run: later calls do not change its parameters. Where exploration is persistent, the
-    last step may be taken back instead (`bayespg.learning.taking_back`). Returns the posterior that
-    was used, too.
+    ends the run: later calls do not change its parameters. After a batch that says nothing the
+    policy may stay as it is (`bayespg.learning.silence`), and where exploration is persistent the
+    last step may be taken back instead of another being made (`bayespg.learning.taking_back`).
+    Returns the posterior that was used, too.
 
     Without `described` the slope along the step, its error and the divergence are NaN. They do not
     change the update, the first two may cost as much as the gradient, and the divergence takes the
@@ -312,15 +315,20 @@ def advance(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         confirmed=share,
     )  # fmt: skip
-    change, fell, before = jnp.asarray(change), jnp.asarray(False), state.before
+    total = returns(batch.paths)
+    if state.rewards is not None:  # the units of normalised rewards change with every batch
+        total = total * state.rewards.scale.astype(theta.dtype)
+    fell = stays = jnp.asarray(False)
+    before, earned, back = state.before, state.earned, theta
+    if "signal" in posterior.info:
+        stays, earned = earned.seen(total, posterior.info["signal"])
+        confirmed = jnp.where(stays, state.confirmed, confirmed)
     if before is not None and state.persistence is not None:
-        total = returns(batch.paths)
-        if state.rewards is not None:  # the units of normalised rewards change with every batch
-            total = total * state.rewards.scale.astype(theta.dtype)
         fell, before = before.seen(theta, state.persistence, total)
-        change, optimiser = jax.tree.map(
-            partial(jnp.where, fell), (before.theta - theta, state.optimiser), (change, optimiser)
-        )
+        back = jnp.where(fell, before.theta, theta)
+    change, optimiser = jax.tree.map(
+        partial(jnp.where, fell | stays), (back - theta, state.optimiser), (change, optimiser)
+    )
     if described:
         slope, error, freedom = direction_statistics(posterior, change)
         doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
@@ -347,15 +355,17 @@ def advance(
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
-    policy, optimiser, critic, normaliser, kept, confirmed, past, choice, before = jax.tree.map(
+    (
+        policy, optimiser, critic, normaliser, kept, confirmed, past, choice, before, earned
+    ) = jax.tree.map(
         lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
         (
             rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed, past, choice,
-            before,
+            before, earned,
         ),
         (
             state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
-            state.confirmed, state.older, state.certified, state.before,
+            state.confirmed, state.older, state.certified, state.before, state.earned,
         ),
     )  # fmt: skip
     persistence = fading(state.persistence, batch.paths.terminated)
@@ -365,7 +375,7 @@ def advance(
         policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
-        going & (_norm(change) >= stop), persistence, state.rewards, past, choice, before,
+        going & (_norm(change) >= stop), earned, persistence, state.rewards, past, choice, before,
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), slope, error, freedom,
