@@ -239,11 +239,12 @@ def test_the_steps_on_other_seeds_are_medians_of_the_stored_runs():
     found = {}
     for line in map(json.loads, (RESULTS / "ours-fresh.jsonl").read_text().splitlines()):
         (steps,) = line["steps_to_threshold"]["stochastic"].values()
-        found.setdefault(line["task"].split("-")[0], []).append(steps)
+        found.setdefault(line["task"].split("-")[0], []).append(np.inf if steps is None else steps)
     assert {len(runs) for runs in found.values()} == {10}
+    assert sum(np.isinf(runs).sum() for runs in found.values()) == 1
     car, pendulum = (np.median(found[t]) for t in ("MountainCarContinuous", "Pendulum"))
-    said = f"{car:,.0f} steps on MountainCarContinuous and {pendulum:,.0f} on Pendulum, and all"
-    assert said in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    said = f"{car:,.0f} steps on MountainCarContinuous and {pendulum:,.0f} on Pendulum"
+    assert f"{said}, and all but one of the twenty runs reach" in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
