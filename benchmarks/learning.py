@@ -3,6 +3,7 @@
     python benchmarks/learning.py learn [--tasks ...] [--seeds 10] [--tuned | --set limit=0.02 ...]
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
+    python benchmarks/learning.py returns --at 10000 40000
     python benchmarks/learning.py compare
 
 `learn` trains every task with the defaults of the library, the same for all, with others where
@@ -10,7 +11,8 @@
 appends a line of JSON per finished run to results/ours.jsonl; `table` reads these and
 results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and thresholds are the
 rivals': 20 episodes in environments of their own, with the most probable actions and as the policy
-explores, after the first update that passes each multiple of the task's interval.
+explores, after the first update that passes each multiple of the task's interval. `returns` shows
+what the same runs return after so many steps.
 
 `estimators` trains the same linear policy with every estimator, at several batch sizes and at each
 of the same Kullback-Leibler limits, and keeps the returns of its batches in
@@ -52,7 +54,7 @@ COMPARED, KEPT = 30_000, 500
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("do", choices=("learn", "table", "estimators", "compare"))
+    parser.add_argument("do", choices=("learn", "table", "returns", "estimators", "compare"))
     parser.add_argument("--tasks", nargs="+", help="all; for estimators CartPole-v1")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -61,15 +63,18 @@ def main() -> None:
     parser.add_argument("--tuned", action="store_true", help="learn with bayespg.tuned's settings")
     parser.add_argument("--steps", type=int, help="train for fewer steps than the task's")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
+    parser.add_argument("--at", nargs="+", type=int, default=[10_000, 40_000], help="for returns")
     parser.add_argument("--out", type=Path, help="results/ours.jsonl or results/estimators.jsonl")
     parser.add_argument("--rivals", type=Path, default=Path("results/rivals.jsonl"))
     options = parser.parse_args()
-    learns = options.do in ("learn", "table")
+    learns = options.do in ("learn", "table", "returns")
     options.out = options.out or Path("results") / f"{'ours' if learns else 'estimators'}.jsonl"
     options.tasks = options.tasks or (list(sb3.TASKS) if learns else ["CartPole-v1"])
     match options.do:
         case "table":
             table(options)
+        case "returns":
+            returns(options)
         case "compare":
             compare(options)
         case _:
@@ -191,11 +196,7 @@ def learn(
 def table(options: argparse.Namespace) -> None:
     """Median steps to the threshold over seeds, a run that never met it counted as infinity, with
     a 95 % bootstrap interval; how many met it."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for line in sb3.read(options.out):
-        found.setdefault((line["task"], line["settings_name"]), []).append(line)
-    for line in sb3.read(options.rivals):
-        found.setdefault((line["task"], line["algorithm"]), []).append(line)
+    found = _stored(options)
     for task in dict.fromkeys(task for task, _ in found):
         for threshold in (f"{t:g}" for t in sb3.ALL[task].thresholds):
             print(f"\n{task}, return {threshold}\n")
@@ -215,6 +216,33 @@ def table(options: argparse.Namespace) -> None:
                     f"| {name} | {cells[0]} | {cells[1]} | {len(lines)} | {met} "
                     f"| {max(line['budget'] for line in lines):,} |"
                 )
+
+
+def returns(options: argparse.Namespace) -> None:
+    """Median return over seeds of the policy as it explores, and the range, at the last evaluation
+    before so many steps; a run that met its thresholds ends and keeps its last return."""
+    print("| task | | " + " | ".join(f"{at:,} steps" for at in options.at) + " | seeds |")
+    print("|" + "---|" * (len(options.at) + 3))
+    found = _stored(options)
+    for (task, name), lines in sorted(found.items(), key=lambda item: item[0][0]):
+        cells = []
+        for at in options.at:
+            seen = [
+                line["stochastic"][np.searchsorted(line["evaluated_at"], at, "right") - 1]
+                for line in lines
+            ]
+            cells.append(f"{np.median(seen):,.0f} ({min(seen):,.0f} to {max(seen):,.0f})")
+        print(f"| {task} | {name} | {' | '.join(cells)} | {len(lines)} |")
+
+
+def _stored(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Our runs and the rivals', by task and name."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for line in sb3.read(options.out):
+        found.setdefault((line["task"], line["settings_name"]), []).append(line)
+    for line in sb3.read(options.rivals):
+        found.setdefault((line["task"], line["algorithm"]), []).append(line)
+    return found
 
 
 def compare(options: argparse.Namespace) -> None:

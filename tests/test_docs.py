@@ -244,7 +244,8 @@ def test_the_steps_on_other_seeds_are_medians_of_the_stored_runs():
     assert sum(np.isinf(runs).sum() for runs in found.values()) == 1
     car, pendulum = (np.median(found[t]) for t in ("MountainCarContinuous", "Pendulum"))
     said = f"{car:,.0f} steps on MountainCarContinuous and {pendulum:,.0f} on Pendulum"
-    assert f"{said}, and all but one of the twenty runs reach" in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert f"{said}, and all but one of the twenty runs reach" in page
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bayespg.environments.host import Host
-from bayespg.learning.hints import AFTER, Stuck
+from bayespg.learning.hints import AFTER, FAINT, LONG, Stuck, Unconfirmed
 from bayespg.runs.columns import Column, tag
 from bayespg.runs.numbers import over_seeds, shown
 
@@ -44,6 +44,26 @@ def test_advice_comes_once_and_only_where_returns_do_not_move(policy, gain, nois
         stuck({"update": k, "return": gain * k + noise * rng.normal()}) for k in range(1, 2 * AFTER)
     ]
     assert [k for k, sentence in enumerate(found, 1) if sentence] == [AFTER] * said
+
+
+@pytest.mark.parametrize(
+    ("episodes", "confirmed", "at"),
+    [
+        (2, [0.0] * 3 * LONG, LONG),
+        (2, [0.0] * (LONG - 1) + [FAINT] + [0.0] * 2 * LONG, 2 * LONG),
+        (2, [FAINT] * 2 * LONG, None),
+        ("auto", [0.0] * 2 * LONG, None),
+    ],
+)
+def test_more_episodes_are_advised_once_after_many_updates_that_confirm_nothing(
+    episodes, confirmed, at
+):
+    hint = Unconfirmed(episodes)
+    found = {k: hint({"confirmed": share}) for k, share in enumerate(confirmed, 1)}
+    said = {k: sentence for k, sentence in found.items() if sentence}
+    assert list(said) == ([at] if at else [])
+    assert all("episodes=8" in sentence for sentence in said.values())
+    assert Unconfirmed(2)({}) is None
 
 
 def test_a_wrapper_that_changes_rewards_is_named():

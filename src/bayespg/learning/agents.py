@@ -42,7 +42,7 @@ from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
 from bayespg.learning.batch import by_products
 from bayespg.learning.best import Best
 from bayespg.learning.estimators import Estimator, refuse_memory
-from bayespg.learning.hints import Stuck
+from bayespg.learning.hints import Stuck, Unconfirmed
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.learning.rewards import scaled
@@ -322,7 +322,8 @@ class Agent:
             if book is not None:
                 keeping.agree(self, book)
             best = Best(book.metrics().get(Column.RETURN, []) if book else [])
-            found, stuck = self.state, Stuck(self.config["policy"] if progress else None)
+            found = self.state
+            hints = (Stuck(self.config["policy"]), Unconfirmed(self.settings.episodes))
             with contextlib.ExitStack() as ends, interruption.after_this_update() as stop:
                 for one in callbacks:
                     _optional(one, "start")(self)
@@ -335,8 +336,9 @@ class Agent:
                         book.log(row)
                         book.checkpoint(self.state, self._meta(), best=better)
                     show(row)
-                    if advice := stuck(row):
-                        show.say(advice)
+                    for hint in hints if progress else ():
+                        if advice := hint(row):
+                            show.say(advice)
                     if False in [callback(self, row) for callback in callbacks]:
                         break
             if stop.asked:

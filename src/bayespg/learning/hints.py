@@ -16,6 +16,9 @@ RICHER = {
     "tiles": 'another policy may help: "fourier" or "mlp"',
 }
 STANDARD_ERRORS = 3.0
+FAINT, LONG = 0.05, 50
+"""If other episodes confirm less of the slope than this, steps are a tenth of their length or less;
+and the number of such updates in a row after which that is worth a word."""
 
 
 class Stuck:
@@ -41,4 +44,23 @@ class Stuck:
         return (
             f"After {AFTER} updates the return has not moved ({before} at first, {now} now): "
             f"{self._advice}."
+        )
+
+
+class Unconfirmed:
+    """Called with the row of every update. Gives a sentence once, after `LONG` updates in a row
+    whose episodes hardly agreed, if each had the same number of `episodes`."""
+
+    def __init__(self, episodes: int | str):
+        self._episodes, self._count, self._said = episodes, 0, False
+
+    def __call__(self, row: dict[str, float]) -> str | None:
+        self._count = self._count + 1 if row.get(Column.CONFIRMED, 1.0) < FAINT else 0
+        if self._said or self._count < LONG or not isinstance(self._episodes, int):
+            return None
+        self._said = True
+        return (
+            f"In the last {LONG} updates the {self._episodes} episodes of an update hardly agreed "
+            "on a direction, so steps are short. If the return should be higher, try more of them: "
+            f"episodes={4 * self._episodes}."
         )
