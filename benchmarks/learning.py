@@ -219,20 +219,20 @@ def table(options: argparse.Namespace) -> None:
 
 
 def returns(options: argparse.Namespace) -> None:
-    """Median return over seeds of the policy as it explores, and the range, at the last evaluation
-    before so many steps; a run that met its thresholds ends and keeps its last return."""
-    print("| task | | " + " | ".join(f"{at:,} steps" for at in options.at) + " | seeds |")
-    print("|" + "---|" * (len(options.at) + 3))
-    found = _stored(options)
-    for (task, name), lines in sorted(found.items(), key=lambda item: item[0][0]):
+    """Median return over seeds, and the range, at the last evaluation before so many steps; a run
+    that met its thresholds ends and keeps its last return."""
+    columns = [(at, policy) for at in options.at for policy in reversed(POLICIES)]
+    print("| | " + " | ".join(f"{at:,}, {policy}" for at, policy in columns) + " | seeds |")
+    print("|" + "---|" * (len(columns) + 2))
+    for (task, name), lines in sorted(_stored(options).items(), key=lambda item: item[0][0]):
         cells = []
-        for at in options.at:
+        for at, policy in columns:
             seen = [
-                line["stochastic"][np.searchsorted(line["evaluated_at"], at, "right") - 1]
+                line[policy][np.searchsorted(line["evaluated_at"], at, "right") - 1]
                 for line in lines
             ]
             cells.append(f"{np.median(seen):,.0f} ({min(seen):,.0f} to {max(seen):,.0f})")
-        print(f"| {task} | {name} | {' | '.join(cells)} | {len(lines)} |")
+        print(f"| {task}, {name} | {' | '.join(cells)} | {len(lines)} |")
 
 
 def _stored(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:

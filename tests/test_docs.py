@@ -235,6 +235,17 @@ def test_the_tables_of_learning_are_those_of_the_stored_runs(monkeypatch, capsys
         assert f"**{title}**\n\n{table}" in page, title
 
 
+def test_the_returns_on_other_tasks_are_those_of_the_stored_runs(monkeypatch, capsys):
+    files = ["others.jsonl", "others-rivals.jsonl"]
+    ours, rivals = (str(RESULTS / file) for file in files)
+    monkeypatch.setattr("sys.argv", ["learning.py", "returns", "--out", ours, "--rivals", rivals])
+    benchmark()["main"]()
+    table = capsys.readouterr().out
+    assert table.count("\n") == 2 + 4 * 3
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert f"<!-- others -->\n{table}<!-- /others -->" in page
+
+
 def test_the_steps_on_other_seeds_are_medians_of_the_stored_runs():
     found = {}
     for line in map(json.loads, (RESULTS / "ours-fresh.jsonl").read_text().splitlines()):

@@ -9,9 +9,10 @@ import pytest
 from bayespg.environments import classic
 from bayespg.learning import estimators
 from bayespg.learning.agents import Agent
-from bayespg.learning.silence import SILENT, nothing
+from bayespg.learning.silence import ROUNDING, nothing
 
 DTYPE = jnp.dtype(jnp.float32)
+SILENT = ROUNDING * jnp.finfo(DTYPE).eps
 
 
 def after(*batches):
@@ -46,7 +47,7 @@ class Forever(classic.CartPole):
         return following, rewards, jnp.zeros_like(rewards, bool)
 
 
-def test_rounding_errors_are_no_signal_and_differences_are(x64):
+def test_episodes_that_earn_the_same_leave_hardly_any_gradient(x64):
     agent = Agent("jax/CartPole-v1", "linear", seed=0)
     for environment, silent in (
         (Forever(horizon=100), True),
@@ -55,21 +56,22 @@ def test_rounding_errors_are_no_signal_and_differences_are(x64):
         batch = estimators.draw(environment, agent.policy, jax.random.key(1), 4)
         signal = eqx.filter_jit(estimators.adaptive())(batch).info["signal"]
         assert 0 < signal < 1
-        assert (signal < SILENT / 3) == silent
-        assert (signal > 10 * SILENT) == (not silent)
+        assert (signal < 1e-5) == silent
+        assert (signal > 1e-2) == (not silent)
 
 
-@pytest.mark.parametrize("policy", ["linear", "mlp"])
-@pytest.mark.parametrize("lowest", [99.0, np.inf])
-def test_an_agent_stays_if_it_was_worse_before(lowest, policy):
-    """A network computes in single precision."""
+@pytest.mark.parametrize(
+    ("policy", "lowest", "stays"),
+    [("mlp", 99.0, True), ("mlp", np.inf, False), ("linear", 99.0, False)],
+)
+def test_a_network_stays_if_it_was_worse_before(policy, lowest, stays):
+    """In double precision what is left is above the rounding errors."""
     agent = Agent(Forever(horizon=100), policy, seed=0)
     agent.state = eqx.tree_at(
         lambda s: s.earned.lowest, agent.state, np.asarray(lowest, agent.state.earned.lowest.dtype)
     )
     start = agent.parameters
     row = agent.update()
-    stays = np.isfinite(lowest)
     assert all(np.array_equal(start[name], x) for name, x in agent.parameters.items()) == stays
     assert (row["divergence"] == 0) == stays
     assert (float(agent.state.confirmed) == 1) == stays
