@@ -74,7 +74,7 @@ def test_a_network_stays_if_it_was_worse_before(policy, lowest, stays):
     row = agent.update()
     assert all(np.array_equal(start[name], x) for name, x in agent.parameters.items()) == stays
     assert (row["divergence"] == 0) == stays
-    assert (float(agent.state.confirmed) == 1) == stays
+    assert (float(agent.state.confirmed) == row["confirmed"] == 1) == stays
     assert float(agent.state.earned.highest) == 100
 
 

@@ -323,6 +323,7 @@ def advance(
     if "signal" in posterior.info:
         stays, earned = earned.seen(total, posterior.info["signal"])
         confirmed = jnp.where(stays, state.confirmed, confirmed)
+        share = jnp.clip(confirmed, 0.0, 1.0)
     if before is not None and state.persistence is not None:
         fell, before = before.seen(theta, state.persistence, total)
         back = jnp.where(fell, before.theta, theta)
