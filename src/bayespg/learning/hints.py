@@ -17,8 +17,8 @@ RICHER = {
 }
 STANDARD_ERRORS = 3.0
 FAINT, LONG = 0.05, 50
-"""If other episodes confirm less of the slope than this, steps are a tenth of their length or less;
-and the number of such updates in a row after which that is worth a word."""
+"""If other episodes confirm less of the slope than this, the limit of a step is a tenth or less of
+what it was; and the number of such updates in a row after which that is worth a word."""
 
 
 class Stuck:
