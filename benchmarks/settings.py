@@ -188,11 +188,12 @@ def table(options: argparse.Namespace) -> None:
         rows = {name: _row(lines[task, name]) for _, name in lines if (task, name) in lines}
         if not rows:
             continue
-        best = min(median for name, (median, *_) in rows.items() if not name.endswith(RULES))
+        fixed = [row[0] for name, row in rows.items() if not name.endswith(RULES)]
+        best = min(fixed, default=np.nan)
         print(f"\n{task}, return {TASKS[task].threshold:g}\n")
         print("| | steps | quartiles | regret | met | kept |\n|" + "---|" * 6)
         for name, (median, low, high, met, kept, seeds) in rows.items():
-            regret = f"{median / best - 1:.0%}" if np.isfinite(median) else ""
+            regret = f"{median / best - 1:.0%}" if np.isfinite(median / best) else ""
             cells = (_word(median), f"{_word(low)} to {_word(high)}", regret)
             print(f"| {name} | {' | '.join(cells)} | {met} of {seeds} | {kept} |")
 

@@ -159,8 +159,13 @@ def test_a_direction_is_judged_by_the_episode_that_had_no_part_in_it(x64):
         h @ np.linalg.solve(D, d) / np.sqrt(d @ np.linalg.solve(D, d))
         for h, d in zip(g, without, strict=True)
     )
-    size = np.sqrt(np.mean([h @ np.linalg.solve(D, h) for h in g]))
-    np.testing.assert_allclose(choosing.certified(posterior, jnp.asarray(g)), expected / size)
+    np.testing.assert_allclose(choosing.certified(posterior, jnp.asarray(g)), expected)
+    # In a metric without damping, the same direction is that much longer or shorter.
+    G = np.diag([3.0, 0.5])
+    steps = [np.linalg.solve(D, d) for d in without]
+    expected = sum(h @ d / np.sqrt(d @ G @ d) for h, d in zip(g, steps, strict=True))
+    found = choosing.certified(posterior, jnp.asarray(g), bayespg.fisher.Dense(jnp.asarray(G)))
+    np.testing.assert_allclose(found, expected)
 
 
 def agent(**given):
@@ -182,6 +187,20 @@ def test_a_run_with_older_batches_resumes_bit_for_bit(tmp_path, given):
     kept = one.state.older.mask
     assert kept.shape == (6, 9 if "estimator" in given else 6)
     assert kept.any(0).all()
+
+
+def test_the_columns_say_which_settings_were_chosen():
+    changes = {"trace": 0.8, "kappa": 2.0, "advantage": 0.2, "reuse": 2}
+    candidates = choosing.among(*({name: value} for name, value in changes.items()))
+    one = agent(policy="linear", estimator=candidates)
+    defaults = {"trace": 0.9, "kappa": 0.3, "advantage": 0.05, "reused": 0}
+    for j, (name, value) in enumerate([("trace", 0.9), *changes.items()]):
+        best = jnp.zeros(5).at[j].set(1.0)
+        better = choosing.Certified(best, best, jnp.ones(()))
+        one.state = eqx.tree_at(lambda s: s.certified, one.state, better)
+        row = one.update()
+        expected = defaults | {{"reuse": "reused"}.get(name, name): value}
+        assert {column: row[column] for column in defaults} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +230,7 @@ def test_a_network_learns_from_older_batches_by_products():
 def test_runs_side_by_side_keep_their_own_older_batches():
     gains = jnp.array([-0.3, -0.1])
     found = training.train(
-        TASK, LinearGaussian(gains, jnp.array([0.7, 0.7])), choosing.among((0.9,), 2),
+        TASK, LinearGaussian(gains, jnp.array([0.7, 0.7])), choosing.among({"reuse": 2}),
         updates.trust_region(0.05), key=jax.random.key(0), updates=3, paths=2, runs=2,
     )  # fmt: skip
     assert found.state.older.mask.shape == (2, 5, 4)

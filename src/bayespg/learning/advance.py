@@ -238,6 +238,11 @@ class Record(NamedTuple):
     """lambda of the gradient that was followed; NaN without one."""
     reused: Float[Array, ""]
     """Older batches that it was estimated from too."""
+    kappa: Float[Array, ""]
+    """Damping of its metric, in units of the mean eigenvalue of G; NaN without one."""
+    advantage: Float[Array, ""]
+    """Prior variance of an advantage, in units of the variance of what the regression explains; NaN
+    where c was not chosen by it."""
     sound: Float[Array, ""]
     """1, or 0 where anything was not finite: the update was then not made."""
     stage: Int[Array, ""]
@@ -386,6 +391,8 @@ def advance(
         fell.astype(theta.dtype), explained,
         jnp.asarray(posterior.info.get("trace", jnp.nan), theta.dtype),
         jnp.asarray(posterior.info.get("reused", 0), theta.dtype),
+        jnp.asarray(posterior.info.get("kappa", jnp.nan), theta.dtype),
+        jnp.asarray(posterior.info.get("advantage", jnp.nan), theta.dtype),
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return following, record, posterior

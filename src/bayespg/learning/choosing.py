@@ -1,12 +1,13 @@
 """Settings chosen from the data: several estimators, of which the one is followed whose steps other
 episodes certify.
 
-Each candidate j proposes a direction from all episodes but the i-th, d_j = D^-1 g_j(-i), of unit
-length in the metric D. Episode i, which had no part in it, says how steep it is: h_i'd_j, with h_i
-the gradient that its returns show, less fitted values: noisy, without bias. Trace, prior and
-older batches may thus trade bias for noise in any way: what counts is the slope of the step that
-results. One update says little, so differences from the first candidate are averaged over updates,
-and another one is followed while its mean difference is above zero by a standard error.
+Each candidate j proposes a direction from all episodes but the i-th, d_j = D_j^-1 g_j(-i), with a
+length by which all change the policy equally: d_j'G d_j = 1, G without damping. Episode i, which
+had no part in it, says how steep it is: h_i'd_j, with h_i the gradient that its returns show, less
+fitted values: noisy, without bias. Trace, damping, prior and older batches may thus trade bias for
+noise in any way: what counts is the slope of the step that results. One update says little, so
+differences from the first candidate are averaged over updates, and another one is followed while
+its mean difference is above zero by two standard errors.
 """
 
 import dataclasses
@@ -18,14 +19,21 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from bayespg._support.types import Array
+from bayespg.fisher import Fisher
 from bayespg.learning.batch import Batch, by_products
 from bayespg.learning.estimators import BAC, Estimator, Needs, adaptive, by_returns
+from bayespg.learning.information import Metric
 from bayespg.posterior import GradientPosterior
 
 MEMORY = 0.95
 """Decay of the running means per update."""
-TRACES, KEPT = (0.9, 0.98), 3
-"""The traces to choose among, and the number of older batches that may be used."""
+CLEARLY = 2.0
+"""Standard errors by which the mean difference of a candidate must be above zero."""
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"trace": 0.8}, {"trace": 0.98}, {"kappa": 0.1}, {"kappa": 1.0},
+    {"advantage": 0.01}, {"advantage": 0.2}, {"reuse": 3},
+)  # fmt: skip
+"""The settings of `estimators.adaptive` to choose among besides its defaults, one at a time."""
 
 
 class Certified(eqx.Module):
@@ -47,15 +55,15 @@ class Certified(eqx.Module):
         )
 
     def chosen(self) -> Int[Array, ""]:
-        """The candidate with the greatest mean less one standard error; the first if no other is
-        above it."""
+        """The candidate with the greatest mean less `CLEARLY` standard errors; the first if no
+        other is above it."""
         weight = jnp.where(self.weight > 0, self.weight, 1.0)
         mean, square = self.mean / weight, self.square / weight
         # The squares of weights (1 - mu) mu^k, whose sum is w, add up to this share of w^2.
         share = (1 - MEMORY) / (1 + MEMORY) * (2 / weight - 1)
         error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) * jnp.minimum(share, 1.0))
         several = self.weight > 1.5 * (1 - MEMORY)
-        return jnp.where(several, jnp.argmax(mean - error), 0)
+        return jnp.where(several, jnp.argmax(mean - CLEARLY * error), 0)
 
 
 def nothing(candidates: int, dtype: Any) -> Certified:
@@ -84,7 +92,10 @@ class Choosing(Estimator):
             return self.candidates[0](batch)
         found = [one(batch) for one in self.candidates]
         h = by_returns(self.candidates[0], batch)
-        slopes = jnp.stack([certified(one, h) for one in found])
+        D: Any = found[0].fisher
+        G, size = self._undamped(batch), jnp.sqrt(jnp.mean(jnp.sum(h * D.solve(h), -1)))
+        slopes = jnp.stack([certified(one, h, G) for one in found])
+        slopes = jnp.where(size > 0, slopes / jnp.where(size > 0, size, 1.0), 0.0)
         at = batch.certified.chosen()
         # One with trace 1 has no gradients beside it that judge its bias.
         alike = [
@@ -93,6 +104,11 @@ class Choosing(Estimator):
         posterior = jax.tree.map(lambda *each: jnp.stack(each)[at], *alike)
         info = posterior.info | {"certified": slopes}
         return eqx.tree_at(lambda p: p.info, posterior, info)
+
+    def _undamped(self, batch: Batch) -> Fisher | None:
+        """G without damping, by which the steps of all candidates are made equally long."""
+        first = self.candidates[0]
+        return None if first.metric is None else Metric(0.0)(batch, first.fisher(batch))
 
 
 def refuse(estimator: Estimator, policy: Any, episodes: int) -> None:
@@ -105,21 +121,23 @@ def refuse(estimator: Estimator, policy: Any, episodes: int) -> None:
         )
 
 
-def certified(posterior: GradientPosterior, h: Float[Array, "M n"]) -> Float[Array, ""]:
-    """sum_i h_i'd(-i), d(-i) the unit direction that the others propose, in units of the root mean
-    square length of h_i."""
+def certified(
+    posterior: GradientPosterior, h: Float[Array, "M n"], G: Fisher | None = None
+) -> Float[Array, ""]:
+    """sum_i h_i'd(-i), d(-i) the direction that the others propose, of unit length in G, or in the
+    metric D of the posterior itself."""
     D: Any = posterior.fisher
     g: Any = posterior.mean - posterior.influence  # pyright: ignore[reportOperatorIssue]
     d = D.solve(g)
-    length, along = jnp.sqrt(jnp.sum(g * d, -1)), jnp.sum(h * d, -1)
-    slope = jnp.sum(jnp.where(length > 0, along / jnp.where(length > 0, length, 1.0), 0.0))
-    size = jnp.sqrt(jnp.mean(jnp.sum(h * D.solve(h), -1)))
-    return jnp.where(size > 0, slope / jnp.where(size > 0, size, 1.0), 0.0)
+    square, along = jnp.sum(d * (g if G is None else G.multiply(d)), -1), jnp.sum(h * d, -1)
+    moves = square > 0
+    length = jnp.sqrt(jnp.where(moves, square, 1.0))
+    return jnp.sum(jnp.where(moves, along / length, 0.0))
 
 
-def among(traces: tuple[float, ...] = TRACES, reuse: int = KEPT) -> Choosing:
-    """The actor-critic with each of these traces, without and with older batches."""
-    return Choosing(tuple(adaptive(trace, reuse=count) for count in (0, reuse) for trace in traces))
+def among(*changes: dict[str, Any]) -> Choosing:
+    """The default actor-critic, and one with each of these settings changed, or of `CHANGES`."""
+    return Choosing((adaptive(), *(adaptive(**change) for change in changes or CHANGES)))
 
 
 def reusing(estimator: Any, reuse: int) -> Choosing:

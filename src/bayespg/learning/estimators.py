@@ -401,6 +401,7 @@ class BAC(Estimator):
         prior = actor_critic.Prior(kernel, G, self.scale)
         if self.metric is not None:
             prior = prior._replace(fisher=self.metric(batch, G), information=G)
+            info["kappa"] = jnp.asarray(self.metric.factor(batch, G))
         noise = 1.0 if self.noise is None else self.noise
         if self.advantage is not None:
             y, units = values.centred(found.y, found.taken)
@@ -413,7 +414,8 @@ class BAC(Estimator):
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
-            info |= {"directions": directions} | confirmed(found, prior, noise, self.rank)
+            info |= {"directions": directions, "advantage": jnp.asarray(self.advantage)}
+            info |= confirmed(found, prior, noise, self.rank)
         elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         posterior = actor_critic.of_steps(

@@ -94,11 +94,15 @@ class Metric(eqx.Module):
     kappa: float | None = None
     """None: `KAPPA`, or for a network and any large policy n times `SHARE`."""
 
+    def factor(self, batch: Batch, G: Fisher) -> float:
+        """kappa of the policy of this batch."""
+        if self.kappa is not None:
+            return self.kappa
+        large = batch.by_products or learns_features(batch.policy)
+        return SHARE * G.size if large else KAPPA
+
     def __call__(self, batch: Batch, G: Fisher) -> Fisher:
-        kappa = self.kappa
-        if kappa is None:
-            large = batch.by_products or learns_features(batch.policy)
-            kappa = SHARE * G.size if large else KAPPA
+        kappa = self.factor(batch, G)
         if batch.recent is not None:
             policy: Any = batch.policy
             states, taken = batch.recent.states, batch.recent.weights.astype(batch.dtype)

@@ -41,6 +41,8 @@ class Column(enum.StrEnum):
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
     TRACE = "trace", ".2f", "lambda of the gradient that was followed; NaN without one"
     REUSED = "reused", ".0f", "older batches that the gradient was estimated from too"
+    KAPPA = "kappa", ".3g", "damping of the metric, in mean eigenvalues of G; NaN without one"
+    ADVANTAGE = "advantage", ".3g", "prior variance of advantages, that of the targets being 1"
     SOUND = "sound", ".0f", "1: every number of the update was finite"
     SURE = "sure", ".2f", "probability of going uphill, judged by episodes that did not choose it"
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
