@@ -79,9 +79,9 @@ def start(tmp_path):
 PATIENT = """
 import sys
 import test_together
-from bayespg.cli import main, reproducing
+from bayespg.cli import experiments, main
 if __name__ == "__main__":
-    reproducing.make = test_together.forever
+    experiments.make = test_together.forever
     main()
 """
 

@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bayespg._support.files import printable
-from bayespg.reproduce import report as reports
 
 ORDER = (
     "demo", "train", "sweep", "evaluate", "plot", "watch", "report", "compare", "environments",
@@ -123,7 +122,7 @@ def bars() -> Iterator[Callable[[str, float, str], None]]:
 
 
 @contextlib.contextmanager
-def progress(task: str) -> Iterator[reports.Progress]:
+def progress(task: str) -> Iterator[Callable[[float, str], None]]:
     """One progress bar; `advance(fraction, what)` moves it."""
     with bars() as advance:
         advance(task, 0.0, "")
