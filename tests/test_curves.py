@@ -65,10 +65,11 @@ def test_seeds_without_an_update_are_left_out(tmp_path):
 
 def test_a_figure_has_a_curve_for_each_run_a_line_for_each_seed_and_the_threshold():
     found = curves.of_metrics([metrics([1, 2], [k, k]) for k in range(3)])
-    above, below = curves.draw([("one", found)], "A-v0", threshold=475).axes
+    figure = curves.draw([("one", found)], "A-v0", threshold=475)
+    above, below = figure.axes
     mean, *each, threshold = (line.get_ydata() for line in above.lines)
     assert (mean[0], sorted(y[0] for y in each), threshold[0]) == (1, [0, 1, 2], 475)
-    assert above.get_legend().get_texts()[0].get_text() == "one (3 seeds)"
+    assert figure.legends[0].get_texts()[0].get_text() == "one (3 seeds)"
     both, _ = curves.draw([("one", found), ("two", found)], "A-v0").axes
     assert len(both.lines) == 2
     assert below.get_yscale() == "log"
@@ -78,5 +79,5 @@ def test_a_legend_shows_a_name_as_it_is():
     found = curves.of_metrics([metrics([1, 2], [0, 0])])
     figure = curves.draw([("_$x^2$", found)], "$title$")
     figure.canvas.draw()
-    (text,) = figure.axes[0].get_legend().get_texts()
+    (text,) = figure.legends[0].get_texts()
     assert text.get_text() == r" _\$x^2\$ (1 seed)"

@@ -40,7 +40,7 @@ def draw(runs: Runs, title: str, threshold: float | None) -> Figure:
         axes.set_ylabel("return of an evaluation")
         axes.set_xlabel("environment steps")
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-        axes.legend(loc="best")
+        plots.legend_below(figure, axes)
         return figure
 
 

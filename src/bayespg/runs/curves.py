@@ -99,7 +99,7 @@ def draw(found: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
             above.axhline(threshold, color="#444444", lw=0.8, ls=":")
         above.set_title(plots.plain(title))
         above.set_ylabel("return of an episode")
-        above.legend(loc="best")
+        plots.legend_below(figure, above)
         below.set_title("standard error of the gradient along the step, relative to it")
         below.axhline(1.0, color="#444444", lw=0.8, ls=":")
         below.set_yscale("log")

@@ -108,9 +108,12 @@ def bootstrap(samples: np.ndarray, resamples: int = 400) -> tuple[np.ndarray, np
     return low, high
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """One legend for all panels, under them."""
+def legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None:
+    """One legend for all panels, under them, in as many columns as names of this length fit."""
     handles, labels = axes.get_legend_handles_labels()
+    if columns is None:
+        longest = max(len(label) for label in labels) + 6  # for the line in front of it
+        columns = max(1, int(14 * figure.get_figwidth()) // longest)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
