@@ -326,10 +326,14 @@ def test_idle_lanes_are_asked_and_not_listened_to():
     assert paths.mask.sum() == 6
 
 
-def test_an_environment_has_one_lane_and_a_function_makes_as_many_as_asked():
+def test_an_environment_has_one_lane_and_a_function_makes_as_many_as_are_needed():
     assert Host(Counting(), lanes=5).lanes == 1
     made = Host(Counting, lanes=5)
-    assert made.lanes == len({id(e) for e in made.environments}) == 5
+    assert (made.lanes, len(made.environments)) == (5, 2)
+    play(made, by_state, [0, 1, 2])
+    assert len({id(e) for e in made.environments}) == 3
+    play(made, by_state, range(7))
+    assert len({id(e) for e in made.environments}) == 5
     assert made.name == "Counting"
     assert Host("CartPole-v1", lanes=2).name == "CartPole-v1"
 
@@ -348,7 +352,9 @@ def test_close_closes_all():
         def close(self):
             closed.append(self)
 
-    Host(Closing, lanes=3).close()
+    host = Host(Closing, lanes=3)
+    play(host, by_state, range(3))
+    host.close()
     assert len(set(closed)) == 3
 
 

@@ -8,6 +8,7 @@ episode is always its own.
 
 import abc
 import difflib
+import functools
 import math
 import numbers
 import warnings
@@ -130,7 +131,7 @@ class Lanes(abc.ABC):
 
 
 class Host(Lanes):
-    """`lanes` copies of a Gymnasium environment.
+    """`lanes` copies of a Gymnasium environment, each made when it is first needed.
 
     `environment` is an id, a function that makes one, or an environment (then there is one lane).
     `horizon` cuts episodes off; without it the environment's own limit holds.
@@ -155,13 +156,10 @@ class Host(Lanes):
             discount=discount, horizon=horizon, bounds=bounds,
         )  # fmt: skip
         self.use_masks(masks, lambda: action_masks.has_method(first))
-        rest = 0 if alone else lanes - 1
-        self.environments = [first, *(_make(environment, options or {}) for _ in range(rest))]
-        if len({id(e) for e in self.environments}) < len(self.environments):
-            raise ValueError(
-                "environment: the function gave the same environment twice; give one that makes a "
-                "new one each time, or the environment itself"
-            )
+        self.environments, self._lanes = [first], 1 if alone else lanes
+        self._another = functools.partial(_make, environment, options or {})
+        if self._lanes > 1:
+            self._in_lane(1)  # so that a function that makes no new one is found now
         if changed := _changing(first):
             warnings.warn(
                 f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
@@ -171,7 +169,18 @@ class Host(Lanes):
 
     @property
     def lanes(self) -> int:
-        return len(self.environments)
+        return self._lanes
+
+    def _in_lane(self, lane: int) -> gymnasium.Env:
+        while len(self.environments) <= lane:
+            another = self._another()
+            if any(another is each for each in self.environments):
+                raise ValueError(
+                    "environment: the function gave the same environment twice; give one that "
+                    "makes a new one each time, or the environment itself"
+                )
+            self.environments.append(another)
+        return self.environments[lane]
 
     def begin(self, lanes: list[tuple[int, int]]) -> list[np.ndarray]:
         return [self.reset(*lane) for lane in lanes]
@@ -181,8 +190,8 @@ class Host(Lanes):
 
     def reset(self, lane: int, seed: int) -> np.ndarray:
         """The first observation of an episode in this process."""
-        environment = self.environments[lane]
         try:
+            environment = self._in_lane(lane)
             observation, info = parts(environment.reset(seed=seed), RESET)
             if environment.action_space != self.acted:
                 raise ValueError(
