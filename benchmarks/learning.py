@@ -4,6 +4,7 @@
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
     python benchmarks/learning.py returns --at 10000 40000
+    python benchmarks/learning.py kept
     python benchmarks/learning.py compare
 
 `learn` trains every task with the defaults of the library, the same for all, with others where
@@ -12,7 +13,8 @@ appends a line of JSON per finished run to results/ours.jsonl; `table` reads the
 results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and thresholds are the
 rivals': 20 episodes in environments of their own, with the most probable actions and as the policy
 explores, after the first update that passes each multiple of the task's interval. `returns` shows
-what the same runs return after so many steps.
+what the same runs return after so many steps. With `--whole` runs go on where they meet their
+thresholds, and `kept` shows whether they keep what they learned.
 
 `estimators` trains the same linear policy with every estimator, at several batch sizes and at each
 of the same Kullback-Leibler limits, and keeps the returns of its batches in
@@ -52,9 +54,14 @@ COMPARED, KEPT = 30_000, 500
 """Steps of a run that compares estimators, and from one point of its curve to the next."""
 
 
+POINTS = 15
+"""Evaluations of a run that is trained for all its steps."""
+DO = ("learn", "table", "returns", "kept", "estimators", "compare")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("do", choices=("learn", "table", "returns", "estimators", "compare"))
+    parser.add_argument("do", choices=DO)
     parser.add_argument("--tasks", nargs="+", help="all; for estimators CartPole-v1")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -62,12 +69,13 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", metavar="NAME=VALUE", help="instead of defaults")
     parser.add_argument("--tuned", action="store_true", help="learn with bayespg.tuned's settings")
     parser.add_argument("--steps", type=int, help="train for fewer steps than the task's")
+    parser.add_argument("--whole", action="store_true", help="go on where thresholds are met")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--at", nargs="+", type=int, default=[10_000, 40_000], help="for returns")
     parser.add_argument("--out", type=Path, help="results/ours.jsonl or results/estimators.jsonl")
     parser.add_argument("--rivals", type=Path, default=Path("results/rivals.jsonl"))
     options = parser.parse_args()
-    learns = options.do in ("learn", "table", "returns")
+    learns = options.do in ("learn", "table", "returns", "kept")
     options.out = options.out or Path("results") / f"{'ours' if learns else 'estimators'}.jsonl"
     options.tasks = options.tasks or (list(sb3.TASKS) if learns else ["CartPole-v1"])
     match options.do:
@@ -75,6 +83,8 @@ def main() -> None:
             table(options)
         case "returns":
             returns(options)
+        case "kept":
+            kept(options)
         case "compare":
             compare(options)
         case _:
@@ -92,8 +102,9 @@ def work(options: argparse.Namespace) -> None:
         for name, settings in cases(options, task)
         if (task, name, seed) not in done
     ]
+    how = options.steps, options.whole
     runs = {
-        f"{task} {name} seed {seed}": (run, task, name, settings, seed, options.steps)
+        f"{task} {name} seed {seed}": (run, task, name, settings, seed, *how)
         for task, name, settings, seed in missing
     }
     # A core and a thread each: JAX's thread pools that share cores slow one another down.
@@ -105,10 +116,11 @@ def work(options: argparse.Namespace) -> None:
 
 def _one(
     label: str, run: Any, task: str, name: str, settings: dict[str, Any], seed: int,
-    steps: int | None, advance: Any,
+    steps: int | None, whole: bool, advance: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """In a process of its own."""
-    return run(task, settings, seed, steps) | {"task": task, "settings_name": name, "seed": seed}
+    found = run(task, settings, seed, steps, whole)
+    return found | {"task": task, "settings_name": name, "seed": seed}
 
 
 def _defaults(options: argparse.Namespace, task: str) -> list[tuple[str, dict[str, Any]]]:
@@ -133,7 +145,9 @@ def _estimators(options: argparse.Namespace, task: str) -> list[tuple[str, dict[
     ]
 
 
-def train(task: str, settings: dict[str, Any], seed: int, budget: int | None) -> dict[str, Any]:
+def train(
+    task: str, settings: dict[str, Any], seed: int, budget: int | None, _: bool = True
+) -> dict[str, Any]:
     """One run of a linear policy: the mean return of every batch."""
     agent, budget = Agent(task, "linear", seed=seed, **settings), budget or COMPARED
     steps, returns, begun = [], [], time.perf_counter()
@@ -151,11 +165,14 @@ def train(task: str, settings: dict[str, Any], seed: int, budget: int | None) ->
 
 
 def learn(
-    task: str, settings: dict[str, Any], seed: int, budget: int | None, every: int | None = None
-) -> dict[str, Any]:
-    """One run, evaluated along the way; ends where both policies have met every threshold."""
+    task: str, settings: dict[str, Any], seed: int, budget: int | None, whole: bool = False,
+    every: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """One run, evaluated along the way; unless it is to be the `whole` run, it ends where both
+    policies have met every threshold."""
     steps, interval, thresholds = sb3.ALL[task]
-    steps, every = budget or steps, every or interval
+    steps = budget or steps
+    every = every or (steps // POINTS if whole else interval)
     agent = Agent(task, seed=seed, **settings)
     judge = Agent(task, seed=10_000 + seed, **settings | {"episodes": sb3.EPISODES})
     at, seconds = [], 0.0
@@ -182,7 +199,8 @@ def learn(
         seconds += time.perf_counter() - begun
         if int(agent.state.steps) // every > before // every:
             evaluate()
-            if all(step is not None for each in met().values() for step in each.values()):
+            done = all(step is not None for each in met().values() for step in each.values())
+            if done and not whole:
                 break
     return {
         "budget": steps, "steps_to_threshold": met(), "news": str(met()["stochastic"]),
@@ -235,11 +253,34 @@ def returns(options: argparse.Namespace) -> None:
         print(f"| {task}, {name} | {' | '.join(cells)} | {len(lines)} |")
 
 
-def _stored(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Our runs and the rivals', by task and name."""
+def kept(options: argparse.Namespace) -> None:
+    """Returns at the end of whole runs, and how many runs keep what they learned: the mean of their
+    last three evaluations is within 5 % of the best such mean, of the way from the first one."""
+    print("| | median return at the end | worst | kept | seeds | steps |\n|" + "---|" * 6)
+    for (task, name), lines in _ours(options).items():
+        last, held = [], 0
+        for line in lines:
+            seen = np.array(line["stochastic"])
+            three = (seen[:-2] + seen[1:-1] + seen[2:]) / 3
+            last.append(three[-1])
+            held += bool(three.max() - three[-1] <= 0.05 * (three.max() - seen[0]))
+        print(
+            f"| {task}, {name} | {np.median(last):.0f} | {min(last):.0f} | {held} | {len(lines)} "
+            f"| {lines[0]['budget']:,} |"
+        )
+
+
+def _ours(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Our runs, by task and name."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for line in sb3.read(options.out):
         found.setdefault((line["task"], line["settings_name"]), []).append(line)
+    return found
+
+
+def _stored(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Our runs and the rivals', by task and name."""
+    found = _ours(options)
     for line in sb3.read(options.rivals):
         found.setdefault((line["task"], line["algorithm"]), []).append(line)
     return found

@@ -16,7 +16,7 @@ from bayespg.learning import choices, describing, pgpe
 from bayespg.learning import tuned as tuning
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Row
-from bayespg.learning.settings import DEFAULTS, WHERE, Settings
+from bayespg.learning.settings import DEFAULTS, WHERE
 from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
@@ -45,7 +45,7 @@ def demo(
     with progress("CartPole-v1") as advance:
         for i, name in enumerate(found):
             for seed in range(seeds):
-                agent = Agent("CartPole-v1", estimator=name, seed=seed)
+                agent = Agent("CartPole-v1", estimator=name, episodes=2, seed=seed)
                 done = (i * seeds + seed) / (len(SHOWN) * seeds)
                 kept: list[Row] = []
 
@@ -63,9 +63,7 @@ def demo(
     table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
     pictured = [(label, curves.of_metrics(found[name])) for name, label in SHOWN.items()]
     path = out / "demo.png"
-    plots.save(
-        curves.draw(pictured, "CartPole-v1, default settings, two episodes per update", 475), path
-    )
+    plots.save(curves.draw(pictured, "CartPole-v1, two episodes per update", 475), path)
     say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")
 
 
@@ -129,8 +127,8 @@ def train(
     episodes: Annotated[
         str | None,
         typer.Option(
-            help="Episodes per update, or auto: fewer the more they agree.",
-            show_default=str(Settings.episodes),
+            help="Episodes per update, or auto: 2 to 16, fewer the more they agree.",
+            show_default="auto; 2 where that is not measured",
         ),
     ] = None,
     discount: Annotated[
@@ -288,7 +286,7 @@ def train(
     estimator, seed, seeds = estimator or "bac", seed or 0, seeds or 1
     update = update or (pgpe.UPDATE if searching else "natural")
     settings: dict[str, Any] = {
-        "episodes": Settings.episodes if episodes is None and not searching else _whole(episodes),
+        "episodes": _whole(episodes),
         "discount": discount,
         "smoothing": smoothing, "reuse": reuse, "limit": _number(limit), "rate": _number(rate),
         "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,

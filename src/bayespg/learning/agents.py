@@ -90,6 +90,8 @@ class Agent:
         self.options = choices.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self._estimator = found = choices.estimator(estimator, s["smoothing"], s["reuse"])
+        asked = s.episodes
+        s = dataclasses.replace(s, episodes=batch_size.resolved(asked, found, policy))
         self.world = making.world_of(environment, s, self.options)
         policy, start = making.policy_of(
             policy, environment, self.world, s, found.needs, key_policy
@@ -98,7 +100,7 @@ class Agent:
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
         refuse_memory(found, start)
-        batch_size.refuse(s.episodes, found, start)
+        s = dataclasses.replace(s, episodes=batch_size.resolved(asked, found, start))
         self._double = not (found.needs.products and by_products(start))
         with self.precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
@@ -119,7 +121,7 @@ class Agent:
     @property
     def episodes(self) -> int:
         """The number of episodes of the next update."""
-        return batch_size.episodes(self.settings.episodes, self.state.confirmed)
+        return batch_size.episodes(making.asked(self.settings), self.state.confirmed)
 
     def precision(self) -> Any:
         """A context in which this agent's numbers are computed: single or double precision."""

@@ -51,7 +51,7 @@ class Unconfirmed:
     """Called with the row of every update. Gives a sentence once, after `LONG` updates in a row
     whose episodes hardly agreed, if each had the same number of `episodes`."""
 
-    def __init__(self, episodes: int | str):
+    def __init__(self, episodes: int | str | None):
         self._episodes, self._count, self._said = episodes, 0, False
 
     def __call__(self, row: dict[str, float]) -> str | None:

@@ -64,7 +64,13 @@ def default_policy(actions: Actions, needs: Needs) -> str:
 
 def most(s: Settings) -> int:
     """The largest number of episodes of an update."""
-    return batch_size.episodes(s.episodes, 0.0)
+    return batch_size.episodes(asked(s), 0.0)
+
+
+def asked(s: Settings) -> int | str:
+    """`episodes` of an agent, which has resolved it."""
+    assert s.episodes is not None
+    return s.episodes
 
 
 def persistence(s: Settings, needs: Needs) -> float:

@@ -29,9 +29,9 @@ class Settings:
     """Settings of an agent. None asks for the default; in `Agent.settings` it means that the
     setting does not apply: `hidden` of a linear policy, `rate` of an update with a limit."""
 
-    episodes: int | str = 2
+    episodes: int | str | None = None
     """Episodes per update. "auto": 2 to 16, fewer the more those of recent updates agree
-    (`bayespg.learning.batch_size`)."""
+    (`bayespg.learning.batch_size`), the default where that is measured; otherwise 2."""
     discount: float | None = None
     """0.99; an environment in JAX has its own."""
     smoothing: float | None = None

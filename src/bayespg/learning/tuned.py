@@ -29,7 +29,9 @@ class Tuned(NamedTuple):
 
 TUNED = {
     "Swimmer-v5": Tuned(
-        {"policy": "fourier", "discount": 0.999, "smoothing": 0.98}, 40_000, (100, 102)
+        {"policy": "fourier", "discount": 0.999, "smoothing": 0.98, "episodes": 2},
+        40_000,
+        (100, 102),
     )
 }
 """By task."""
