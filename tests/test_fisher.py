@@ -239,10 +239,11 @@ def test_sparse_rows_plus_damping_are_the_matrix_written_out():
         kernel = found.kernel(rows(2 * U, INDICES[:3]), found.rows)
         draws = found.sample(jax.random.key(0), (100, 200))
         products = found.multiply(V), found.multiply(V[0, 0]), found.solve(V), found.solve(V[0, 0])
-        return products, found.matrix(), found.diagonal(), kernel, draws
+        left = fisher.effective(found, Sparse(rows(2 * U, INDICES[:3]), 0.0))
+        return products, found.matrix(), found.diagonal(), kernel, left, draws
 
     found = Sparse(rows(ROWS, INDICES), 0.3)
-    products, matrix, diagonal, kernel, draws = ask(found)
+    products, matrix, diagonal, kernel, left, draws = ask(found)
     inverse = np.linalg.inv(G)
     expected = V @ G, V[0, 0] @ G, V @ inverse, V[0, 0] @ inverse
     for one, other in zip(products, expected, strict=True):
@@ -250,6 +251,7 @@ def test_sparse_rows_plus_damping_are_the_matrix_written_out():
     np.testing.assert_allclose(matrix, G, rtol=1e-12)
     np.testing.assert_allclose(diagonal, np.diag(G), rtol=1e-12)
     np.testing.assert_allclose(kernel, 2 * U @ inverse @ ROWS.T, rtol=1e-9)
+    np.testing.assert_allclose(left, np.trace(inverse @ (4 * U.T @ U)), rtol=1e-9)
     assert draws.shape == (100, 200, n)
     assert standard_errors(np.asarray(draws.reshape(-1, n)), np.zeros(n), G) < 4
     assert found.size == fisher.rank(found) == n

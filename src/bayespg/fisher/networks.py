@@ -216,4 +216,6 @@ def effective(D: Fisher, G: Fisher) -> Float[Array, ""]:
     """tr(D^-1 G): how many directions the damping leaves."""
     if isinstance(D, Network):
         return D.subset.effective(D.damping)
+    if isinstance(D, Sparse) and isinstance(G, Sparse):  # tr(R D^-1 R'), without an n x n array
+        return jnp.trace(D.kernel(G.rows, G.rows))
     return jnp.trace(D.solve(G.matrix()))
