@@ -42,7 +42,7 @@ class Column(enum.StrEnum):
     TRACE = "trace", ".2f", "lambda of the gradient that was followed; NaN without one"
     REUSED = "reused", ".0f", "older batches that the gradient was estimated from too"
     KAPPA = "kappa", ".3g", "damping of the metric of bac, in mean eigenvalues of G"
-    ADVANTAGE = "advantage", ".3g", "prior variance of advantages of bac, that of the targets being 1"
+    ADVANTAGE = "advantage", ".3g", "prior variance of advantages of bac, in units of its targets"
     SOUND = "sound", ".0f", "1: every number of the update was finite"
     SURE = "sure", ".2f", "probability of going uphill, judged by episodes that did not choose it"
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
