@@ -206,11 +206,8 @@ def _row(line: dict[str, Any]) -> tuple[float, float, float, int, int, int]:
         for at, of in zip(steps.tolist(), returns.tolist(), strict=True)
     ]
     first = np.array([np.inf if at is None else at for at in met])
-    three = (returns[:, :-2] + returns[:, 1:-1] + returns[:, 2:]) / 3
-    best = three.max(1)
-    kept = best - three[:, -1] <= 0.05 * np.maximum(best - returns[:, 0], 1e-9)
     low, median, high = np.quantile(first, (0.25, 0.5, 0.75), method="inverted_cdf")
-    return median, low, high, int(np.isfinite(first).sum()), int(kept.sum()), len(first)
+    return median, low, high, int(np.isfinite(first).sum()), sum(map(sb3.kept, returns)), len(first)
 
 
 def _word(steps: float) -> str:

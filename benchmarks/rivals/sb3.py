@@ -714,6 +714,13 @@ class Evaluation:
         return total
 
 
+def kept(returns: Any) -> bool:
+    """Whether the mean of the last three evaluations is within 5 % of the best such mean, as a
+    share of the way from the first evaluation."""
+    three = [sum(each) / 3 for each in zip(returns, returns[1:], returns[2:], strict=False)]
+    return bool(max(three) - three[-1] <= 0.05 * max(max(three) - returns[0], 1e-9))
+
+
 def steps_to(threshold: float, steps: list[int], returns: list[float]) -> int | None:
     """The first of two evaluations in a row at or above a threshold; none if there are none."""
     met = [value >= threshold for value in returns]
