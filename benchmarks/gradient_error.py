@@ -7,7 +7,7 @@ CartPole, Acrobot and Pendulum in JAX with the policy fourier at three stages of
 10 and 30 updates of 8 episodes. The gradient is that of the task that goes on after the time limit,
 a mean over steps, from 10^5 episodes. Each of `--runs` trials draws a batch of the policy of that
 stage, and batches of the same size of the three policies before it: GAE fits its values to
-these, and an estimator with `reuse` may learn. All estimators see the same episodes.
+these. All estimators see the same episodes.
 
 With inner products in the metric of the natural step, D^-1, an estimate h of the gradient g has
 
@@ -39,7 +39,6 @@ from bayespg import estimators, training, updates
 from bayespg._support.precision import to_float64
 from bayespg.calibration import brute_force
 from bayespg.environments import PartiallyObserved, observe
-from bayespg.learning import older
 from bayespg.learning.advance import _criticise
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import MonteCarlo
@@ -59,7 +58,6 @@ OURS = {
         for trace in (0.8, 0.9, 0.98, 1.0)
     },
     "BAC, λ = 0.9, value scale 1": estimators.adaptive(0.9, value_scale=1.0),
-    "BAC, λ = 0.9, 3 older batches": estimators.adaptive(0.9, value_scale=10.0, reuse=3),
     "Monte Carlo less values": MonteCarlo("states", **STEPS),
 }
 """Of the actor-critic, with value scale 10 if no other is named."""
@@ -113,9 +111,6 @@ def trials(environment, policy, before, judged, truth, metric, paths, keys, at_o
             draw(environment, one, k, paths) for one, k in zip(before, keys[1:], strict=True)
         ]
         seen = jax.eval_shape(lambda: batch.paths.states[0, 0])
-        kept = older.nothing(policy, seen, environment.horizon, paths, BEFORE)
-        for one in reversed(earlier):
-            kept = older.seen(kept, one.paths)
         found = []
         for estimator in judged:
             critic = None
@@ -123,9 +118,7 @@ def trials(environment, policy, before, judged, truth, metric, paths, keys, at_o
                 critic = start(Fourier(*seen.shape))
                 for one in reversed(earlier):
                     critic = _criticise(_with(one, critic=critic), estimator.needs)[0]
-            h = estimator(
-                _with(batch, critic=critic, older=kept if estimator.needs.older else None)
-            )
+            h = estimator(_with(batch, critic=critic))
             direction = metric.solve(h.mean)
             found.append((direction @ truth, direction @ h.mean))
         return found

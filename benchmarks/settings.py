@@ -12,7 +12,7 @@ minutes, on two cores hours.
 `table` shows the median steps over seeds, how many seeds met the threshold, and how many ended
 within 5 % of their best: the mean of the last three evaluations against the best mean of three in a
 row, in units of the difference between the first evaluation and the best. The regret of a setting
-is its median over the smallest median of all fixed settings on that task, less 1.
+is its median over the smallest median of all settings on that task, less 1.
 """
 
 import argparse
@@ -54,13 +54,11 @@ TASKS = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "value scale 1": {"value_scale": 1.0},
-    "chosen": {"estimator": "bac-chosen"},
     "λ = 0.75": {"trace": 0.75},
     "λ = 0.8": {"trace": 0.8},
     "λ = 0.85": {"trace": 0.85},
     "λ = 0.98": {"trace": 0.98},
     "λ = 1": {"trace": 1.0},
-    "3 older batches": {"reuse": 3},
     "κ = 0.1": {"kappa": 0.1},
     "κ = 0.5": {"kappa": 0.5},
     "κ = 4": {"kappa": 4.0},
@@ -70,8 +68,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "discount 0.97": {"discount": 0.97},
     "discount 0.999": {"discount": 0.999},
 }
-RULES = ("chosen",)
-"""Settings that are chosen as training goes on; all others are fixed."""
 EVERY = 5
 
 
@@ -148,11 +144,9 @@ def cell(
     where = world(dataclasses.replace(task_of, discount=changed.get("discount", task_of.discount)))
     assert where.environment is not None
     assert where.actions is not None
-    of_bac = ("trace", "kappa", "reuse", "value_scale")
+    of_bac = ("trace", "kappa", "value_scale")
     asked = {key: value for key, value in changed.items() if key in of_bac}
     estimator: Any = estimators.adaptive(**asked)
-    if "estimator" in changed:
-        estimator = choices.estimator(changed["estimator"], DEFAULTS["smoothing"])
     environment: Any = where.environment
     policy = policy or making.default_policy(where.actions, estimator.needs)
     keys = jax.random.split(jax.random.key(seed), seeds)
@@ -188,8 +182,7 @@ def table(options: argparse.Namespace) -> None:
         rows = {name: _row(lines[task, name]) for _, name in lines if (task, name) in lines}
         if not rows:
             continue
-        fixed = [row[0] for name, row in rows.items() if not name.endswith(RULES)]
-        best = min(fixed, default=np.nan)
+        best = min((row[0] for row in rows.values()), default=np.nan)
         print(f"\n{task}, return {TASKS[task].threshold:g}\n")
         print("| | steps | quartiles | regret | met | kept |\n|" + "---|" * 6)
         for name, (median, low, high, met, kept, seeds) in rows.items():

@@ -545,7 +545,6 @@ WRONG = {
     "episodes": [0, 1.5, True, "4", "many", np.nan],
     "discount": [-0.1, 1.5, True, "1", np.nan],
     "smoothing": [-0.1, 1.5, True, "1", np.nan],
-    "reuse": [-1, 1.5, True, "1", np.nan],
     "limit": [0.0, -1, True, "1", np.inf],
     "rate": [0.0, -1, True, "1", np.nan],
     "hidden": [5, "32", (), (0,), (2.5,), (True,), {"a": 1}],
@@ -670,9 +669,6 @@ NOTHING = {"hidden": None, "rate": None, "bounds": None}
         ({"environment": "CartPole-v1", "horizon": 7}, {"horizon": 7}),
         ({"environment": "Pendulum-v1"}, {
             "bounds": "clip", "policy": "mlp", "hidden": (16, 16)
-        }),
-        ({"environment": "Pendulum-v1", "estimator": "bac-chosen"}, {
-            "policy": "fourier", "episodes": 2, "lanes": 2
         }),
         ({"environment": "Pendulum-v1", "estimator": "mcpg"}, {"policy": "linear", "episodes": 2}),
     ],

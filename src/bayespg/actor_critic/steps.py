@@ -70,8 +70,6 @@ class Steps(NamedTuple):
     tails: Tails
     residuals: Residuals | None = None
     """None for lambda = 1, where their sum is psi_t itself."""
-    together: Groups | None = None
-    """Episodes that are left out together, where these are not single ones."""
 
     @property
     def taken(self) -> Bool[Array, " N"]:
@@ -81,7 +79,7 @@ class Steps(NamedTuple):
     @property
     def groups(self) -> Groups:
         """What is left out at a time: one episode, or several."""
-        return self.tails.groups if self.together is None else self.together
+        return self.tails.groups
 
     @property
     def segments(self) -> Segments:

@@ -87,8 +87,7 @@ class Constant:
 class Groups(eqx.Module):
     """Groups of N rows, such as the steps of an episode.
 
-    `ids` names the group of each row; without it, groups are runs of `length` rows. Where there are
-    more runs than groups, runs `count` apart belong to the same group.
+    `ids` names the group of each row; without it, groups are runs of `length` rows.
     """
 
     count: int = eqx.field(static=True)
@@ -96,16 +95,15 @@ class Groups(eqx.Module):
     length: int = eqx.field(static=True, default=0)
 
     def row_ids(self, N: int) -> Int[Array, " N"]:
-        return jnp.arange(N) // self.length % self.count if self.ids is None else self.ids
+        return jnp.arange(N) // self.length if self.ids is None else self.ids
 
     def rows(self, N: int) -> Int[Array, "E k"]:
         """The rows of each group, for runs of equal length."""
-        runs = jnp.arange(N).reshape(-1, self.count, self.length)
-        return jnp.swapaxes(runs, 0, 1).reshape(self.count, -1)
+        return jnp.arange(N).reshape(self.count, self.length)
 
     def sum(self, X: Float[Array, "N *k"]) -> Float[Array, "E *k"]:
         if self.ids is None:
-            return X.reshape(-1, self.count, self.length, *X.shape[1:]).sum((0, 2))
+            return X.reshape(self.count, self.length, *X.shape[1:]).sum(1)
         return jax.ops.segment_sum(X, self.ids, self.count)
 
     def spread(self, S: Float[Array, "E *k"]) -> Float[Array, "N *k"]:
@@ -117,8 +115,7 @@ class Groups(eqx.Module):
         N, p = X.shape
         if self.ids is None:
             # One product after the other: on a CPU a batch of them takes twenty times as long.
-            runs = jnp.swapaxes(X.reshape(-1, self.count, self.length, p), 0, 1)
-            return jax.lax.map(lambda x: x.T @ x, runs.reshape(self.count, -1, p))
+            return jax.lax.map(lambda x: x.T @ x, X.reshape(self.count, self.length, p))
         whole = -(-N // CHUNK) * CHUNK
         rows = jnp.pad(X, ((0, whole - N), (0, 0))).reshape(-1, CHUNK, p)
         ids = jnp.pad(self.ids, (0, whole - N)).reshape(-1, CHUNK)

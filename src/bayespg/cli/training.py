@@ -141,13 +141,6 @@ def train(
             help="Trace lambda of bac, rebase and gae.", show_default=str(DEFAULTS["smoothing"])
         ),
     ] = None,
-    reuse: Annotated[
-        int | None,
-        typer.Option(
-            help="Older batches that bac may learn from too, where that is certified to help.",
-            show_default=str(DEFAULTS["reuse"]),
-        ),
-    ] = None,
     limit: Annotated[
         str | None,
         typer.Option(
@@ -288,7 +281,7 @@ def train(
     settings: dict[str, Any] = {
         "episodes": _whole(episodes),
         "discount": discount,
-        "smoothing": smoothing, "reuse": reuse, "limit": _number(limit), "rate": _number(rate),
+        "smoothing": smoothing, "limit": _number(limit), "rate": _number(rate),
         "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,
         "horizon": horizon, "lanes": lanes, "normalise": normalise, "persistence": persistence,
         "bounds": bounds, "workers": _where(workers, ray, jobs),

@@ -19,7 +19,7 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
-from bayespg.learning import choosing, older, silence, taking_back, values
+from bayespg.learning import silence, taking_back, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.recent import Recent, nothing
@@ -146,10 +146,6 @@ class State(eqx.Module):
     """Persistence of exploration in the next batch; None for independent noise."""
     rewards: Normaliser | None = None
     """Statistics of discounted sums of rewards, where rewards are normalised."""
-    older: Trajectories | None = None
-    """Raw paths of earlier batches, the newest first, for an estimator that needs them."""
-    certified: choosing.Certified | None = None
-    """Running means by which an estimator chooses among candidates."""
     before: taking_back.Before | None = None
     """The policy before the last step, where exploration is persistent."""
 
@@ -170,30 +166,23 @@ def begin(
     persistence: float = 0.0,
     exempt: int = 0,
     rewards: bool = False,
-    paths: tuple[int, int] = (1, 1),
 ) -> State:
     """The state of a run before its first update; `observation` is the shape and type of one.
     States of recent batches are kept if the estimator needs them or with `recent`, but not for a
     policy with memory, whose choices do not follow from the state alone. Exploration begins with
     `persistence`. `exempt` numbers at the end of an observation are not normalised; with `rewards`
-    there are statistics of rewards. `paths` is the horizon and the number of paths of a batch, for
-    an estimator that needs those of older batches."""
+    there are statistics of rewards."""
     policy = jax.tree.map(jnp.asarray, policy)
-    choosing.refuse(estimator, policy, paths[1])
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
     wanted = (recent or estimator.needs.recent) and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
     rho = jnp.asarray(persistence, jnp.float32) if persistence else None
-    needs, past = estimator.needs, None
-    if needs.older:
-        past = older.nothing(policy, observation, *paths, needs.older)
-    choice = choosing.nothing(needs.candidates, theta.dtype) if needs.candidates else None
     return State(
         policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
         nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
         zero, zero, zero, jnp.asarray(True), silence.nothing(theta.dtype),
-        rho, no_statistics(()) if rewards else None, past, choice,
+        rho, no_statistics(()) if rewards else None,
         None if rho is None else taking_back.nothing(theta, rho),
     )  # fmt: skip
 
@@ -234,15 +223,6 @@ class Record(NamedTuple):
     explained: Float[Array, ""]
     """Share of the returns' variance that values fitted to earlier batches explain; NaN without a
     critic."""
-    trace: Float[Array, ""]
-    """lambda of the gradient that was followed; NaN without one."""
-    reused: Float[Array, ""]
-    """Older batches that it was estimated from too."""
-    kappa: Float[Array, ""]
-    """Damping of its metric, in units of the mean eigenvalue of G; NaN without one."""
-    advantage: Float[Array, ""]
-    """Prior variance of an advantage, in units of the variance of what the regression explains; NaN
-    where c was not chosen by it."""
     sound: Float[Array, ""]
     """1, or 0 where anything was not finite: the update was then not made."""
     stage: Int[Array, ""]
@@ -257,10 +237,9 @@ def batch_of(
     environment: Environment | None = None,
 ) -> Batch:
     """The batch of these paths, with observations as the policy received them, in its precision."""
-    paths = older.as_long(as_seen(state, raw), state.older)
     return Batch(
-        state.policy, paths, discount, horizon, environment, state.critic,
-        recent(state, raw), older=earlier(state), certified=state.certified,
+        state.policy, as_seen(state, raw), discount, horizon, environment, state.critic,
+        recent(state, raw),
     )  # fmt: skip
 
 
@@ -272,11 +251,6 @@ def as_seen(state: State, raw: Trajectories) -> Trajectories:
         as_input(jnp.asarray(raw.actions), None, dtype), raw.rewards.astype(dtype), raw.mask,
         raw.terminated, as_input(raw.final, state.normaliser, dtype),
     )  # fmt: skip
-
-
-def earlier(state: State) -> Trajectories | None:
-    """Paths of earlier batches, as the policy sees them now."""
-    return None if state.older is None else as_seen(state, state.older)
 
 
 def recent(state: State, raw: Trajectories) -> Recent | None:
@@ -346,32 +320,27 @@ def advance(
         doubt, new = None, _log_probabilities(rebuild(theta + change), states, actions)
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
-    normaliser, kept, past = state.normaliser, state.recent, state.older
+    normaliser, kept = state.normaliser, state.recent
     if normaliser is not None:
         everything = raw.states.reshape(-1, *raw.states.shape[2:])
         normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
     if kept is not None:
         kept = kept.seen(raw.states, raw.mask)
-    if past is not None:
-        past = older.seen(past, raw)
-    choice = state.certified
-    if choice is not None and "certified" in posterior.info:
-        choice = choice.seen(posterior.info["certified"])
     stages = left, normaliser, critic, posterior.mean, doubt, (theta + change, optimiser, new)
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
     (
-        policy, optimiser, critic, normaliser, kept, confirmed, past, choice, before, earned
+        policy, optimiser, critic, normaliser, kept, confirmed, before, earned
     ) = jax.tree.map(
         lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
         (
-            rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed, past, choice,
+            rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed,
             before, earned,
         ),
         (
             state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
-            state.confirmed, state.older, state.certified, state.before, state.earned,
+            state.confirmed, state.before, state.earned,
         ),
     )  # fmt: skip
     persistence = fading(state.persistence, batch.paths.terminated)
@@ -381,7 +350,7 @@ def advance(
         policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
-        going & (_norm(change) >= stop), earned, persistence, state.rewards, past, choice, before,
+        going & (_norm(change) >= stop), earned, persistence, state.rewards, before,
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), slope, error, freedom,
@@ -389,10 +358,6 @@ def advance(
         jnp.asarray(posterior.info.get("known", jnp.nan)),
         jnp.zeros(()) if state.persistence is None else state.persistence,
         fell.astype(theta.dtype), explained,
-        jnp.asarray(posterior.info.get("trace", jnp.nan), theta.dtype),
-        jnp.asarray(posterior.info.get("reused", 0), theta.dtype),
-        jnp.asarray(posterior.info.get("kappa", jnp.nan), theta.dtype),
-        jnp.asarray(posterior.info.get("advantage", jnp.nan), theta.dtype),
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return following, record, posterior

@@ -89,7 +89,7 @@ class Agent:
         } | given  # fmt: skip
         self.options = choices.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
-        self._estimator = found = choices.estimator(estimator, s["smoothing"], s["reuse"])
+        self._estimator = found = choices.estimator(estimator, s["smoothing"])
         asked = s.episodes
         s = dataclasses.replace(s, episodes=batch_size.resolved(asked, found, policy))
         self.world = making.world_of(environment, s, self.options)
@@ -110,7 +110,7 @@ class Agent:
                 start, found, self._update, key_run, self.world.observation,
                 making.normalised(s, self.world), recent=limited,
                 persistence=making.persistence(s, found.needs), exempt=self.world.masks,
-                rewards=s.normalise_rewards, paths=(self.world.horizon, making.most(s)),
+                rewards=s.normalise_rewards,
             )  # fmt: skip
         self.settings = s.as_done(making.in_force(s, self.world, self.names, found.needs))
         self._seconds, self._begun = 0.0, False

@@ -1,7 +1,5 @@
 """A batch: everything that an estimator of the gradient may use."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,6 @@ from bayespg._support.types import Array
 from bayespg.algebra.sparse import Matrix
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
-from bayespg.learning.older import joined
 from bayespg.learning.recent import Recent
 from bayespg.learning.values import Values
 from bayespg.paths import scores
@@ -49,10 +46,6 @@ class Batch(eqx.Module):
     """States of this batch and of earlier ones, as the policy sees them."""
     summed: tuple[Float[Array, " M"], Float[Array, "M n"] | None] | None = None
     """Returns and scores of the paths, if they were summed while the paths were drawn."""
-    older: Trajectories | None = None
-    """Paths of earlier batches, as the policy sees them now."""
-    certified: Any = None
-    """What earlier batches said of the candidates to choose among."""
 
     @property
     def acting(self) -> AnyPolicy:
@@ -88,17 +81,6 @@ class Batch(eqx.Module):
     def by_products(self) -> bool:
         """Whether scores of steps are used only through products with a Jacobian."""
         return by_products(self.policy)
-
-    def alone(self) -> "Batch":
-        """This batch without those before it."""
-        return eqx.tree_at(lambda b: b.older, self, None, is_leaf=lambda x: x is None)
-
-    def with_older(self) -> "Batch":
-        """This batch with the paths of earlier ones beside its own."""
-        if self.older is None:
-            return self
-        paths = joined(self.steps, self.older)
-        return Batch(self.policy, paths, self.discount, self.horizon)
 
     def step_scores(self) -> Matrix:
         """u(z_t), Eq. 39, path after path: (M T, n), zero where no step was taken. In the precision

@@ -32,7 +32,6 @@ def resolved(asked: int | str | None, estimator: Estimator, policy: Any) -> int 
     """What was asked for; unless stated otherwise "auto", or two episodes where nothing measures
     how far they agree. `policy` may be a name. ValueError for "auto" there."""
     measured = isinstance(estimator, BAC) and estimator.advantage is not None
-    measured = measured and not estimator.needs.older  # which are kept in one size
     measured = measured and policy != "tiles" and not isinstance(policy, SparsePolicy)
     if asked is None:
         return AUTO if measured else SIZES[0]

@@ -12,7 +12,7 @@ import optax
 from bayespg import environments, policies
 from bayespg._support import checks
 from bayespg.environments import Environment, classic
-from bayespg.learning import choosing, estimators, line_search, schedules, settings, updates
+from bayespg.learning import estimators, line_search, schedules, settings, updates
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 
@@ -25,7 +25,6 @@ WEIGHED = {
 
 ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
     "bac": lambda smoothing: estimators.adaptive(smoothing),
-    "bac-chosen": lambda _: choosing.among(),
     "bac-returns": lambda _: estimators.adaptive(1.0),
     "bac-paper": lambda _: estimators.BAC(noise=None),
     "rebase": lambda smoothing: estimators.MonteCarlo("states", smoothing, **WEIGHED),
@@ -39,8 +38,7 @@ ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
     "model1": lambda _: estimators.Model1(noise=None),
     "model2": lambda _: estimators.Model2(noise=None, baseline=float("inf")),
 }
-"""bac: values and advantages in one regression; bac-chosen: the same with lambda, damping, prior
-and older batches chosen as training goes on; bac-returns: with lambda 1; bac-paper: Algorithm 4,
+"""bac: values and advantages in one regression; bac-returns: with lambda 1; bac-paper: Algorithm 4,
 with scales and noise chosen by evidence; rebase: advantages (GAE) less a regression on states; gae:
 advantages less their mean; fitted: returns less a regression on states; gpomdp: returns; mcpg: the
 same with steps weighted by the discount, as in the paper; mc, mc-baseline: whole paths (REINFORCE);
@@ -93,20 +91,15 @@ PAPER = "paper"
 """The policy that comes with an environment of the paper."""
 
 
-REUSING = ("bac", "bac-returns")
-"""Estimators that can learn from older batches too, where these are certified to help."""
-
-
-def estimator(choice: Any, smoothing: float, reuse: int = 0) -> Estimator:
-    """An estimator by name, or the one given; with `reuse` older batches."""
+def estimator(choice: Any, smoothing: float) -> Estimator:
+    """An estimator by name, or the one given."""
     if isinstance(choice, Estimator):
         return choice
     if not isinstance(choice, str):
         raise ValueError(f"estimator: expected a name or an estimator, found {choice!r}")
     if choice not in ESTIMATORS:
         raise known("estimator", choice, list(ESTIMATORS))
-    found = ESTIMATORS[choice](smoothing)
-    return choosing.reusing(found, reuse) if reuse and choice in REUSING else found
+    return ESTIMATORS[choice](smoothing)
 
 
 def update(

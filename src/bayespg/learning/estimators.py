@@ -16,9 +16,7 @@ from jaxtyping import Float
 
 from bayespg import actor_critic, evidence, monte_carlo, quadrature
 from bayespg import fisher as fishers
-from bayespg._support import checks
 from bayespg._support.types import Array
-from bayespg.algebra.conditioning import Groups
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher.networks import ITERATIONS, TOLERANCE
 from bayespg.kernels import Kernel
@@ -97,10 +95,6 @@ class Needs(NamedTuple):
     """Values fitted to earlier batches."""
     recent: bool = False
     """States of earlier batches, for the metric."""
-    older: int = 0
-    """So many earlier batches, as further data."""
-    candidates: int = 0
-    """So many estimators to choose among."""
     products: bool = False
     """Only products with the scores of a network, for which single precision is enough."""
 
@@ -347,13 +341,6 @@ class BAC(Estimator):
     `value_scale`, `advantage` is the prior variance of u'w, and c follows from the number of
     directions that the damping of the `metric` leaves.
 
-    `reuse` batches before this one are further data for values and advantages, if the batch has
-    them: their scores are computed anew for the policy of now, so that at trace 0 their steps need
-    no importance weights (`bayespg.learning.older`). At larger traces what the earlier policies did
-    later is taken for the doing of this one, a bias that grows with the trace and with the
-    distance of the policies. The gradient is still that of the states of this batch. Error bars
-    leave out the i-th episode of every batch together.
-
     With many parameters the posterior is found by products alone, `iterations` conjugate gradients
     to `tolerance`.
     """
@@ -373,35 +360,21 @@ class BAC(Estimator):
     iterations: int = eqx.field(static=True, default=actor_critic.ITERATIONS)
     advantage: float | None = None
     metric: Metric | None = None
-    reuse: int = eqx.field(static=True, default=0)
     value_scale: float = eqx.field(static=True, default=1.0)
-
-    def __check_init__(self):
-        checks.whole("reuse", self.reuse, 0)
-        if self.reuse and self.form == "dual":
-            raise ValueError("form: dual leaves out single episodes; with reuse give weight")
 
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
         recent = self.metric is not None
-        return Needs(
-            states=True, smoothing=self.trace, recent=recent, older=self.reuse, products=True
-        )
+        return Needs(states=True, smoothing=self.trace, recent=recent, products=True)
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
-        if not self.reuse:
-            batch = batch.alone()
-        found = steps(batch.with_older(), self.state_map, self.limit_ends, self.trace)
-        if self.reuse:
-            T, M = batch.paths.mask.shape
-            found = found._replace(together=Groups(M, length=T))
+        found = steps(batch, self.state_map, self.limit_ends, self.trace)
         kernel, G, units = state_kernel(self.state_kernel, found), self.fisher(batch), None
-        info = {"trace": jnp.asarray(self.trace), "reused": jnp.asarray(self.reuse)}
+        info = {}
         prior = actor_critic.Prior(kernel, G, self.scale)
         if self.metric is not None:
             prior = prior._replace(fisher=self.metric(batch, G), information=G)
-            info["kappa"] = jnp.asarray(self.metric.factor(batch, G))
         noise = 1.0 if self.noise is None else self.noise
         if self.advantage is not None:
             y, units = values.centred(found.y, found.taken)
@@ -414,8 +387,7 @@ class BAC(Estimator):
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
-            info |= {"directions": directions, "advantage": jnp.asarray(self.advantage)}
-            info |= confirmed(found, prior, noise, self.rank)
+            info = {"directions": directions} | confirmed(found, prior, noise, self.rank)
         elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         posterior = actor_critic.of_steps(
@@ -442,12 +414,11 @@ def adaptive(
     trace: float = 0.9,
     advantage: float = 0.05,
     kappa: float | None = None,
-    reuse: int = 0,
     value_scale: float = 10.0,
 ) -> BAC:
     """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
     states."""
     return BAC(
         fisher=stationary_integrated_out, advantage=advantage, metric=Metric(kappa), trace=trace,
-        tolerance=TOLERANCE, iterations=ITERATIONS, reuse=reuse, value_scale=value_scale,
+        tolerance=TOLERANCE, iterations=ITERATIONS, value_scale=value_scale,
     )  # fmt: skip

@@ -54,9 +54,8 @@ def _integrated_out(batch: Batch, stationary: bool) -> Fisher:
     if not batch.by_products:
         return fishers.actions_integrated_out(batch.policy, paths, discount, stationary=stationary)
     weights = fishers.step_weights(paths, discount, stationary)
-    U: Any = batch.with_older().step_scores()  # older steps, without weight, for products with both
-    each = flat(weights) / weights.shape[1]
-    return fishers.network(U, jnp.pad(each, (0, U.weights.size - each.size)))
+    U: Any = batch.step_scores()
+    return fishers.network(U, flat(weights) / weights.shape[1])
 
 
 def stationary(batch: Batch) -> Fisher:

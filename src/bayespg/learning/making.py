@@ -55,11 +55,10 @@ def policy_of(
 def default_policy(actions: Actions, needs: Needs) -> str:
     """The name of the policy that learns fastest. Without a damped metric it must have few
     parameters. The best of a few actions is often a nearly linear decision, while the mean of a
-    continuous action must itself be accurate, and a network learns where; but candidates to choose
-    among are compared with dense algebra, for which a network is too large."""
+    continuous action must itself be accurate, and a network learns where."""
     if not needs.recent:
         return "linear"
-    return "fourier" if needs.candidates or isinstance(actions, Choices) else "mlp"
+    return "fourier" if isinstance(actions, Choices) else "mlp"
 
 
 def most(s: Settings) -> int:
@@ -111,10 +110,6 @@ def in_force(
         "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
         "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
         "smoothing": (needs.smoothing, f"{estimator} has no lambda to choose"),
-        "reuse": (
-            needs.older if estimator in choices.REUSING else None,
-            f"{estimator} is not one of {', '.join(choices.REUSING)}",
-        ),
         "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
         "rate": (s["rate"] if rated and not limited else None, f"{update} takes no rate"),
     }  # fmt: skip

@@ -14,7 +14,7 @@ from bayespg.learning import schedules
 from bayespg.policies.named import HIDDEN
 
 DEFAULTS: dict[str, Any] = {
-    "discount": 0.99, "smoothing": 0.9, "reuse": 0, "limit": 0.05, "rate": 1e-3, "hidden": HIDDEN,
+    "discount": 0.99, "smoothing": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": HIDDEN,
     "lanes": 8, "bounds": "clip", "persistence": 0.9,
 }  # fmt: skip
 """Defaults of settings that do not apply to every agent."""
@@ -36,9 +36,6 @@ class Settings:
     """0.99; an environment in JAX has its own."""
     smoothing: float | None = None
     """lambda, 0.9, for estimators that have one."""
-    reuse: int | None = None
-    """So many older batches are data for the critic too, in updates where other episodes certify
-    that it makes steps better: 0, for bac and bac-returns."""
     limit: float | str | None = None
     """Kullback-Leibler divergence of an update, mean over states: 0.05, for updates that have a
     limit. A number, or a schedule such as "linear:0.05:0.01:200" (`bayespg.learning.schedules`)."""
@@ -144,7 +141,7 @@ def _workers(name: str, value: Any) -> int | str:
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "episodes": _episodes, "discount": _share, "smoothing": _share,
-    "reuse": functools.partial(checks.whole, least=0), "limit": schedules.check,
+    "limit": schedules.check,
     "rate": schedules.check, "hidden": _widths, "horizon": _count, "lanes": _count,
     "workers": _workers, "episode_timeout": functools.partial(checks.real, above=0),
     "normalise": checks.flag, "persistence": _share,

@@ -17,7 +17,7 @@ from bayespg._support import checks, device
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return, observation
-from bayespg.learning.advance import Normalised, State, advance, batch_of, begin, earlier, recent
+from bayespg.learning.advance import Normalised, State, advance, batch_of, begin, recent
 from bayespg.learning.batch import Batch, draw
 from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.paths.rollout import rollout
@@ -126,7 +126,7 @@ def train(
         policy = to_float64(policy)
 
         def first(policy, key):
-            return start(environment, policy, estimator, update, key, normalise, persistence, paths)
+            return start(environment, policy, estimator, update, key, normalise, persistence)
 
         if runs is None:
             state = first(policy, key)
@@ -234,13 +234,12 @@ def start(
     key: PRNGKeyArray,
     normalise: bool = False,
     persistence: float = 0.0,
-    paths: int = 1,
 ) -> State:
     """The state of a run before its first update."""
     refuse_memory(estimator, policy)
     return begin(
         policy, estimator, update, key, observation(environment), normalise,
-        persistence=persistence, paths=(environment.horizon, paths),
+        persistence=persistence,
     )  # fmt: skip
 
 
@@ -280,11 +279,8 @@ def step(
 def _drawn(environment, estimator, state, key, paths, dtype: DTypeLike = jnp.float32) -> Batch:
     scores = estimator.needs.path_scores
     batch = draw(environment, state.policy, key, paths, dtype, scores, state.persistence)
-    known = (state.critic, recent(state, batch.paths), earlier(state), state.certified)
-    return eqx.tree_at(
-        lambda b: (b.critic, b.recent, b.older, b.certified), batch, known,
-        is_leaf=lambda x: x is None,
-    )  # fmt: skip
+    known = (state.critic, recent(state, batch.paths))
+    return eqx.tree_at(lambda b: (b.critic, b.recent), batch, known, is_leaf=lambda x: x is None)
 
 
 def _uncertainty(posterior: GradientPosterior) -> Float[Array, ""]:
