@@ -6,7 +6,6 @@ that need a critic. An update with numbers that are not finite is not made.
 """
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,9 +16,9 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
 from bayespg.environments import Environment
-from bayespg.environments.trajectories import Trajectories, returns
+from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher import Network
-from bayespg.learning import silence, taking_back, values
+from bayespg.learning import values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.recent import Recent, nothing
@@ -140,14 +139,10 @@ class State(eqx.Module):
     steps: Int[Array, ""]
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
-    earned: silence.Earned
-    """The range of the returns of batches so far."""
     persistence: Float[Array, ""] | None = None
     """Persistence of exploration in the next batch; None for independent noise."""
     rewards: Normaliser | None = None
     """Statistics of discounted sums of rewards, where rewards are normalised."""
-    before: taking_back.Before | None = None
-    """The policy before the last step, where exploration is persistent."""
 
     @property
     def acting(self) -> Normalised:
@@ -181,9 +176,7 @@ def begin(
     return State(
         policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
         nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
-        zero, zero, zero, jnp.asarray(True), silence.nothing(theta.dtype),
-        rho, no_statistics(()) if rewards else None,
-        None if rho is None else taking_back.nothing(theta, rho),
+        zero, zero, zero, jnp.asarray(True), rho, no_statistics(()) if rewards else None,
     )  # fmt: skip
 
 
@@ -218,8 +211,6 @@ class Record(NamedTuple):
     does not say."""
     persistence: Float[Array, ""]
     """Persistence of exploration in this batch."""
-    taken_back: Float[Array, ""]
-    """1 where the step before was taken back instead of a step being made, otherwise 0."""
     explained: Float[Array, ""]
     """Share of the returns' variance that values fitted to earlier batches explain; NaN without a
     critic."""
@@ -275,10 +266,8 @@ def advance(
 
     `raw` holds the same paths with raw observations, for the statistics that normalise the next
     batch. If anything is not finite the update is not made. A step shorter than `stop` is taken and
-    ends the run: later calls do not change its parameters. After a batch that says nothing the
-    policy may stay as it is (`bayespg.learning.silence`), and where exploration is persistent the
-    last step may be taken back instead of another being made (`bayespg.learning.taking_back`).
-    Returns the posterior that was used, too.
+    ends the run: later calls do not change its parameters. Returns the posterior that was used,
+    too.
 
     Without `described` the slope along the step, its error and the divergence are NaN. They do not
     change the update, the first two may cost as much as the gradient, and the divergence takes the
@@ -290,25 +279,11 @@ def advance(
     fresh = jnp.asarray(posterior.info.get("confirmed", 1.0), theta.dtype)
     confirmed = MEMORY * state.confirmed + (1 - MEMORY) * jnp.maximum(fresh, LEAST)
     share = jnp.clip(confirmed, 0.0, 1.0)
+    change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         confirmed=share,
     )  # fmt: skip
-    total = returns(batch.paths)
-    if state.rewards is not None:  # the units of normalised rewards change with every batch
-        total = total * state.rewards.scale.astype(theta.dtype)
-    fell = stays = jnp.asarray(False)
-    before, earned, back = state.before, state.earned, theta
-    if "signal" in posterior.info:
-        stays, earned = earned.seen(total, posterior.info["signal"])
-        confirmed = jnp.where(stays, state.confirmed, confirmed)
-        share = jnp.clip(confirmed, 0.0, 1.0)
-    if before is not None and state.persistence is not None:
-        fell, before = before.seen(theta, state.persistence, total)
-        back = jnp.where(fell, before.theta, theta)
-    change, optimiser = jax.tree.map(
-        partial(jnp.where, fell | stays), (back - theta, state.optimiser), (change, optimiser)
-    )
     if described:
         slope, error, freedom = direction_statistics(posterior, change)
         doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
@@ -330,34 +305,27 @@ def advance(
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
-    (
-        policy, optimiser, critic, normaliser, kept, confirmed, before, earned
-    ) = jax.tree.map(
+    policy, optimiser, critic, normaliser, kept, confirmed = jax.tree.map(
         lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
-        (
-            rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed,
-            before, earned,
-        ),
+        (rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed),
         (
             state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
-            state.confirmed, state.before, state.earned,
+            state.confirmed,
         ),
     )  # fmt: skip
-    persistence = fading(state.persistence, batch.paths.terminated)
-    if persistence is not None and before is not None:
-        persistence = jnp.where(fell & going, before.persistence, persistence)
     following = State(
         policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
-        going & (_norm(change) >= stop), earned, persistence, state.rewards, before,
+        going & (_norm(change) >= stop), fading(state.persistence, batch.paths.terminated),
+        state.rewards,
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), slope, error, freedom,
         uphill(posterior, natural=posterior.fisher is not None), moved, _norm(change), share,
         jnp.asarray(posterior.info.get("known", jnp.nan)),
         jnp.zeros(()) if state.persistence is None else state.persistence,
-        fell.astype(theta.dtype), explained,
+        explained,
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return following, record, posterior

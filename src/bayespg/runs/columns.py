@@ -36,7 +36,6 @@ class Column(enum.StrEnum):
     CONFIRMED = "confirmed", ".2f", "share of the slope that other episodes confirm, a running mean"
     KNOWN = "known", ".1f", "directions in which the episodes determine the gradient"
     PERSISTENCE = "persistence", ".2f", "probability that exploration kept a step's random numbers"
-    TAKEN_BACK = "taken_back", ".0f", "1: the step before was taken back; the return fell clearly"
     STEP_NORM = "step_norm", ".3g", "length of the step"
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
     SOUND = "sound", ".0f", "1: every number of the update was finite"
