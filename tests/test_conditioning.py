@@ -205,3 +205,13 @@ def test_both_forms_with_tails_are_the_literal_temporal_difference_model():
         np.testing.assert_allclose(at.diagonal, np.diag(C), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(at.freedom, S2 * np.trace(C), rtol=1e-9)
         np.testing.assert_allclose(at.log_evidence, [expected.log_evidence], rtol=1e-9)
+
+
+def test_a_sum_that_rounding_made_indefinite_has_a_factor():
+    """Features of states that lie close together, as of a pole that stands still."""
+    rng = np.random.default_rng(0)
+    X = 160 * (1 + 1e-4 * rng.normal(size=(2000, 30))).astype(np.float32)
+    A = jnp.eye(30, dtype=jnp.float32) + jnp.asarray(X.T @ X)
+    assert not np.isfinite(conditioning.cholesky(A)).all()
+    L = np.asarray(conditioning.cholesky_of_sum(A), float)
+    np.testing.assert_allclose(L @ L.T, A, rtol=1e-4)

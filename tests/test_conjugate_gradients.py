@@ -77,3 +77,10 @@ def test_an_exact_inverse_ends_at_once():
     A, B = system()
     inverse = jnp.asarray(np.linalg.inv(A), jnp.float32)
     assert np.all(residuals(B, solve(B, lambda r: inverse @ r, most=1)) < 1e-3)
+
+
+def test_a_right_hand_side_that_is_not_finite_has_no_answer():
+    _, B = system()
+    B = np.where(np.arange(k)[:, None] == 1, np.nan, B)
+    assert np.isnan(solve(B[1], tolerance=1e-3)).all()
+    assert np.isnan(solve(B, tolerance=1e-3)[1]).all()

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from bayespg._support.types import Array
 from bayespg.actor_critic.steps import Prior, Steps
 from bayespg.algebra import sparse
-from bayespg.algebra.conditioning import Groups, Segments
+from bayespg.algebra.conditioning import Groups, Segments, cholesky_of_sum
 from bayespg.algebra.conjugate_gradients import conjugate_gradients, together
 from bayespg.algebra.sparse import Matrix
 from bayespg.fisher import Fisher, Network
@@ -50,7 +50,7 @@ class Smoother(eqx.Module):
 
     def __init__(self, Psi: Float[Array, "N p"], noise: Float[Array, ""], tails: Segments):
         self.features = X = tails.remove(Psi) / jnp.sqrt(noise)
-        self.factor = jnp.linalg.cholesky(jnp.eye(X.shape[1], dtype=X.dtype) + X.T @ X)
+        self.factor = cholesky_of_sum(jnp.eye(X.shape[1], dtype=X.dtype) + X.T @ X)
         self.noise, self.tails = noise, tails
 
     def __call__(self, a: Float[Array, " N"]) -> Float[Array, " N"]:

@@ -45,6 +45,15 @@ def cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jax.lax.linalg.cholesky(jnp.asarray(A), symmetrize_input=False)
 
 
+def cholesky_of_sum(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`cholesky` of a matrix that is positive definite except for rounding errors, such as I + X'X
+    in single precision. If it fails, 4 n rounding errors are added to each entry of the diagonal,
+    relative to the entry, which is the size of the error of forming X'X."""
+    L = cholesky(A)
+    slack = 4 * A.shape[0] * jnp.finfo(A.dtype).eps
+    return jnp.where(jnp.all(jnp.isfinite(L)), L, cholesky(A + slack * jnp.diag(diagonal(A))))
+
+
 def diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
     """The diagonal of a small matrix. `jnp.diagonal` is a gather, which XLA cannot fuse with what
     follows."""

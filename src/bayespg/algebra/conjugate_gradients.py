@@ -24,10 +24,13 @@ def conjugate_gradients(
 
     Ends when the residual is at most `tolerance` times the right-hand side, or after `most`
     products. (Lineax measures the residual entry by entry, which never ends, or ends at once, where
-    the right-hand side has zeros.) A right-hand side of zeros has the answer zero.
+    the right-hand side has zeros.) A right-hand side of zeros has the answer zero, and one that is
+    not finite has the answer NaN.
     """
     size = jnp.linalg.norm(b)
-    unit = jnp.where(size > 0, size, 1.0)  # no square of a large or small right-hand side overflows
+    unit = jnp.where(
+        size == 0, 1.0, size
+    )  # no square of a large or small right-hand side overflows
     b = b / unit
 
     def going(state):
@@ -63,10 +66,10 @@ def together(
     Every solution is the best one in the space that the directions of all rows span, so that a few
     rows need fewer iterations than each alone; an iteration has k products. Ends when every
     residual is at most `tolerance` times its right-hand side, or after `most` iterations.
-    Directions that depend on one another are left out.
+    Directions that depend on one another are left out. A row that is not finite has the answer NaN.
     """
     size = jnp.linalg.norm(B, axis=1, keepdims=True)
-    unit = jnp.where(size > 0, size, 1.0)
+    unit = jnp.where(size == 0, 1.0, size)
     near = jax.vmap(near)
 
     def going(state):

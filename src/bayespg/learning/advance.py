@@ -2,7 +2,8 @@
 Algorithm 4.
 
 Observations are normalised with statistics of earlier batches, and values are fitted for estimators
-that need a critic. An update with numbers that are not finite is not made.
+that need a critic. An update whose parameters, or anything that they are computed from, are not
+finite is not made.
 """
 
 import math
@@ -43,10 +44,14 @@ STAGES = (
     "the statistics of the observations are",
     "the values of the states are",
     "the gradient is",
-    "the standard error of the gradient is",
     "the step is",
+    "the distributions of the new policy are",
 )
-"""Parts of an update, in the order in which they are checked."""
+"""Parts of an update, in the order in which they are checked: what the policy, or a later update,
+is computed from. Everything else only describes the update, and does not stop it."""
+DESCRIBING = ("slope", "slope_error", "freedom", "sure", "divergence")
+"""Fields of `Record` that only describe an update, and are NaN where they are not finite. A
+standard error is infinite with infinitely many degrees of freedom where nothing is known."""
 
 
 class NotFinite(ValueError):
@@ -215,7 +220,7 @@ class Record(NamedTuple):
     """Share of the returns' variance that values fitted to earlier batches explain; NaN without a
     critic."""
     sound: Float[Array, ""]
-    """1, or 0 where anything was not finite: the update was then not made."""
+    """1, or 0 where one of `STAGES` was not finite: the update was then not made."""
     stage: Int[Array, ""]
     """The first of `STAGES` that was not finite, or their number."""
 
@@ -265,9 +270,9 @@ def advance(
     """One update from a batch, for every estimator, update and policy.
 
     `raw` holds the same paths with raw observations, for the statistics that normalise the next
-    batch. If anything is not finite the update is not made. A step shorter than `stop` is taken and
-    ends the run: later calls do not change its parameters. Returns the posterior that was used,
-    too.
+    batch. If any of `STAGES` is not finite the update is not made. A step shorter than `stop` is
+    taken and ends the run: later calls do not change its parameters. Returns the posterior that was
+    used, too.
 
     Without `described` the slope along the step, its error and the divergence are NaN. They do not
     change the update, the first two may cost as much as the gradient, and the divergence takes the
@@ -275,9 +280,10 @@ def advance(
     """
     posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
-    divergence = _divergence(batch)
+    divergence, paths = _divergence(batch), batch.paths
     fresh = jnp.asarray(posterior.info.get("confirmed", 1.0), theta.dtype)
     confirmed = MEMORY * state.confirmed + (1 - MEMORY) * jnp.maximum(fresh, LEAST)
+    confirmed = jnp.where(jnp.isfinite(fresh), confirmed, state.confirmed)
     share = jnp.clip(confirmed, 0.0, 1.0)
     change: Any
     change, optimiser = update.update(
@@ -286,13 +292,13 @@ def advance(
     )  # fmt: skip
     if described:
         slope, error, freedom = direction_statistics(posterior, change)
-        doubt = jnp.where(jnp.isnan(error + freedom), jnp.nan, slope)  # both may be infinite
-        moved = new = divergence(theta + change)
+        moved, steps = divergence(theta + change), slice(None)
     else:
         slope = error = freedom = moved = jnp.asarray(jnp.nan, theta.dtype)
-        # These are not finite if the policy's distributions are not, though its parameters may be.
-        states, actions = batch.paths.states[:1], batch.paths.actions[:1]
-        doubt, new = None, _log_probabilities(rebuild(theta + change), states, actions)
+        steps = slice(1)
+    # Not finite if the policy's distributions are not, though its parameters may be.
+    states, actions, mask = (x[steps] for x in (paths.states, paths.actions, paths.mask))
+    new = jnp.where(mask, _log_probabilities(rebuild(theta + change), states, actions), 0.0)
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
     normaliser, kept = state.normaliser, state.recent
@@ -301,7 +307,7 @@ def advance(
         normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
     if kept is not None:
         kept = kept.seen(raw.states, raw.mask)
-    stages = left, normaliser, critic, posterior.mean, doubt, (theta + change, optimiser, new)
+    stages = left, normaliser, critic, posterior.mean, (theta + change, optimiser), new
     finite = jnp.stack([_finite(stage) for stage in stages])
     sound = jnp.all(finite)
     going = sound & state.running
@@ -321,9 +327,11 @@ def advance(
         state.rewards,
     )  # fmt: skip
     record = Record(
-        _norm(posterior.mean), slope, error, freedom,
-        uphill(posterior, natural=posterior.fisher is not None), moved, _norm(change), share,
-        jnp.asarray(posterior.info.get("known", jnp.nan)),
+        _norm(posterior.mean), _or_nan(slope),
+        jnp.where(jnp.isinf(freedom), error, _or_nan(error)), freedom,
+        _or_nan(uphill(posterior, natural=posterior.fisher is not None)), _or_nan(moved),
+        _norm(change), share,
+        _or_nan(jnp.asarray(posterior.info.get("known", jnp.nan))),
         jnp.zeros(()) if state.persistence is None else state.persistence,
         explained,
         sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
@@ -406,6 +414,11 @@ def _finite(tree: Any) -> Bool[Array, ""]:
     """Whether all numbers of a tree are finite."""
     leaves = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
     return jnp.all(jnp.stack(leaves)) if leaves else jnp.asarray(True)
+
+
+def _or_nan(x: Float[Array, ""]) -> Float[Array, ""]:
+    """A number, or NaN in place of an infinite one."""
+    return jnp.where(jnp.isfinite(x), x, jnp.nan)
 
 
 def _norm(x: Float[Array, " n"]) -> Float[Array, ""]:

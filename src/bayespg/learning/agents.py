@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,14 @@ from bayespg.learning import (
     predicting,
     settings,
 )
-from bayespg.learning.advance import STAGES, NotFinite, advance, batch_of, begin
+from bayespg.learning.advance import (
+    DESCRIBING,
+    STAGES,
+    NotFinite,
+    advance,
+    batch_of,
+    begin,
+)
 from bayespg.learning.batch import by_products
 from bayespg.learning.best import Best
 from bayespg.learning.estimators import Estimator, refuse_memory
@@ -113,7 +121,7 @@ class Agent:
                 rewards=s.normalise_rewards,
             )  # fmt: skip
         self.settings = s.as_done(making.in_force(s, self.world, self.names, found.needs))
-        self._seconds, self._begun = 0.0, False
+        self._seconds, self._begun, self._warned = 0.0, False, False
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
         self.reset()
@@ -235,8 +243,9 @@ class Agent:
     # Learning.
 
     def update(self) -> Row:
-        """Draw a batch, make one update, and return its row of metrics. Raises NotFinite if any
-        number is not finite; the agent is then unchanged."""
+        """Draw a batch, make one update, and return its row of metrics. Raises NotFinite if
+        parameters, or what they are computed from, are not finite; the agent is then unchanged. A
+        number that only describes the update is then NaN in its row, with one warning."""
         begun = time.perf_counter()
         with compilation.meanwhile(self._ahead()):
             paths = self.draw()
@@ -247,6 +256,7 @@ class Agent:
         if not record.sound:
             raise NotFinite(self._complaint(STAGES[int(record.stage)], paths))
         self.state = state
+        self._warn_of(record)
         done = time.perf_counter()
         self._seconds += done - begun
         return metrics.row(
@@ -272,6 +282,18 @@ class Agent:
             if paths is None:
                 return None
             return _learner(self._double).lower(*self._arguments(paths)).lowered.compile
+
+    def _warn_of(self, record: Any) -> None:
+        """Warn, once per agent, of numbers that describe an update and are not finite."""
+        names = [name for name in DESCRIBING if np.isnan(getattr(record, name))]
+        if names and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"update {int(self.state.updates)}: {', '.join(names)} not finite, and NaN in the "
+                "metrics; they describe the update and do not change it. Later ones are not "
+                "reported",
+                stacklevel=3,
+            )
 
     def _complaint(self, what: str, paths: Trajectories) -> str:
         """The message that an update was not made, with its likely reason."""
