@@ -142,28 +142,21 @@ def train(
         ),
     ] = None,
     limit: Annotated[
-        str | None,
+        float | None,
         typer.Option(
-            help="Limit of the Kullback-Leibler divergence per update: a number, "
-            "linear:START:END:UPDATES or hyperbolic:START:HALVING.",
+            help="Limit of the Kullback-Leibler divergence per update.",
             show_default=str(DEFAULTS["limit"]),
         ),
     ] = None,
     rate: Annotated[
-        str | None,
-        typer.Option(
-            help="Learning rate, for optimisers: a number or a schedule, as --limit.",
-            show_default=str(DEFAULTS["rate"]),
-        ),
+        float | None,
+        typer.Option(help="Learning rate, for optimisers.", show_default=str(DEFAULTS["rate"])),
     ] = None,
     hidden: Annotated[
         str | None, typer.Option(help="Widths of the layers of policy mlp.", show_default="32,32")
     ] = None,
     horizon: Annotated[
         int | None, typer.Option(help="Cut episodes off after this many steps.")
-    ] = None,
-    lanes: Annotated[
-        int | None, typer.Option(help="Environments run in parallel.", show_default="up to 8")
     ] = None,
     persistence: Annotated[
         float | None,
@@ -188,13 +181,6 @@ def train(
             show_default="on Gymnasium",
         ),
     ] = None,
-    normalise_rewards: Annotated[
-        bool,
-        typer.Option(
-            "--normalise-rewards",
-            help="Learn from normalised rewards; returns are reported as they are.",
-        ),
-    ] = False,
     masks: Annotated[
         bool | None,
         typer.Option(
@@ -202,12 +188,6 @@ def train(
             help="Choose among the actions that the environment allows: its action_masks() or "
             "info['action_mask'].",
             show_default="if it has action_masks()",
-        ),
-    ] = None,
-    bounds: Annotated[
-        str | None,
-        typer.Option(
-            help="clip or squash: how actions are brought into their bounds.", show_default="clip"
         ),
     ] = None,
     tuned: Annotated[
@@ -281,10 +261,9 @@ def train(
     settings: dict[str, Any] = {
         "episodes": _whole(episodes),
         "discount": discount,
-        "smoothing": smoothing, "limit": _number(limit), "rate": _number(rate),
-        "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,
-        "horizon": horizon, "lanes": lanes, "normalise": normalise, "persistence": persistence,
-        "bounds": bounds, "workers": _where(workers, ray, jobs),
+        "smoothing": smoothing, "limit": limit, "rate": rate, "hidden": _widths(hidden),
+        "masks": masks, "horizon": horizon, "normalise": normalise, "persistence": persistence,
+        "workers": _where(workers, ray, jobs),
         "episode_timeout": episode_timeout,
     }  # fmt: skip
     if found is not None:
@@ -292,8 +271,7 @@ def train(
 
     def made(k: int) -> Agent:
         if searching:
-            more: dict[str, Any] = settings | {"normalise_rewards": normalise_rewards or None}
-            more |= {"max_episodes": max_episodes}
+            more: dict[str, Any] = settings | {"max_episodes": max_episodes}
             return pgpe.PGPE(environment, policy, estimator, update, seed=k, **more)
         return Agent(environment, policy, estimator, update, seed=k, **settings)
 
@@ -362,14 +340,6 @@ def _free(path: Path) -> Path:
         k += 1
         found = path.with_name(f"{path.name}-{k}")
     return found
-
-
-def _number(text: str | None) -> float | str | None:
-    """A number, or the text of a schedule."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
 
 
 def _whole(text: str | None) -> int | str | None:

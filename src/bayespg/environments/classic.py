@@ -12,7 +12,7 @@ wall, is `bayespg.environments.MountainCar`.
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -240,17 +240,13 @@ Continuous = Pendulum | MountainCarContinuous
 
 
 class InBounds(PartiallyObserved):
-    """A task whose actions are unbounded draws a of a Gaussian policy: the task gets limit clip(a,
-    -1, 1), or limit tanh(a) with "squash".
-
-    The same rules hold for `bounds` on Gymnasium, so that a policy does the same in both.
-    """
+    """A task whose actions are unbounded draws a of a Gaussian policy: the task gets
+    limit clip(a, -1, 1), as on Gymnasium, so that a policy does the same in both."""
 
     environment: Continuous
-    bounds: Literal["clip", "squash"] = eqx.field(static=True)
 
-    def __init__(self, environment: Continuous, bounds: Literal["clip", "squash"] = "clip"):
-        self.environment, self.bounds = environment, bounds
+    def __init__(self, environment: Continuous):
+        self.environment = environment
 
     @property
     def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -273,8 +269,7 @@ class InBounds(PartiallyObserved):
 
     def within(self, actions: Float[Array, "M *one"]) -> Float[Array, "M *one"]:
         """The actions that the task gets."""
-        inside = jnp.tanh(actions) if self.bounds == "squash" else jnp.clip(actions, -1.0, 1.0)
-        return self.environment.limit * inside
+        return self.environment.limit * jnp.clip(actions, -1.0, 1.0)
 
 
 NAMES: dict[str, Callable[[], Environment]] = {

@@ -52,14 +52,13 @@ class Lanes(abc.ABC):
         *,
         discount: float,
         horizon: int | None,
-        bounds: spaces.Bounds,
     ):
         self.discount = checks.discount(discount)
         if horizon is not None and horizon < 1:
             raise ValueError(f"horizon: expected at least 1, found {horizon}")
         self.name = name
         self.observations = spaces.Observations(observed)
-        self.acted, self.actions = acted, spaces.actions(acted, bounds)
+        self.acted, self.actions = acted, spaces.actions(acted)
         limits = [steps for steps in (limit, horizon) if steps is not None]
         self.horizon = min(limits) if limits else FALLBACK
         self.limited = bool(limits)
@@ -144,7 +143,6 @@ class Host(Lanes):
         discount: float = 0.99,
         horizon: int | None = None,
         lanes: int = 8,
-        bounds: spaces.Bounds = "clip",
         options: dict[str, Any] | None = None,
         masks: bool | None = None,
     ):
@@ -153,7 +151,7 @@ class Host(Lanes):
         super().__init__(
             environment if isinstance(environment, str) else _name(first), _limit(first),
             first.observation_space, first.action_space,
-            discount=discount, horizon=horizon, bounds=bounds,
+            discount=discount, horizon=horizon,
         )  # fmt: skip
         self.use_masks(masks, lambda: action_masks.has_method(first))
         self.environments, self._lanes = [first], 1 if alone else lanes

@@ -7,13 +7,11 @@ score do not depend on bounds.
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-
-Bounds = Literal["clip", "squash"]
 
 
 class Observations:
@@ -158,17 +156,14 @@ class Choices:
 
 
 class Bounded:
-    """A box. A draw a becomes mid + half clip(a, -1, 1), or mid + half tanh(a) where squashed; a
-    component without both bounds stays itself, within the one it has. Integers are rounded."""
+    """A box. A draw a becomes mid + half clip(a, -1, 1); a component without both bounds stays
+    itself, within the one it has. Integers are rounded."""
 
-    def __init__(self, space: spaces.Box, bounds: Bounds):
-        self.size, self.bounds = math.prod(space.shape), bounds
-        self._space = space
+    def __init__(self, space: spaces.Box):
+        self.size, self._space = math.prod(space.shape), space
         low, high = (b.reshape(-1).astype(float) for b in (space.low, space.high))
         self._low, self._high = low, high
         self._bounded = (space.bounded_below & space.bounded_above).reshape(-1)
-        self.bounded = bool(self._bounded.any())
-        """Whether any component has both bounds."""
         low, high = np.where(self._bounded, (low, high), ([-1.0], [1.0]))
         self._mid, self._half = low / 2 + high / 2, high / 2 - low / 2
 
@@ -178,8 +173,8 @@ class Bounded:
             bad = actions[~np.isfinite(actions)][0]
             raise ValueError(f"policy: drew an action that holds {bad}")
         actions = actions.reshape(len(actions), -1)
-        inside = np.tanh(actions) if self.bounds == "squash" else np.clip(actions, -1.0, 1.0)
-        a = self._mid + self._half * np.where(self._bounded, inside, actions)
+        inside = np.where(self._bounded, np.clip(actions, -1.0, 1.0), actions)
+        a = self._mid + self._half * inside
         a = np.clip(a, self._low, self._high)
         if np.issubdtype(self._space.dtype, np.integer):
             a = np.rint(a)
@@ -190,7 +185,7 @@ Actions = Choices | Bounded
 """What a policy draws, and how it becomes an action of the environment."""
 
 
-def actions(space: gymnasium.Space, bounds: Bounds = "clip") -> Actions:
+def actions(space: gymnasium.Space) -> Actions:
     """How a policy acts in a space; ValueError if the space is not supported."""
     match space:
         case spaces.Discrete():
@@ -202,7 +197,7 @@ def actions(space: gymnasium.Space, bounds: Bounds = "clip") -> Actions:
             count = math.prod(space.shape)
             return Choices([2] * count, [0] * count, space, False)
         case spaces.Box() if math.prod(space.shape) > 0:
-            return Bounded(space, bounds)
+            return Bounded(space)
     raise ValueError(
         f"environment: actions {space} are not supported; expected Discrete, MultiDiscrete, "
         "MultiBinary or Box, of at least one number"

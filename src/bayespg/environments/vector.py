@@ -12,7 +12,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import iterate
 
 from bayespg.environments import masks as action_masks
-from bayespg.environments import spaces
 from bayespg.environments.host import RESET, STEP, Lanes, Step, flag, parts
 
 
@@ -30,7 +29,6 @@ class Vector(Lanes):
         *,
         discount: float = 0.99,
         horizon: int | None = None,
-        bounds: spaces.Bounds = "clip",
         masks: bool | None = None,
     ):
         spec = environment.spec or _spec(environment)
@@ -38,7 +36,7 @@ class Vector(Lanes):
             spec.id if spec is not None else type(environment.unwrapped).__name__,
             spec.max_episode_steps if spec is not None else None,
             environment.single_observation_space, environment.single_action_space,
-            discount=discount, horizon=horizon, bounds=bounds,
+            discount=discount, horizon=horizon,
         )  # fmt: skip
         self.environment: Any = environment
         self._asks = action_masks.lanes_have_method(environment)

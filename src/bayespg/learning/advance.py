@@ -19,23 +19,19 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher import Network
-from bayespg.learning import values
+from bayespg.learning import normalise, recent, trust, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
-from bayespg.learning.recent import Recent, nothing
+from bayespg.learning.normalise import Normalised, Normaliser, as_input
+from bayespg.learning.recent import Recent
+from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
 from bayespg.policies import AnyPolicy, flatten, memory, remembers
 from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, direction_statistics, uphill
 
-CLIP = 10.0
-"""Standard deviations beyond which a normalised observation is clipped."""
 ROUNDING = 100
 """A gradient within this many rounding errors of its terms counts as zero."""
-MEMORY = 0.95
-"""Decay of running means per update."""
-LEAST = -4.0
-"""Lower bound of the share of one update, which with two episodes can be far below zero."""
 FADE, ENDED = 0.05, 0.2
 """Share of the persistence of exploration that an update takes away, and the further share if all
 its episodes ended before the horizon."""
@@ -58,71 +54,12 @@ class NotFinite(ValueError):
     """An update was not made, because some of its numbers were not finite."""
 
 
-class Normaliser(eqx.Module):
-    """Running mean and variance of observations."""
+class Counts(NamedTuple):
+    """What a run has done so far."""
 
-    mean: Float[Array, " *d"]
-    variance: Float[Array, " *d"]
-    count: Float[Array, ""]
-    exempt: int = eqx.field(static=True, default=0)
-    """So many numbers at the end of an observation stay as they are: masks of actions."""
-
-    @property
-    def scale(self) -> Float[Array, " *d"]:
-        return jnp.sqrt(self.variance + 1e-8)
-
-    def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "..."]:
-        found = jnp.clip((x - self.mean) / self.scale, -CLIP, CLIP).astype(self.mean.dtype)
-        if self.exempt:
-            last = jnp.arange(x.shape[-1]) >= x.shape[-1] - self.exempt
-            found = jnp.where(last, x.astype(found.dtype), found)
-        return found
-
-    def seen(self, x: Shaped[Array, "N *d"], taken: Shaped[Array, " N"]) -> "Normaliser":
-        """The statistics after another batch (Chan et al.)."""
-        dtype = self.mean.dtype
-        count = taken.sum().astype(dtype)
-        weights = (taken / jnp.maximum(count, 1)).astype(dtype)
-        weights = weights.reshape(-1, *(1 for _ in self.mean.shape))
-        mean = jnp.sum(weights * x, 0)
-        variance = jnp.sum(weights * (x - mean) ** 2, 0)
-        total = self.count + count
-        old, new = self.count / total, count / total
-        away = mean - self.mean
-        spread = old * self.variance + new * variance + old * new * away**2
-        mean = (self.mean + new * away).astype(dtype)
-        return Normaliser(mean, spread.astype(dtype), total, self.exempt)
-
-
-def no_statistics(shape: tuple[int, ...], exempt: int = 0) -> Normaliser:
-    """Statistics before the first batch, which leave observations unchanged."""
-    zeros = jnp.zeros(shape, jnp.float32)
-    return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32), exempt)
-
-
-def as_input(
-    x: Shaped[Array, "..."], normaliser: Normaliser | None, dtype: Any
-) -> Shaped[Array, "..."]:
-    """Observations as the policy receives them: normalised, in the precision of its parameters."""
-    x = x if normaliser is None else normaliser(x)
-    return x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-
-class Normalised(AnyPolicy):
-    """A policy that takes raw observations and normalises them."""
-
-    policy: AnyPolicy
-    normaliser: Normaliser | None
-
-    def start(self) -> Any:
-        return self.policy.start()
-
-    def step(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
-        dtype = flatten(self.policy)[0].dtype
-        return self.policy.step(memory, as_input(observation, self.normaliser, dtype))
-
-    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
-        return self.policy.settle(memory, choice)
+    updates: Int[Array, ""]
+    episodes: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 class State(eqx.Module):
@@ -135,19 +72,25 @@ class State(eqx.Module):
     normaliser: Normaliser | None
     recent: Recent | None
     """Raw observations of recent batches."""
-    confirmed: Float[Array, ""]
-    """Share of the slope that other episodes confirm, a running mean over updates; 1 if the
-    estimator does not measure it."""
+    trust: Trust
     key: PRNGKeyArray
-    updates: Int[Array, ""]
-    episodes: Int[Array, ""]
-    steps: Int[Array, ""]
+    counts: Counts
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
-    persistence: Float[Array, ""] | None = None
+    persistence: Float[Array, ""] | None
     """Persistence of exploration in the next batch; None for independent noise."""
-    rewards: Normaliser | None = None
-    """Statistics of discounted sums of rewards, where rewards are normalised."""
+
+    @property
+    def updates(self) -> Int[Array, ""]:
+        return self.counts.updates
+
+    @property
+    def episodes(self) -> Int[Array, ""]:
+        return self.counts.episodes
+
+    @property
+    def steps(self) -> Int[Array, ""]:
+        return self.counts.steps
 
     @property
     def acting(self) -> Normalised:
@@ -161,27 +104,27 @@ def begin(
     update: optax.GradientTransformationExtraArgs,
     key: PRNGKeyArray,
     observation: jax.ShapeDtypeStruct,
-    normalise: bool = False,
-    recent: bool = False,
+    *,
+    normalised: bool = False,
+    keep_recent: bool = False,
     persistence: float = 0.0,
     exempt: int = 0,
-    rewards: bool = False,
 ) -> State:
     """The state of a run before its first update; `observation` is the shape and type of one.
-    States of recent batches are kept if the estimator needs them or with `recent`, but not for a
-    policy with memory, whose choices do not follow from the state alone. Exploration begins with
-    `persistence`. `exempt` numbers at the end of an observation are not normalised; with `rewards`
-    there are statistics of rewards."""
+    States of recent batches are kept if the estimator needs them or with `keep_recent`, but not for
+    a policy with memory, whose choices do not follow from the state alone. Exploration begins with
+    `persistence`. `exempt` numbers at the end of an observation are not normalised."""
     policy = jax.tree.map(jnp.asarray, policy)
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
-    wanted = (recent or estimator.needs.recent) and not remembers(policy)
+    wanted = (keep_recent or estimator.needs.recent) and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
-    rho = jnp.asarray(persistence, jnp.float32) if persistence else None
     return State(
-        policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
-        nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
-        zero, zero, zero, jnp.asarray(True), rho, no_statistics(()) if rewards else None,
+        policy=policy, optimiser=update.init(theta), critic=critic,
+        normaliser=normalise.begin(shape, exempt) if normalised else None,
+        recent=recent.begin(observation) if wanted else None, trust=trust.begin(theta.dtype),
+        key=key, counts=Counts(zero, zero, zero), running=jnp.asarray(True),
+        persistence=jnp.asarray(persistence, jnp.float32) if persistence else None,
     )  # fmt: skip
 
 
@@ -210,7 +153,8 @@ class Record(NamedTuple):
     """Kullback-Leibler divergence from the old policy to the new, mean over states."""
     step_norm: Float[Array, ""]
     confirmed: Float[Array, ""]
-    """Share of the slope that other episodes confirm, a running mean."""
+    """Share of the squared gradient that is signal, by the agreement of episodes so far
+    (`bayespg.learning.trust`)."""
     known: Float[Array, ""]
     """The number of directions in which the batch determines the gradient; NaN where the estimator
     does not say."""
@@ -233,29 +177,24 @@ def batch_of(
     environment: Environment | None = None,
 ) -> Batch:
     """The batch of these paths, with observations as the policy received them, in its precision."""
-    return Batch(
-        state.policy, as_seen(state, raw), discount, horizon, environment, state.critic,
-        recent(state, raw),
-    )  # fmt: skip
-
-
-def as_seen(state: State, raw: Trajectories) -> Trajectories:
-    """Paths with observations as the policy sees them now, in its precision."""
     dtype = flatten(state.policy)[0].dtype
-    return Trajectories(
+    paths = Trajectories(
         as_input(raw.states, state.normaliser, dtype),
         as_input(jnp.asarray(raw.actions), None, dtype), raw.rewards.astype(dtype), raw.mask,
         raw.terminated, as_input(raw.final, state.normaliser, dtype),
     )  # fmt: skip
+    return Batch(
+        state.policy, paths, discount, horizon, environment, state.critic, recent_of(state, raw)
+    )
 
 
-def recent(state: State, raw: Trajectories) -> Recent | None:
+def recent_of(state: State, raw: Trajectories) -> Recent | None:
     """States of recent batches and of this one, as the policy sees them."""
     if state.recent is None:
         return None
-    found = state.recent.seen(raw.states, raw.mask)
+    kept = state.recent.observe(raw.states, raw.mask)
     dtype = flatten(state.policy)[0].dtype
-    return Recent(as_input(found.states, state.normaliser, dtype), found.weights)
+    return Recent(as_input(kept.states, state.normaliser, dtype), kept.weights)
 
 
 def advance(
@@ -274,69 +213,61 @@ def advance(
     taken and ends the run: later calls do not change its parameters. Returns the posterior that was
     used, too.
 
-    Without `described` the slope along the step, its error and the divergence are NaN. They do not
-    change the update, the first two may cost as much as the gradient, and the divergence takes the
-    log-probabilities of all steps twice.
+    Without `described` the slope along the step, its error, the probability of going uphill and the
+    divergence are NaN. They do not change the update, and may cost more than the gradient.
     """
     posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
-    divergence, paths = _divergence(batch), batch.paths
-    fresh = jnp.asarray(posterior.info.get("confirmed", 1.0), theta.dtype)
-    confirmed = MEMORY * state.confirmed + (1 - MEMORY) * jnp.maximum(fresh, LEAST)
-    confirmed = jnp.where(jnp.isfinite(fresh), confirmed, state.confirmed)
-    share = jnp.clip(confirmed, 0.0, 1.0)
+    divergence, M = _divergence(batch), batch.paths.mask.shape[1]
+    trusted = state.trust.observe(posterior.info.get("products"))
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
-        confirmed=share,
+        allowed=trusted.allowed(M),
     )  # fmt: skip
-    if described:
-        slope, error, freedom = direction_statistics(posterior, change)
-        moved, steps = divergence(theta + change), slice(None)
-    else:
-        slope = error = freedom = moved = jnp.asarray(jnp.nan, theta.dtype)
-        steps = slice(1)
-    # Not finite if the policy's distributions are not, though its parameters may be.
-    states, actions, mask = (x[steps] for x in (paths.states, paths.actions, paths.mask))
-    new = jnp.where(mask, _log_probabilities(rebuild(theta + change), states, actions), 0.0)
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
-    normaliser, kept = state.normaliser, state.recent
-    if normaliser is not None:
-        everything = raw.states.reshape(-1, *raw.states.shape[2:])
-        normaliser = normaliser.seen(everything, raw.mask.reshape(-1))
-    if kept is not None:
-        kept = kept.seen(raw.states, raw.mask)
-    stages = left, normaliser, critic, posterior.mean, (theta + change, optimiser), new
-    finite = jnp.stack([_finite(stage) for stage in stages])
+    new = State(
+        policy=rebuild(theta + change), optimiser=optimiser, critic=critic,
+        normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
+        recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
+        key=state.key, counts=state.counts, running=_norm(change) >= stop,
+        persistence=state.persistence,
+    )  # fmt: skip
+    acts = _log_probabilities(new.policy, batch.paths.states, batch.paths.actions)
+    finite = jnp.stack([
+        _finite(stage) for stage in (
+            left, new.normaliser, critic, posterior.mean, (theta + change, optimiser),
+            jnp.where(batch.paths.mask, acts, 0.0),
+        )
+    ])  # fmt: skip
     sound = jnp.all(finite)
     going = sound & state.running
-    policy, optimiser, critic, normaliser, kept, confirmed = jax.tree.map(
-        lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
-        (rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed),
-        (
-            state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
-            state.confirmed,
-        ),
+    new = jax.tree.map(
+        lambda after, before: jnp.where(going, after, before) if eqx.is_array(after) else after,
+        new, state,
     )  # fmt: skip
-    following = State(
-        policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
-        state.episodes + batch.paths.mask.shape[1],
-        state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
-        going & (_norm(change) >= stop), fading(state.persistence, batch.paths.terminated),
-        state.rewards,
+    updates, episodes, steps = state.counts
+    counts = Counts(updates + 1, episodes + M, steps + batch.paths.mask.sum(dtype=steps.dtype))
+    fewer = fading(state.persistence, batch.paths.terminated)
+    new = eqx.tree_at(
+        lambda s: (s.counts, s.running, s.persistence), new,
+        (counts, going & new.running, fewer), is_leaf=lambda x: x is None,
     )  # fmt: skip
+    slope, error, freedom, sure, moved = (jnp.asarray(jnp.nan, theta.dtype),) * 5
+    if described:
+        slope, error, freedom = direction_statistics(posterior, change)
+        sure, moved = uphill(posterior, posterior.fisher is not None), divergence(theta + change)
     record = Record(
-        _norm(posterior.mean), _or_nan(slope),
-        jnp.where(jnp.isinf(freedom), error, _or_nan(error)), freedom,
-        _or_nan(uphill(posterior, natural=posterior.fisher is not None)), _or_nan(moved),
-        _norm(change), share,
-        _or_nan(jnp.asarray(posterior.info.get("known", jnp.nan))),
-        jnp.zeros(()) if state.persistence is None else state.persistence,
-        explained,
-        sound.astype(theta.dtype), jnp.where(sound, len(STAGES), jnp.argmin(finite)),
+        gradient_norm=_norm(posterior.mean), slope=_or_nan(slope),
+        slope_error=jnp.where(jnp.isinf(freedom), error, _or_nan(error)), freedom=freedom,
+        sure=_or_nan(sure), divergence=_or_nan(moved), step_norm=_norm(change),
+        confirmed=trusted.share(M), known=_or_nan(posterior.info.get("known", jnp.nan)),
+        persistence=jnp.zeros(()) if state.persistence is None else state.persistence,
+        explained=explained, sound=sound.astype(theta.dtype),
+        stage=jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
-    return following, record, posterior
+    return new, record, posterior
 
 
 def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -> GradientPosterior:
@@ -416,7 +347,7 @@ def _finite(tree: Any) -> Bool[Array, ""]:
     return jnp.all(jnp.stack(leaves)) if leaves else jnp.asarray(True)
 
 
-def _or_nan(x: Float[Array, ""]) -> Float[Array, ""]:
+def _or_nan(x: Any) -> Float[Array, ""]:
     """A number, or NaN in place of an infinite one."""
     return jnp.where(jnp.isfinite(x), x, jnp.nan)
 

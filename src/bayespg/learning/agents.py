@@ -29,7 +29,6 @@ from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import (
-    batch_size,
     choices,
     copies,
     describing,
@@ -53,7 +52,6 @@ from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.learning.hints import Stuck, Unconfirmed
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
-from bayespg.learning.rewards import scaled
 from bayespg.paths.worlds import AnyEnvironment
 from bayespg.policies import AnyPolicy, as_dtype, count
 from bayespg.runs import progress as interruption
@@ -99,7 +97,7 @@ class Agent:
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self._estimator = found = choices.estimator(estimator, s["smoothing"])
         asked = s.episodes
-        s = dataclasses.replace(s, episodes=batch_size.resolved(asked, found, policy))
+        s = dataclasses.replace(s, episodes=making.episodes(asked, found, policy))
         self.world = making.world_of(environment, s, self.options)
         policy, start = making.policy_of(
             policy, environment, self.world, s, found.needs, key_policy
@@ -108,7 +106,7 @@ class Agent:
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
         refuse_memory(found, start)
-        s = dataclasses.replace(s, episodes=batch_size.resolved(asked, found, start))
+        s = dataclasses.replace(s, episodes=making.episodes(asked, found, start))
         self._double = not (found.needs.products and by_products(start))
         with self.precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
@@ -116,9 +114,8 @@ class Agent:
             limited = isinstance(update, str) and update in choices.LIMITED
             self.state = _first(
                 start, found, self._update, key_run, self.world.observation,
-                making.normalised(s, self.world), recent=limited,
+                normalised=making.normalised(s, self.world), keep_recent=limited,
                 persistence=making.persistence(s, found.needs), exempt=self.world.masks,
-                rewards=s.normalise_rewards,
             )  # fmt: skip
         self.settings = s.as_done(making.in_force(s, self.world, self.names, found.needs))
         self._seconds, self._begun, self._warned = 0.0, False, False
@@ -129,7 +126,8 @@ class Agent:
     @property
     def episodes(self) -> int:
         """The number of episodes of the next update."""
-        return batch_size.episodes(making.asked(self.settings), self.state.confirmed)
+        asked = self.settings.episodes
+        return asked if isinstance(asked, int) else self.state.trust.episodes()
 
     def precision(self) -> Any:
         """A context in which this agent's numbers are computed: single or double precision."""
@@ -498,8 +496,5 @@ def _learner(double: bool) -> Any:
 
 
 def _learned(estimator, update, state, raw, discount, horizon, environment):
-    if state.rewards is not None:
-        raw, statistics = scaled(raw, state.rewards, discount)
-        state = eqx.tree_at(lambda s: s.rewards, state, statistics)
     batch = batch_of(state, raw, discount, horizon, environment)
     return advance(estimator, update, state, batch, raw)[:2]

@@ -12,7 +12,7 @@ import optax
 from bayespg import environments, policies
 from bayespg._support import checks
 from bayespg.environments import Environment, classic
-from bayespg.learning import estimators, line_search, schedules, settings, updates
+from bayespg.learning import estimators, line_search, settings, updates
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 
@@ -44,18 +44,13 @@ advantages less their mean; fitted: returns less a regression on states; gpomdp:
 same with steps weighted by the discount, as in the paper; mc, mc-baseline: whole paths (REINFORCE);
 enac: episodic natural actor-critic; model1, model2: Bayesian quadrature of whole paths."""
 
-LIMITED = ("natural", "patient", "plain", "conjugate-gradients")
+LIMITED = ("natural", "plain", "conjugate-gradients")
 """Updates that go as far as a limit allows; all others have a rate."""
-UPDATES = ("natural", "patient", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
-"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows; patient: natural,
-but no step while the episodes of recent updates disagree (`updates.only_if_sure`);
+UPDATES = ("natural", "plain", "conjugate-gradients", "adam", "sgd", "variance-scaled")
+"""natural, plain: along G^-1 g or g, as far as the Kullback-Leibler limit allows;
 conjugate-gradients: line searches along conjugate natural gradients, guided by error bars; adam,
 sgd, and any other optimiser of optax: with a rate; variance-scaled: BPG-var of the paper, for
 model1."""
-
-
-PATIENT = (0.8, 0.9)
-"""Level and memory of the update "patient"; docs/calibration.md has a table of others."""
 
 
 class BuiltIn(NamedTuple):
@@ -102,9 +97,7 @@ def estimator(choice: Any, smoothing: float) -> Estimator:
     return ESTIMATORS[choice](smoothing)
 
 
-def update(
-    choice: Any, limit: float | str, rate: float | str
-) -> optax.GradientTransformationExtraArgs:
+def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
     """An update by name, or the one given. A name always gives the same object, so that agents
     share compiled programs."""
     if isinstance(choice, optax.GradientTransformation):
@@ -115,25 +108,19 @@ def update(
 
 
 @functools.lru_cache(64)
-def _update(
-    choice: str, limit: float | str, rate: float | str
-) -> optax.GradientTransformationExtraArgs:
+def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
     match choice:
         case "natural":
-            return updates.trust_region(schedules.of(limit))
-        case "patient":
-            return updates.only_if_sure(updates.trust_region(schedules.of(limit)), *PATIENT)
+            return updates.trust_region(limit)
         case "plain":
-            return updates.trust_region(schedules.of(limit), natural=False)
+            return updates.trust_region(limit, natural=False)
         case "conjugate-gradients":
-            if isinstance(limit, str):
-                raise ValueError("limit: conjugate-gradients takes a number, not a schedule")
             return line_search.searching(limit)
         case "variance-scaled":
-            return updates.variance_scaled(schedules.of(rate))
+            return updates.variance_scaled(rate)
     if not _is_optimiser(choice):
         raise known("update", choice, list(UPDATES))
-    return updates.ascending(getattr(optax, choice)(schedules.of(rate)))
+    return updates.ascending(getattr(optax, choice)(rate))
 
 
 def _is_optimiser(name: str) -> bool:

@@ -38,9 +38,9 @@ from bayespg.learning.information import (
 from bayespg.learning.steps import (
     StateMap,
     as_they_are,
-    confirmed,
     credit,
     like_returns,
+    products,
     standardised,
     state_kernel,
     steps,
@@ -387,7 +387,7 @@ class BAC(Estimator):
             directions = fishers.effective(prior.fisher, G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
-            info = {"directions": directions} | confirmed(found, prior, noise, self.rank)
+            info = {"directions": directions} | products(found, prior, noise, self.rank)
         elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         posterior = actor_critic.of_steps(

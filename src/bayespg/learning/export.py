@@ -79,7 +79,7 @@ def _decoded(actions: Any, chosen: Any, batch: int) -> Any:
             ).reshape(batch, *shape)
         case Bounded():
             flat = chosen.reshape(batch, -1)
-            inside = jnp.tanh(flat) if actions.bounds == "squash" else jnp.clip(flat, -1.0, 1.0)
+            inside = jnp.clip(flat, -1.0, 1.0)
             low, high, mid, half = (
                 x.astype(np.float32)
                 for x in (actions._low, actions._high, actions._mid, actions._half)

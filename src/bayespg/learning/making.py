@@ -8,13 +8,16 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from bayespg.environments.spaces import Actions, Bounded, Choices
-from bayespg.learning import batch_size, choices
-from bayespg.learning.estimators import Needs
+from bayespg.environments.spaces import Actions, Choices
+from bayespg.learning import choices, trust
+from bayespg.learning.estimators import BAC, Estimator, Needs
 from bayespg.learning.settings import Settings, no_effect
 from bayespg.paths.worlds import OnHost, World, world
-from bayespg.policies import AnyPolicy, named
+from bayespg.policies import AnyPolicy, SparsePolicy, named
 from bayespg.policies.masked import masked
+
+LANES = 8
+"""Gymnasium episodes for which the policy chooses at once."""
 
 
 def world_of(environment: Any, s: Settings, options: dict[str, Any]) -> World:
@@ -22,7 +25,7 @@ def world_of(environment: Any, s: Settings, options: dict[str, Any]) -> World:
     known = choices.built_in(environment) if isinstance(environment, str) else None
     return world(
         known.environment if known else environment, discount=s["discount"],
-        horizon=s.horizon, lanes=min(s["lanes"], most(s)), bounds=s["bounds"],
+        horizon=s.horizon, lanes=min(LANES, most(s)),
         options=options, workers=s.workers, episode_timeout=s.episode_timeout, masks=s.masks,
     )  # fmt: skip
 
@@ -61,15 +64,24 @@ def default_policy(actions: Actions, needs: Needs) -> str:
     return "fourier" if isinstance(actions, Choices) else "mlp"
 
 
+def episodes(asked: int | str | None, estimator: Estimator, policy: Any) -> int | str:
+    """The number of episodes asked for; unless stated otherwise "auto", or two where the estimator
+    does not measure how far they agree. `policy` may be a name. ValueError for "auto" there."""
+    measured = isinstance(estimator, BAC) and estimator.advantage is not None
+    measured = measured and policy != "tiles" and not isinstance(policy, SparsePolicy)
+    if asked is None:
+        return trust.AUTO if measured else trust.SIZES[0]
+    if asked == trust.AUTO and not measured:
+        raise ValueError(
+            f"episodes: {trust.AUTO!r} needs the agreement of episodes, which the estimators bac "
+            "and bac-returns measure, except for sparse policies such as tiles; give a number"
+        )
+    return asked
+
+
 def most(s: Settings) -> int:
-    """The largest number of episodes of an update."""
-    return batch_size.episodes(asked(s), 0.0)
-
-
-def asked(s: Settings) -> int | str:
-    """`episodes` of an agent, which has resolved it."""
-    assert s.episodes is not None
-    return s.episodes
+    """The largest number of episodes per update."""
+    return s.episodes if isinstance(s.episodes, int) else trust.SIZES[-1]
 
 
 def persistence(s: Settings, needs: Needs) -> float:
@@ -93,21 +105,13 @@ def in_force(
         for name in (names[kind] for kind in ("policy", "estimator", "update"))
     )
     limited, rated = update in choices.LIMITED, isinstance(names["update"], str)
-    bounded = isinstance(where.actions, Bounded) and where.actions.bounded
-    lanes = f"an update of {most(s)} episodes fills no more lanes"
-    if host is None:
-        lanes = f"{task} in JAX draws all paths at once"
-    elif host.lanes < min(s["lanes"], most(s)):
-        lanes = f"the environment that was given is {host.lanes} of them"
     return {
         "discount": (where.discount, f"{task} has its own discount, {where.discount:g}"),
         "horizon": (where.horizon, f"{task} ends episodes after {where.horizon} steps"),
-        "lanes": (host and host.lanes, lanes),
         "workers": (s.workers if host is not None else None, f"{task} runs in JAX"),
         "normalise": (normalised(s, where), ""),
         "persistence": (persistence(s, needs), ""),
         "masks": (where.masks > 0, f"{task} runs in JAX"),
-        "bounds": (s["bounds"] if bounded else None, f"actions of {task} have no bounds"),
         "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
         "smoothing": (needs.smoothing, f"{estimator} has no lambda to choose"),
         "limit": (s["limit"] if limited else None, f"{update} has no such limit"),

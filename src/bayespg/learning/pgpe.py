@@ -28,7 +28,6 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
-from bayespg.environments.spaces import Bounded
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import agents, choices, copies, describing, metrics, settings
 from bayespg.learning.advance import NotFinite
@@ -47,7 +46,7 @@ NAME = "pgpe"
 UPDATE = "search"
 """The estimator and the update that a run's configuration names."""
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
-SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "bounds", "seed")
+SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "seed")
 """The settings that PGPE uses; the others of `Settings` have no effect on it."""
 LEAST = 1e-3
 """The smallest unit of an observation in the first round, relative to the largest: a number that
@@ -82,7 +81,7 @@ class PGPE(Agent):
 
     `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` ends training
     once so many episodes were played. The other settings are `hidden`, `horizon`, `workers`,
-    `episode_timeout`, `bounds` and `seed`, as agents have them.
+    `episode_timeout` and `seed`, as agents have them.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class PGPE(Agent):
         known = choices.built_in(environment) if isinstance(environment, str) else None
         self.world = world(
             known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
-            bounds=s["bounds"], options=self.options, workers=s.workers,
+            options=self.options, workers=s.workers,
             episode_timeout=s.episode_timeout, masks=False,
         )  # fmt: skip
         if self.world.actions is None or not self.world.real:
@@ -130,11 +129,9 @@ class PGPE(Agent):
             "environment": environment, "policy": policy, "estimator": NAME, "update": UPDATE
         }  # fmt: skip
         actions, horizon = self.world.actions, self.world.horizon
-        bounded = isinstance(actions, Bounded) and actions.bounded
         self.settings = s.as_done({
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "horizon": (horizon, f"the environment ends episodes after {horizon} steps"),
-            "bounds": (s["bounds"] if bounded else None, "the actions have no bounds"),
         })  # fmt: skip
         self._double, self._seconds, self.interrupted = False, 0.0, False
         self._last = math.inf

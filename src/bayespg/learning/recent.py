@@ -26,7 +26,7 @@ class Recent(eqx.Module):
     weights: Float[Array, " K"]
     """1 for a state, 0 for an empty place."""
 
-    def seen(
+    def observe(
         self, states: Shaped[Array, "T M *observation"], taken: Bool[Array, "T M"]
     ) -> "Recent":
         """These with the states of another batch in place of the oldest."""
@@ -38,7 +38,7 @@ class Recent(eqx.Module):
         )
 
 
-def nothing(observation: jax.ShapeDtypeStruct) -> Recent:
+def begin(observation: jax.ShapeDtypeStruct) -> Recent:
     """No states yet."""
     count = BATCHES * KEPT
     real = jnp.issubdtype(observation.dtype, jnp.floating)

@@ -6,16 +6,14 @@ A setting that would have no effect is refused, so that `Agent.config` describes
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from typing import Any
 
 from bayespg._support import checks
-from bayespg.environments.spaces import Bounds
-from bayespg.learning import schedules
 from bayespg.policies.named import HIDDEN
 
 DEFAULTS: dict[str, Any] = {
     "discount": 0.99, "smoothing": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": HIDDEN,
-    "lanes": 8, "bounds": "clip", "persistence": 0.9,
+    "persistence": 0.9,
 }  # fmt: skip
 """Defaults of settings that do not apply to every agent."""
 WHERE = ("workers", "episode_timeout")
@@ -31,24 +29,20 @@ class Settings:
 
     episodes: int | str | None = None
     """Episodes per update. "auto": 2 to 16, fewer the more those of recent updates agree
-    (`bayespg.learning.batch_size`), the default where that is measured; otherwise 2."""
+    (`bayespg.learning.trust`), the default where that is measured; otherwise 2."""
     discount: float | None = None
     """0.99; an environment in JAX has its own."""
     smoothing: float | None = None
     """lambda, 0.9, for estimators that have one."""
-    limit: float | str | None = None
-    """Kullback-Leibler divergence of an update, mean over states: 0.05, for updates that have a
-    limit. A number, or a schedule such as "linear:0.05:0.01:200" (`bayespg.learning.schedules`)."""
-    rate: float | str | None = None
-    """1e-3, for optimisers that have one. A number or a schedule."""
+    limit: float | None = None
+    """Kullback-Leibler divergence per update, mean over states: 0.05, for updates with a limit."""
+    rate: float | None = None
+    """Learning rate: 1e-3, for optimisers that have one."""
     hidden: tuple[int, ...] | None = None
     """Widths of the layers of the policy "mlp": 16, 16."""
     horizon: int | None = None
     """Steps after which an episode is cut off; None keeps the environment's own limit, which an
     environment in JAX always has."""
-    lanes: int | None = None
-    """Gymnasium episodes for which the policy chooses at once: 8, but at most `episodes`. Numbers
-    depend on it in their last bits, and with more episodes than lanes in their draws."""
     workers: int | str | None = None
     """Play Gymnasium episodes in so many other processes, or on Ray: "ray" or the address of a
     cluster. Numbers do not depend on it."""
@@ -60,14 +54,9 @@ class Settings:
     """Probability that a step explores with the random numbers of the step before, at the start: it
     fades as episodes end by themselves, and with every update. 0.9 for estimators with a damped
     metric, and 0 for those of the paper, whose gradients are those of independent noise."""
-    normalise_rewards: bool = False
-    """Learn from rewards divided by the spread of their discounted sums; returns are reported as
-    the environment gives them."""
     masks: bool | None = None
     """Choose among allowed actions only, as the environment's method action_masks() or
     info["action_mask"] says; None means yes if it has that method."""
-    bounds: Bounds | None = None
-    """How draws of a Gaussian policy are brought into the bounds of actions: "clip" or "squash"."""
     seed: int = 0
     """Determines the initial policy and every episode."""
 
@@ -118,6 +107,7 @@ def _widths(name: str, value: Any) -> tuple[int, ...]:
 
 
 _share = functools.partial(checks.real, least=0, most=1)
+_positive = functools.partial(checks.real, above=0)
 _count = functools.partial(checks.whole, least=1)
 seed = functools.partial(checks.whole, least=0, most=LARGEST_SEED)
 
@@ -141,11 +131,9 @@ def _workers(name: str, value: Any) -> int | str:
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "episodes": _episodes, "discount": _share, "smoothing": _share,
-    "limit": schedules.check,
-    "rate": schedules.check, "hidden": _widths, "horizon": _count, "lanes": _count,
-    "workers": _workers, "episode_timeout": functools.partial(checks.real, above=0),
+    "limit": _positive, "rate": _positive, "hidden": _widths, "horizon": _count,
+    "workers": _workers, "episode_timeout": _positive,
     "normalise": checks.flag, "persistence": _share,
-    "normalise_rewards": checks.flag, "masks": checks.flag,
-    "bounds": functools.partial(checks.one_of, names=get_args(Bounds)), "seed": seed,
+    "masks": checks.flag, "seed": seed,
 }  # fmt: skip
 """The check of each setting."""

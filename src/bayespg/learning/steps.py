@@ -86,25 +86,20 @@ def standardised(
     return y / jnp.where(scale > 0, scale, 1.0), scale
 
 
-def confirmed(
+def products(
     found: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
 ) -> dict[str, Array]:
-    """The share of the slope along D^-1 b that different episodes agree on.
+    """Inner products K_ij = h_i'D^-1 h_j of the contributions of episodes to the gradient, for
+    `bayespg.learning.trust`.
 
-    h_i = sum_t u_t (y_t - V(x_t)) is the contribution of episode i to b. Noise of mean zero does
-    not change the expectation of the sum of h_i'D^-1 h_j over pairs i != j. `confirmed` is
-    M / (M - 1) times that sum, divided by b'D^-1 b. For a network D^-1 is that of the
-    preconditioner, so that all of this costs little more than a gradient; for sparse scores there
-    is nothing.
+    h_i = sum_t u_t (y_t - V(x_t)) over the steps of episode i. For a network D^-1 is that of the
+    preconditioner, so that K costs little more than a gradient; for sparse scores there is none.
     """
-    M, D = found.groups.count, prior.fisher
+    D = prior.fisher
     U: Any = found.scores
-    if M < 2 or not isinstance(D, fishers.Dense | fishers.Network):
+    if not isinstance(D, fishers.Dense | fishers.Network):
         return {}
     Psi, _ = actor_critic.state_features(found, prior.state_kernel, rank)
     left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), found.segments)(found.y)
     h = found.groups.sum(U * left[:, None]) if eqx.is_array(U) else U.sums(left, found.groups)
-    h = jnp.concatenate([h, jnp.sum(h, 0, keepdims=True)])
-    squares = jnp.sum(h * (D.near(h) if isinstance(D, fishers.Network) else D.solve(h)), -1)
-    share = M / (M - 1) * (1 - jnp.sum(squares[:-1]) / jnp.where(squares[-1] > 0, squares[-1], 1.0))
-    return {"confirmed": jnp.where(squares[-1] > 0, share, 0.0)}
+    return {"products": h @ (D.near(h) if isinstance(D, fishers.Network) else D.solve(h)).T}

@@ -17,9 +17,10 @@ from bayespg._support import checks, device
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return, observation
-from bayespg.learning.advance import Normalised, State, advance, batch_of, begin, recent
+from bayespg.learning.advance import State, advance, batch_of, begin, recent_of
 from bayespg.learning.batch import Batch, draw
 from bayespg.learning.estimators import Estimator, refuse_memory
+from bayespg.learning.normalise import Normalised
 from bayespg.paths.rollout import rollout
 from bayespg.policies import AnyPolicy, as_dtype, flatten
 from bayespg.posterior import LARGE, Covariance, GradientPosterior, influences
@@ -238,8 +239,8 @@ def start(
     """The state of a run before its first update."""
     refuse_memory(estimator, policy)
     return begin(
-        policy, estimator, update, key, observation(environment), normalise,
-        persistence=persistence,
+        policy, estimator, update, key, observation(environment),
+        normalised=normalise, persistence=persistence,
     )  # fmt: skip
 
 
@@ -279,7 +280,7 @@ def step(
 def _drawn(environment, estimator, state, key, paths, dtype: DTypeLike = jnp.float32) -> Batch:
     scores = estimator.needs.path_scores
     batch = draw(environment, state.policy, key, paths, dtype, scores, state.persistence)
-    known = (state.critic, recent(state, batch.paths))
+    known = (state.critic, recent_of(state, batch.paths))
     return eqx.tree_at(lambda b: (b.critic, b.recent), batch, known, is_leaf=lambda x: x is None)
 
 

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
-from bayespg._support import checks
-from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.fisher import Dense, Fisher, as_dense
-from bayespg.posterior import GradientPosterior, uphill
+from bayespg.posterior import GradientPosterior
 
 Rate = float | Float[Array, ""] | Float[Array, " n"] | Callable[[Any], Any]
 
@@ -102,41 +100,35 @@ class TrustState(NamedTuple):
     step: Float[Array, ""]
     """Multiple of the direction; 0 if no step was accepted."""
     divergence: Float[Array, ""]
-    made: Int[Array, ""] | None = None
-    """Updates so far, where the limit is a schedule."""
 
 
 HALVINGS = 10
-FLOOR = 0.02
-"""Share of the limit that a step may use even if nothing is confirmed."""
 
 
 def trust_region(
-    limit: float | Callable[[Any], Any] = 0.01, *, natural: bool = True, slack: float = 1.5
+    limit: float = 0.01, *, natural: bool = True, slack: float = 1.5
 ) -> optax.GradientTransformationExtraArgs:
     """Step along G^-1 g (or g) until the policy has changed by `limit`, in Kullback-Leibler
-    divergence. `limit` is a number or a function of the number of updates made before.
+    divergence.
 
     `divergence(theta)`, an extra argument of each update, measures that change. Since it grows with
     the square of the step, one measurement tells how long the step must be; it is then halved until
-    the divergence is at most `slack` times the limit. `confirmed`, the share of the slope that
-    other episodes confirm, shortens the step: below a half, the limit shrinks in proportion, down
-    to `FLOOR` of it. The part of the gradient in the null space of G, where no divergence limits a
-    step, is left out. The parameters do not change if the gradient is zero or the step is still too
-    long after ten halvings. If the gradient is finite and its direction is not, the change is NaN.
+    the divergence is at most `slack` times the limit. `allowed` is the share of
+    the limit that the agreement of episodes allows (`bayespg.learning.trust`). The part of the
+    gradient in the null space of G, where no divergence limits a step, is left out. The parameters
+    do not change if the gradient is zero or the step is still too long after ten halvings. If the
+    gradient is finite and its direction is not, the change is NaN.
     """
-    if not callable(limit) and not limit > 0:
+    if not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")
     whole = limit
 
     def init(params):
         nothing = jnp.zeros((), params.dtype)
-        return TrustState(nothing, nothing, jnp.zeros((), jnp.int32) if callable(whole) else None)
+        return TrustState(nothing, nothing)
 
-    def update(updates, state, params, *, posterior, divergence, confirmed=1.0, **_):
-        count = state.made
-        most = whole(count) if callable(whole) else whole
-        limit = most * jnp.clip(2 * confirmed, FLOOR, 1.0)
+    def update(updates, state, params, *, posterior, divergence, allowed=1.0, **_):
+        limit = whole * allowed
         # Only the direction counts, so squares of large or small gradients need never be formed.
         finite = jnp.all(jnp.isfinite(updates))
         unit = jnp.max(jnp.abs(updates))
@@ -167,68 +159,10 @@ def trust_region(
         lost = finite & ~jnp.all(jnp.isfinite(d))
         moved = jnp.where(lost, jnp.nan, jnp.where(step > 0, step * d, 0.0))
         return moved, TrustState(
-            (step / unit).astype(params.dtype), change.astype(params.dtype),
-            None if count is None else count + 1,
+            (step / unit).astype(params.dtype), change.astype(params.dtype)
         )  # fmt: skip
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
-
-
-class Evidence(NamedTuple):
-    """The state of `only_if_sure`."""
-
-    of: Any
-    """The state of the update."""
-    total: Float[Array, ""]
-    """sum_k m^k z_k, with z_k = Phi^-1(p_k) of the k-th update before, and m the memory."""
-    weight: Float[Array, ""]
-    """sum_k m^2k."""
-
-
-TRUST = 2.0
-"""What the updates before the first count for, in standard deviations."""
-
-
-def only_if_sure(
-    update: optax.GradientTransformationExtraArgs,
-    level: float | Float[Array, ""] = 0.5,
-    memory: float | Float[Array, ""] = 0.0,
-    gradual: bool | Bool[Array, ""] = False,
-) -> optax.GradientTransformationExtraArgs:
-    """Any update, made only where following the gradient goes uphill with probability `level` or
-    more, judged by the paths that did not choose it; otherwise the policy stays.
-
-    M paths say at most 1 - 2^-M, so without memory `level` must be lower: with two paths, 0.75 or
-    less. With `memory` m the probabilities p_k of earlier updates count too (Stouffer): the
-    probability is Phi(sum_k m^k Phi^-1(p_k) / sqrt(sum_k m^2k)), with k = 0 for this update. It
-    answers whether steps like the recent ones go uphill; before the first update it is taken to be
-    Phi(TRUST). With `gradual` the change is multiplied by (p - level) / (1 - level) for the
-    probability p, so that it is whole only where all doubt is gone.
-    """
-    if not traced(level):
-        level = checks.probability("level", level)
-    if not traced(memory):
-        memory = checks.real("memory", memory, least=0, most=0.999)
-    if not traced(gradual):
-        gradual = checks.flag("gradual", gradual)
-
-    def init(params):
-        weight = jnp.asarray(1 / (1 - memory**2)).astype(jnp.asarray(params).dtype)
-        return Evidence(update.init(params), TRUST * jnp.sqrt(weight), weight)
-
-    def staying(updates, state, params=None, *, posterior, **extra):
-        change, following = update.update(updates, state.of, params, posterior=posterior, **extra)
-        sure = uphill(posterior, natural=posterior.fisher is not None)
-        z = jax.scipy.special.ndtri(sure.astype(state.total.dtype))
-        total, weight = memory * state.total + z, memory**2 * state.weight + 1
-        together = jax.scipy.special.ndtr(total / jnp.sqrt(weight))
-        # An answer that is not a number must reach the change and be refused.
-        share = jnp.where(gradual, (together - level) / (1 - level), 1.0)
-        share = jnp.where(together < level, 0.0, share + 0 * together)
-        change = jax.tree.map(lambda c: jnp.where(share == 0, 0.0, share * c), change)
-        return change, Evidence(following, total, weight)
-
-    return optax.GradientTransformationExtraArgs(init, staying)  # pyright: ignore
 
 
 def ascending(optimiser: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:

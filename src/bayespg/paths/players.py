@@ -145,11 +145,9 @@ def _maker(host: Host, environment: Any) -> Callable[[], "Player"]:
     if isinstance(environment, str):  # which may be registered in this process alone
         spec = host.environments[0].spec or environment
         environment = functools.partial(gymnasium.make, spec, disable_env_checker=True)
-    bounds = getattr(host.actions, "bounds", "clip")
     return functools.partial(
         Player, environment, host.observations.space, host.acted, host.name,
-        discount=host.discount, horizon=host.horizon, bounds=bounds,
-        masks=host.masks > 0,
+        discount=host.discount, horizon=host.horizon, masks=host.masks > 0,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from bayespg._support.random import host_key
 from bayespg._support.types import Array
 from bayespg.environments import Environment, classic, observation, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
-from bayespg.environments.spaces import Actions, Bounds
+from bayespg.environments.spaces import Actions
 from bayespg.environments.trajectories import Trajectories
 from bayespg.environments.vector import Vector
 from bayespg.paths.acting import Acting, times_of
@@ -154,10 +154,10 @@ class InWorkers(OnHost):
 class OnDevice(World):
     """JAX: whole paths in one compiled program."""
 
-    def __init__(self, environment: Environment, bounds: Bounds = "clip"):
+    def __init__(self, environment: Environment):
         self.name = type(environment).__name__
         if isinstance(environment, classic.Continuous):
-            environment = classic.InBounds(environment, bounds)
+            environment = classic.InBounds(environment)
         if isinstance(environment, classic.Discrete):
             self.actions = spaces.actions(gymnasium.spaces.Discrete(environment.choices))
         elif isinstance(environment, classic.InBounds):
@@ -214,11 +214,11 @@ def world(
     if workers is None and episode_timeout is not None:
         raise ValueError("episode_timeout: is for episodes played by workers; give workers= too")
     if isinstance(environment, Environment):
-        return OnDevice(environment, options.get("bounds", "clip"))
+        return OnDevice(environment)
     if isinstance(environment, gymnasium.vector.VectorEnv):
         if workers is not None:
             raise ValueError("workers: a vector environment has processes of its own, or none")
-        own = ("discount", "horizon", "bounds", "masks")
+        own = ("discount", "horizon", "masks")
         return OnHost(Vector(environment, **{k: options[k] for k in own if k in options}))
     if workers is None:
         return OnHost(Host(environment, **options))

@@ -1,0 +1,72 @@
+"""How far the episodes of an update agree, and what follows from that.
+
+Episode i adds h_i to the gradient. K holds the inner products h_i'D^-1 h_j in the metric D of the
+step. Noise of mean zero does not change the expectation of K_ij for two different episodes, so
+
+    rho = mean of K_ij over pairs i != j / mean of K_ii
+
+estimates the share of one episode's contribution that other episodes find too, whatever their
+number. One update says little about it, but it changes slowly: `Trust` keeps its running mean over
+updates. All decisions about how far a gradient may be trusted are functions of rho:
+
+- of the squared length of the sum of M contributions, share(M) = M rho / (1 + (M - 1) rho) is
+  signal. If that is less than a half, the limit of the step shrinks in proportion;
+- with ``episodes="auto"`` the next update plays the smallest number M of `SIZES` for which
+  M share(M) is at least `ENOUGH`. While there is much to learn, two episodes agree on it and more
+  would only cost steps; near an optimum they no longer agree, and a policy that follows two of
+  them loses what it has learned (docs/calibration.md shows both).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from bayespg._support.types import Array
+
+MEMORY = 0.95
+"""Decay of the running mean per update."""
+FLOOR = 0.02
+"""Share of the limit that a step may use even if episodes do not agree at all."""
+AUTO = "auto"
+SIZES = (2, 4, 8, 16)
+"""Numbers of episodes to choose from. There are few, because each is a compiled program."""
+ENOUGH = 0.4
+"""Two episodes are enough while a fifth of their squared sum is signal."""
+
+
+class Trust(eqx.Module):
+    """What the updates so far say about the agreement of episodes."""
+
+    rho: Float[Array, ""]
+    """The running mean; 1 before the first update, and for estimators without K."""
+
+    def observe(self, K: Float[Array, "M M"] | None) -> "Trust":
+        """The running mean after another update. One episode, or contributions of zero, say
+        nothing."""
+        if K is None or len(K) < 2:
+            return self
+        own = jnp.trace(K)
+        pairs = (jnp.sum(K) - own) / (len(K) - 1)
+        fresh = jnp.where(own > 0, pairs / jnp.where(own > 0, own, 1.0), self.rho)
+        mean = MEMORY * self.rho + (1 - MEMORY) * fresh
+        return Trust(mean.astype(self.rho.dtype))
+
+    def share(self, episodes: int) -> Float[Array, ""]:
+        """The share of the squared length of the sum of so many contributions that is signal."""
+        rho = jnp.clip(self.rho, 0.0, 1.0)
+        return episodes * rho / (1 + (episodes - 1) * rho)
+
+    def allowed(self, episodes: int) -> Float[Array, ""]:
+        """The share of its limit that a step from this many episodes may use."""
+        return jnp.clip(2 * self.share(episodes), FLOOR, 1.0)
+
+    def episodes(self) -> int:
+        """The number of episodes of the next update."""
+        return next((M for M in SIZES if M * float(self.share(M)) >= ENOUGH), SIZES[-1])
+
+
+def begin(dtype: Any) -> Trust:
+    """Before the first update."""
+    return Trust(jnp.ones((), dtype))
