@@ -121,7 +121,7 @@ def cell(
 
     from bayespg._support.random import fast_key
     from bayespg.environments.classic import Pendulum
-    from bayespg.learning import batch_size, choices, estimators, making, training
+    from bayespg.learning import choices, estimators, making, training, trust
     from bayespg.learning.settings import DEFAULTS
     from bayespg.paths.rollout import rollout
     from bayespg.paths.worlds import world
@@ -162,7 +162,7 @@ def cell(
         estimator,
         choices.update("natural", changed.get("limit", DEFAULTS["limit"]), 0.0),
         key=fast_key(seed), updates=updates or TASKS[task].updates,
-        paths=changed.get("episodes", batch_size.SIZES[0]), runs=seeds, normalise=True,
+        paths=changed.get("episodes", trust.SIZES[0]), runs=seeds, normalise=True,
         persistence=changed.get("persistence", DEFAULTS["persistence"]),
         evaluate=evaluate, every=EVERY,
     )  # fmt: skip
