@@ -316,7 +316,8 @@ def test_saving_leaves_no_run_behind(tmp_path):
     ("change", "says"),
     [
         ({"environment": 5}, "environment: expected a JSON string, found 5"),
-        ({"environment": "Nowhere-v0"}, "Nowhere-v0.*name the module that registers it: --import"),
+        ({"environment": "Nowhere-v0"}, "Nowhere-v0'; import the module .* --import"),
+        ({"environment": "Walk-v9"}, "did you mean 'Walk-v0'.* import the module .* --import"),
         ({"policy": "liner"}, "did you mean 'linear'"),
         ({"options": [1]}, r"options: expected a JSON object, found \[1\]"),
         ({"options": {"render_mode": 5}}, ""),
@@ -332,8 +333,9 @@ def test_saving_leaves_no_run_behind(tmp_path):
 def test_a_configuration_that_makes_no_agent_is_named(tmp_path, change, says):
     config = Agent("Walk-v0").config | change
     Run.create(tmp_path / "run", config)
-    with pytest.raises(ValueError, match=rf"(?s)run/config\.json: .*{says}"):
+    with pytest.raises(ValueError, match=rf"(?s)run/config\.json: .*{says}") as told:
         bayespg.load(tmp_path / "run")
+    assert str(told.value).count("--import") == ("--import" in says)
 
 
 def test_numbers_in_a_checkpoint_may_be_wrong(tmp_path):
