@@ -351,7 +351,9 @@ def test_what_is_no_run_is_not_opened(tmp_path):
     with pytest.raises(ValueError, match=r"not a run, no config\.json in it"):
         Run.open(tmp_path)
     (tmp_path / "share.zip").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"share\.zip: is a file; a run or a saved agent is a folder"):
+    with pytest.raises(
+        ValueError, match=r"share\.zip: is a file; a run or a saved agent is a folder"
+    ):
         Run.open(tmp_path / "share.zip")
     for content, says in (
         (b'{"seed": ', "damaged"),

@@ -11,12 +11,15 @@ from bayespg._support import device as devices
 from bayespg._support.statistics import student_interval
 from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, progress, say, table
-from bayespg.cli.options import Imports, Ray, Workers, registered
+from bayespg.cli.options import Imports, Ray, Workers, registered, widths
+from bayespg.environments.spaces import Bounds
 from bayespg.learning import choices, describing, pgpe
 from bayespg.learning import tuned as tuning
 from bayespg.learning.agents import Agent
+from bayespg.learning.batch_size import SIZES
 from bayespg.learning.metrics import Row
 from bayespg.learning.settings import DEFAULTS, WHERE
+from bayespg.paths.players import LIMIT as EPISODE_TIMEOUT
 from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
@@ -30,6 +33,14 @@ SHOWN = {
     "fitted": "Monte Carlo less fitted values",
 }
 ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "mcpg", pgpe.NAME: pgpe.NAME}
+STEPS = 100_000
+"""Environment steps of a run, unless stated otherwise."""
+
+
+def _default(setting: str) -> str:
+    """The default of a setting, as the command line takes it."""
+    value = DEFAULTS[setting]
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @app.command()
@@ -94,7 +105,8 @@ def train(
         str | None,
         typer.Option(
             help=", ".join(get_args(Name)),
-            show_default="fourier, or linear for estimators without a metric",
+            show_default="fourier for choices, mlp for continuous actions; linear for estimators "
+            "without a metric",
         ),
     ] = None,
     steps: Annotated[
@@ -103,7 +115,7 @@ def train(
             min=1,
             help="Environment steps per run, counted from its beginning; with --resume, train a "
             "finished run for longer.",
-            show_default="100000",
+            show_default=str(STEPS),
         ),
     ] = None,
     max_episodes: Annotated[
@@ -127,25 +139,29 @@ def train(
     episodes: Annotated[
         str | None,
         typer.Option(
-            help="Episodes per update, or auto: 2 to 16, fewer the more they agree.",
-            show_default="auto; 2 where that is not measured",
+            help=f"Episodes per update, or auto: {SIZES[0]} to {SIZES[-1]}, fewer the more they "
+            "agree.",
+            show_default=f"auto; {SIZES[0]} where that is not measured",
         ),
     ] = None,
     discount: Annotated[
         float | None,
-        typer.Option(help="Discount gamma.", show_default=str(DEFAULTS["discount"])),
+        typer.Option(
+            help="Discount gamma; an environment in JAX has its own.",
+            show_default=_default("discount"),
+        ),
     ] = None,
     smoothing: Annotated[
         float | None,
         typer.Option(
-            help="Trace lambda of bac, rebase and gae.", show_default=str(DEFAULTS["smoothing"])
+            help="Trace lambda of bac, rebase and gae.", show_default=_default("smoothing")
         ),
     ] = None,
     reuse: Annotated[
         int | None,
         typer.Option(
             help="Older batches that bac may learn from too, where that is certified to help.",
-            show_default=str(DEFAULTS["reuse"]),
+            show_default=_default("reuse"),
         ),
     ] = None,
     limit: Annotated[
@@ -153,30 +169,35 @@ def train(
         typer.Option(
             help="Limit of the Kullback-Leibler divergence per update: a number, "
             "linear:START:END:UPDATES or hyperbolic:START:HALVING.",
-            show_default=str(DEFAULTS["limit"]),
+            show_default=_default("limit"),
         ),
     ] = None,
     rate: Annotated[
         str | None,
         typer.Option(
             help="Learning rate, for optimisers: a number or a schedule, as --limit.",
-            show_default=str(DEFAULTS["rate"]),
+            show_default=_default("rate"),
         ),
     ] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="Widths of the layers of policy mlp.", show_default="32,32")
+        str | None,
+        typer.Option(help="Widths of the layers of policy mlp.", show_default=_default("hidden")),
     ] = None,
     horizon: Annotated[
         int | None, typer.Option(help="Cut episodes off after this many steps.")
     ] = None,
     lanes: Annotated[
-        int | None, typer.Option(help="Environments run in parallel.", show_default="up to 8")
+        int | None,
+        typer.Option(
+            help="Environments run in parallel, at most as many as episodes.",
+            show_default=_default("lanes"),
+        ),
     ] = None,
     persistence: Annotated[
         float | None,
         typer.Option(
             help="Persistence of exploration at the start, from 0 to 1.",
-            show_default="0.9, with a damped metric",
+            show_default=f"{_default('persistence')}; 0 for estimators without a metric",
         ),
     ] = None,
     workers: Workers = None,
@@ -184,7 +205,8 @@ def train(
     episode_timeout: Annotated[
         float | None,
         typer.Option(
-            help="Seconds after which a worker's episode is played again.", show_default="3600"
+            help="Seconds after which a worker's episode is played again.",
+            show_default=f"{EPISODE_TIMEOUT:g}",
         ),
     ] = None,
     normalise: Annotated[
@@ -214,7 +236,8 @@ def train(
     bounds: Annotated[
         str | None,
         typer.Option(
-            help="clip or squash: how actions are brought into their bounds.", show_default="clip"
+            help=f"{' or '.join(get_args(Bounds))}: how actions are brought into their bounds.",
+            show_default=_default("bounds"),
         ),
     ] = None,
     tuned: Annotated[
@@ -230,7 +253,9 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="Resume this run exactly where it stopped.")
     ] = None,
-    tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Also write events for TensorBoard; needs bayespg\\[tensorboard].")
+    ] = False,
     live: Annotated[
         bool,
         typer.Option("--live", help="Keep a page, RUN/live.html, that shows training as it goes."),
@@ -289,7 +314,8 @@ def train(
         "episodes": _whole(episodes),
         "discount": discount,
         "smoothing": smoothing, "reuse": reuse, "limit": _number(limit), "rate": _number(rate),
-        "hidden": _widths(hidden), "normalise_rewards": normalise_rewards, "masks": masks,
+        "hidden": None if hidden is None else widths(hidden),
+        "normalise_rewards": normalise_rewards, "masks": masks,
         "horizon": horizon, "lanes": lanes, "normalise": normalise, "persistence": persistence,
         "bounds": bounds, "workers": _where(workers, ray, jobs),
         "episode_timeout": episode_timeout,
@@ -305,7 +331,7 @@ def train(
         return Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
-    total: int = 100_000 if max_episodes is None else max_episodes * first.world.horizon
+    total: int = STEPS if max_episodes is None else max_episodes * first.world.horizon
     total = total if steps is None else steps
     kind = first.config["policy"]
     per_update = len(first.search.ask()) if isinstance(first, pgpe.PGPE) else first.episodes
@@ -385,12 +411,3 @@ def _whole(text: str | None) -> int | str | None:
         return None if text is None else int(text)
     except ValueError:
         return text
-
-
-def _widths(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.replace("x", ",").split(","))
-    except ValueError:
-        raise ValueError(f"hidden: expected widths such as 64,64, found {text!r}") from None
