@@ -15,6 +15,7 @@ and a lock, held while a process trains in it.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import weakref
@@ -246,7 +247,8 @@ class Run:
                 folder, suffix = str(self._home / EVENTS), f".{step}"
                 self._events = self._writer(folder, purge_step=step, filename_suffix=suffix)
             for name, value in scalars.items():
-                self._events.add_scalar(tag(name), value, step)
+                if math.isfinite(value):  # tensorboardX prints a warning for each that is not
+                    self._events.add_scalar(tag(name), value, step)
 
     def truncate(self, update: int) -> None:
         """Delete the rows after `update`, and a partial last row left by a kill."""
