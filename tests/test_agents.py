@@ -97,6 +97,7 @@ def test_cartpole_is_balanced_within_forty_thousand_steps():
     assert rows[-1]["episodes"] == 2 * len(rows)
 
 
+@pytest.mark.slow("bac-chosen", "bac-returns", "rebase", "gae", "fitted", "mc", "mc-baseline")
 @pytest.mark.parametrize("name", choices.ESTIMATORS)
 def test_every_estimator_by_name_takes_sound_steps(name):
     agent = Agent("Walk-v0", estimator=name, episodes=6, seed=2)
@@ -107,6 +108,7 @@ def test_every_estimator_by_name_takes_sound_steps(name):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
+@pytest.mark.slow("sgd")
 @pytest.mark.parametrize("name", [name for name in choices.UPDATES if name != "natural"])
 def test_every_update_by_name_changes_the_policy(name):
     rate = None if name in choices.LIMITED else 0.01
@@ -180,6 +182,7 @@ def test_the_best_policy_ends_the_ten_updates_with_the_highest_mean_return():
     assert Best([5.0] * 20)(5.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["memory", "run"])
 def test_learning_can_end_with_the_best_policy(tmp_path, where):
     agent, seen = bayespg.PGPE("Walk-v0", seed=3), []
@@ -414,6 +417,7 @@ class Shifted(LQR):
         return 50 + 10 * following, rewards, ends
 
 
+@pytest.mark.slow
 def test_observations_in_jax_are_normalised_where_asked(tmp_path):
     task = History(Shifted(), 2), VectorGaussian(np.zeros(2), 1.0)
 
@@ -479,6 +483,7 @@ def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble,
     agent.learn(50, run=run, progress=False)
 
 
+@pytest.mark.slow("model2-rewards of 1e8")
 @pytest.mark.parametrize(
     "environment",
     [
@@ -716,6 +721,7 @@ def wait_for_rows(path, count, process):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
     metrics = tmp_path / "run" / "seed-0" / "metrics.csv"
     small = ("--episodes", "2", "--steps", "1000000", "--out", "run")
@@ -740,6 +746,7 @@ def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
     assert json.loads((tmp_path / "run" / "seed-0" / "config.json").read_text())["seed"] == 0
 
 
+@pytest.mark.slow
 def test_three_trainings_at_once_all_finish(tmp_path):
     code = (
         "import bayespg; a = bayespg.BAC('CartPole-v1', 'mlp', hidden=(4,), episodes=4, seed={});"

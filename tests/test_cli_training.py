@@ -97,6 +97,7 @@ def test_a_finished_run_has_nothing_to_resume(run):
     assert bayespg("train", "--resume", run).output.count("done") == 2
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_trained_for_longer(tmp_path):
     folder = tmp_path / "run"
     small = ("--steps", 30, "--episodes", 1, "--seeds", 2, "--out", folder)

@@ -108,6 +108,23 @@ def small(monkeypatch):
 WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
 
 
+@pytest.mark.slow(
+    "docs/algorithms/actor-critic.md",
+    "docs/algorithms/bpg.md",
+    "docs/algorithms/evidence.md",
+    "docs/algorithms/fisher.md",
+    "docs/algorithms/gptd.md",
+    "docs/algorithms/monte-carlo.md",
+    "docs/algorithms/more.md",
+    "docs/algorithms/sparsification.md",
+    "docs/guides/deciding.md",
+    "docs/how-to/environment.md",
+    "docs/how-to/estimator.md",
+    "docs/how-to/policy.md",
+    "docs/how-to/scores.md",
+    "docs/partial-observation.md",
+    "docs/search.md",
+)
 @pytest.mark.parametrize("page", WITH_CODE, ids=relative)
 def test_code_of_a_page_runs(page, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -66,6 +66,7 @@ def leaves(agent):
 # Rounding.
 
 
+@pytest.mark.slow("model2")
 @pytest.mark.parametrize("name", ["model2", "mc-baseline", "enac"])
 def test_returns_that_are_all_equal_make_no_step(name):
     """Their gradients are sums that cancel; what is left of them is rounding."""
@@ -78,6 +79,7 @@ def test_returns_that_are_all_equal_make_no_step(name):
     assert not np.asarray(one.policy.head.weights).any()
 
 
+@pytest.mark.slow("model1-plain")
 @pytest.mark.parametrize(
     ("name", "update"),
     [("model1", "natural"), ("model1", "plain"), ("mc", "conjugate-gradients")],
@@ -109,6 +111,7 @@ def test_what_a_gradient_has_in_the_null_space_is_left_out(x64):
 SIZES = [1e-25, 1e-10, 1e19, 1e30]
 
 
+@pytest.mark.slow("gpomdp")
 @pytest.mark.parametrize("name", ["bac", "gpomdp", "model2"])
 def test_units_of_the_rewards_do_not_matter(name):
     """To the ends of single precision, and the error bars neither."""
@@ -136,12 +139,17 @@ def test_units_of_the_rewards_do_not_matter(name):
     [
         ({"worth": 1e38}, "returns"),
         ({"size": 1e20}, "statistics of the observations"),
-        (
+        pytest.param(
             {"size": 1e20, "normalise": False, "estimator": "bac"},
             "gradient|standard error of the gradient",
+            marks=pytest.mark.slow,
         ),
         ({"worth": 1e30, "update": "adam"}, "step"),
-        ({"worth": 1e30, "update": "conjugate-gradients"}, "step|standard error of the gradient"),
+        pytest.param(
+            {"worth": 1e30, "update": "conjugate-gradients"},
+            "step|standard error of the gradient",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_update_that_is_not_finite_is_not_made_and_names_its_stage(options, stage):
@@ -226,6 +234,7 @@ def test_the_policy_that_acts_is_the_one_that_learns(name):
         np.testing.assert_array_equal(probabilities(acting, raw), learning)
 
 
+@pytest.mark.slow("gpomdp-reals", "gpomdp-whole numbers")
 @pytest.mark.parametrize(
     ("environment", "policy"),
     [(LQR(), LinearGaussian(-0.2, 1.0)), (RandomWalk(4), Tabular(np.zeros(4)))],

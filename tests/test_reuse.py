@@ -40,6 +40,7 @@ def batches(gains, paths=3):
     return eqx.tree_at(lambda b: b.older, found[0], kept, is_leaf=lambda x: x is None), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", [0.0, 0.7])
 def test_older_steps_are_further_rows_with_scores_of_the_policy_of_now(x64, trace):
     """The answer is that of the array function for all steps, one after the other."""
@@ -172,6 +173,7 @@ def agent(**given):
     return Agent(functools.partial(Drift), horizon=6, lanes=1, seed=1, **{"episodes": 3} | given)
 
 
+@pytest.mark.slow("given1")
 @pytest.mark.parametrize("given", [{"reuse": 2}, {"estimator": "bac-chosen"}])
 def test_a_run_with_older_batches_resumes_bit_for_bit(tmp_path, given):
     one = agent(policy="linear", **given)
@@ -221,12 +223,14 @@ def test_a_count_without_effect_is_refused(given, says):
         agent(**given)
 
 
+@pytest.mark.slow
 def test_a_network_learns_from_older_batches_by_products():
     one = agent(policy="mlp", estimator=estimators.adaptive(reuse=1))
     rows = [one.update() for _ in range(2)]
     assert all(row["sound"] == 1 and row["reused"] == 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_keep_their_own_older_batches():
     gains = jnp.array([-0.3, -0.1])
     found = training.train(
