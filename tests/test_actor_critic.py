@@ -337,6 +337,7 @@ def with_trace(form: str, trace: float) -> GradientPosterior:
     return posterior(*MIX, form=form, trace=trace)
 
 
+@pytest.mark.slow("dual-0.8", "weight-0.0")
 @pytest.mark.parametrize("trace", [0.0, 0.8])
 @pytest.mark.parametrize("form", ["dual", "weight"])
 def test_a_trace_on_plain_arrays_is_the_traced_one(form, trace):
@@ -519,6 +520,7 @@ def ship(M: int = 2, T: int = 40):
     return flat(states), jax.tree.map(flat, scores), rewards, fisher, ends
 
 
+@pytest.mark.slow
 def test_40500_parameters_have_a_posterior():
     *arrays, given = ship()
     found = gradient_posterior(*arrays, **given, state_kernel=KERNEL)

@@ -147,6 +147,7 @@ def outcomes(paths):
     return np.stack([rewards.sum(0), mask.sum(0), np.asarray(paths.terminated)], 1)
 
 
+@pytest.mark.slow("Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 def test_a_policy_earns_what_it_earns_in_gymnasium(name):
     policy, count = POLICIES[name], 40
     host = world(name, lanes=count)
@@ -182,6 +183,7 @@ def test_draws_are_brought_into_bounds_as_for_gymnasium(kind, bounds):
     np.testing.assert_allclose(told, box.decode(draws), rtol=1e-6)
 
 
+@pytest.mark.slow("Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 def test_an_agent_draws_the_same_by_name_and_by_object(name):
     asked = (f"jax/{name}", classic.NAMES[name]())
     ours, others = (bayespg.Agent(e, episodes=2, seed=3).draw() for e in asked)
@@ -192,6 +194,7 @@ def test_an_agent_draws_the_same_by_name_and_by_object(name):
     assert ours.actions.shape[2:] == theirs.action_space.shape
 
 
+@pytest.mark.slow
 def test_an_agent_changes_its_policy_and_acts_within_bounds():
     agent = bayespg.Agent("jax/Pendulum-v1", episodes=2, normalise=True, bounds="squash", seed=0)
     row = agent.update()

@@ -8,8 +8,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from bayespg.cli import app, main, version
-from bayespg.cli.common import fitting
+from bayespg.cli import app, common, main, version
+from bayespg.cli.common import bars, fitting
 
 
 def bayespg(*arguments):
@@ -109,6 +109,24 @@ for i in range(50):
 """
     clean = {k: v for k, v in os.environ.items() if k != "NPROC"}
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=clean)
+
+
+def test_a_file_gets_lines_while_a_command_runs(capsys, monkeypatch):
+    """The first and the last of each name, and one every few seconds, each at once."""
+    now = [0.0]
+    monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
+    with bars() as advance:
+        advance("a", 0.0, "")
+        assert capsys.readouterr().out == "a    0%  0 s\n"
+        for second in range(1, 9):
+            now[0] = float(second)
+            advance("a", second / 10, f"return {second}")
+        advance("b", 0.5, "")
+        advance("a", 1.0, "return 9")
+        advance("a", 1.0, "")
+    assert capsys.readouterr().out.splitlines() == [
+        "a   50%  return 5  5 s", "b   50%  8 s", "a  100%  return 9  8 s"
+    ]  # fmt: skip
 
 
 def test_a_wide_table_shows_its_ends_and_some_between():

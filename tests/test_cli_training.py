@@ -1,12 +1,14 @@
 """bayespg train, evaluate, plot, watch and environments, as a user meets them."""
 
 import json
+import re
 import shutil
 import sys
 
 import gymnasium
 import numpy as np
 import pytest
+import typer
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -15,6 +17,7 @@ from bayespg.environments import classic
 from bayespg.learning import saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import resuming
+from bayespg.learning.settings import DEFAULTS
 from bayespg.runs.store import METRICS, Run
 
 COLUMNS = ("update", "steps", "return", "slope", "slope_error")
@@ -94,6 +97,7 @@ def test_a_finished_run_has_nothing_to_resume(run):
     assert bayespg("train", "--resume", run).output.count("done") == 2
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_trained_for_longer(tmp_path):
     folder = tmp_path / "run"
     small = ("--steps", 30, "--episodes", 1, "--seeds", 2, "--out", folder)
@@ -379,6 +383,26 @@ def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
         assert "import: no_such_module cannot be imported" in told
 
 
+def test_the_help_of_train_states_the_defaults_in_force():
+    """Of every setting that has one, and of the policy for choices, continuous actions and
+    estimators of the paper."""
+    shown = {
+        option.name: option.show_default
+        for option in typer.main.get_command(app).commands["train"].params
+    }
+    for name, value in DEFAULTS.items():
+        words = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        assert re.match(rf"{re.escape(words)}\b", shown[name]), name
+    agents = {
+        "choices": Agent("CartPole-v1"), "continuous": Agent("Pendulum-v1"),
+        "without a metric": Agent("CartPole-v1", estimator="mcpg"),
+    }  # fmt: skip
+    for kind, agent in agents.items():
+        assert re.search(rf"{agent.config['policy']} for [^,;]*{kind}", shown["policy"]), kind
+    assert shown["episodes"].startswith(str(agents["choices"].config["episodes"]))
+    assert f"{agents['without a metric'].episodes} where" in shown["episodes"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -389,6 +413,7 @@ def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
         (["train", "CartPole-v1", "--algorithm", "bac", "--estimator", "mc"], "one of the two"),
         (["train", "--resume", "there", "--policy", "mlp"], "policy: a resumed run keeps its"),
         (["train", "CartPole-v1", "--hidden", "big"], "expected widths"),
+        (["sweep", "CartPole-v1", "--set", "hidden=abc"], "hidden: expected widths such as 64x64"),
         (["train", "CartPole-v1", "--discount", "2"], "discount: expected a number from 0 to 1"),
         (["train", "CartPole-v1", "--hidden", "64,64"], "hidden: (64, 64) would have no effect"),
         (["train", "CartPole-v1", "--rate", "0.1"], "rate: 0.1 would have no effect"),

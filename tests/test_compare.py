@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from bayespg.cli import app
+from bayespg.cli import app, common
 from bayespg.learning import comparing
 from bayespg.runs import comparison
 
@@ -48,16 +48,27 @@ def rivals(monkeypatch):
     callbacks.BaseCallback = object
     made = types.ModuleType("stable_baselines3")
     made.PPO = Constant
+    torch = types.ModuleType("torch")
+    torch.threads = []
+    torch.set_num_threads = torch.threads.append
+    monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "stable_baselines3", made)
     monkeypatch.setitem(sys.modules, "stable_baselines3.common", types.ModuleType("common"))
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.callbacks", callbacks)
+    return torch
 
 
-def test_one_page_shows_ours_beside_rivals_and_goes_on_where_it_stopped(rivals, tmp_path):
+def test_one_page_shows_ours_beside_rivals_and_goes_on_where_it_stopped(
+    rivals, tmp_path, monkeypatch
+):
     words = ("compare", "CartPole-v1", "--algorithms", "pgpe", "--rivals", "ppo", "--steps", 200,
              "--episodes", 2, "--out", tmp_path)  # fmt: skip
+    monkeypatch.setattr(common, "EVERY", 0.0)
     Constant.trained = 0
-    assert bayespg(*words, "--seeds", 1).exit_code == 0
+    done = bayespg(*words, "--seeds", 1)
+    assert done.exit_code == 0
+    assert "CartPole-v1   75%  ppo, seed 0" in done.output  # a file is no terminal
+    assert rivals.threads == [1]
     done = bayespg(*words, "--seeds", 2)
     assert done.exit_code == 0, done.output
     assert Constant.trained == 2

@@ -4,6 +4,8 @@ import ast
 import functools
 import importlib.metadata
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -95,3 +97,24 @@ def test_tests_and_scripts_declare_what_they_import(folder, extra):
 def test_a_missing_declaration_is_found():
     found = set(undeclared("src", declared(PROJECT["dependencies"]) - {"numpy", "pillow"}))
     assert {line.split(": ")[1] for line in found} >= {"numpy", "PIL"}
+
+
+def test_the_mark_slow_is_for_the_cases_that_it_names(tmp_path):
+    """And one that names a case that does not exist, such as after a renaming, is an error."""
+    for name in ("conftest.py", "oracle.py", "typecheck.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow(*ids): as in pyproject.toml\n")
+    test = "@pytest.mark.slow{}\n@pytest.mark.parametrize('x', 'abc')\ndef test_{}(x): pass\n"
+    right, wrong = (
+        test.format('("b")', "some") + test.format("", "all"),
+        test.format('("d")', "none"),
+    )
+    (tmp_path / "test_right.py").write_text("import pytest\n" + right)
+    (tmp_path / "test_wrong.py").write_text("import pytest\n" + wrong)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "not slow", "."],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    collected = re.findall(r"^test_right\.py::(\S+)$", done.stdout, re.MULTILINE)
+    assert collected == ["test_some[a]", "test_some[c]"], done.stdout
+    assert "test_none: slow names cases that do not exist: {'d'}" in done.stdout

@@ -21,7 +21,11 @@ import numpy as np
 import pytest
 
 from bayespg import line_search, training
+from bayespg.fisher.networks import SUBSET
 from bayespg.learning import agents
+from bayespg.learning.information import KAPPA, SHARE
+from bayespg.learning.recent import BATCHES, KEPT
+from bayespg.policies.named import HIDDEN
 from bayespg.reproduce import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent
@@ -104,6 +108,23 @@ def small(monkeypatch):
 WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
 
 
+@pytest.mark.slow(
+    "docs/algorithms/actor-critic.md",
+    "docs/algorithms/bpg.md",
+    "docs/algorithms/evidence.md",
+    "docs/algorithms/fisher.md",
+    "docs/algorithms/gptd.md",
+    "docs/algorithms/monte-carlo.md",
+    "docs/algorithms/more.md",
+    "docs/algorithms/sparsification.md",
+    "docs/guides/deciding.md",
+    "docs/how-to/environment.md",
+    "docs/how-to/estimator.md",
+    "docs/how-to/policy.md",
+    "docs/how-to/scores.md",
+    "docs/partial-observation.md",
+    "docs/search.md",
+)
 @pytest.mark.parametrize("page", WITH_CODE, ids=relative)
 def test_code_of_a_page_runs(page, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -379,6 +400,30 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
         f"SAC, which learns from old steps too, needs {medians['Pendulum-v1', 'SAC']:,.0f}"
         in readme
     )
+
+
+def test_the_speed_of_a_dictionary_is_that_of_the_stored_claim():
+    claims = json.loads((RESULTS / "sparsification.json").read_text("utf-8"))["claims"]
+    (faster,) = [c for c in claims if c["says"].startswith("sparsification makes Algorithm 1")]
+    ratios = [effect["value"] for effect in faster["effects"]]
+    page = (ROOT / "docs" / "findings.md").read_text("utf-8")
+    assert f"Algorithm 1 {min(ratios):.0f} to {max(ratios):.0f} times faster than its M x M" in page
+
+
+def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
+    page = (ROOT / "docs" / "algorithms" / "actor-critic.md").read_text("utf-8")
+    assert rf"$D = G + {KAPPA}\,\frac" in page
+    assert rf"the factor is ${SHARE}\,n$ in place of {KAPPA}:" in page
+    assert f"at these {BATCHES * KEPT} states" in page
+    assert f"in the metric of {SUBSET} of the states" in page
+    rivals = (ROOT / "docs" / "guides" / "stable-baselines3.md").read_text("utf-8")
+    assert f"a network of {' x '.join(map(str, HIDDEN))} for continuous actions" in rivals
+
+
+def test_the_readme_says_what_a_command_needs():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (line,) = [line for line in readme.splitlines() if "bayespg watch" in line]
+    assert "pip install 'bayespg[render]'" in line
 
 
 def test_the_readme_s_verdicts_are_those_of_the_ledger():

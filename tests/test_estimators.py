@@ -253,6 +253,7 @@ class Written(Policy):
         return self.cmac(state)
 
 
+@pytest.mark.slow
 def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
     """Voyages to a goal so large that a few steps suffice for some; G is damped by 1e-6."""
     ship = ShipSteering(horizon=25, goal_radius=80.0)
@@ -390,6 +391,7 @@ FACTORS = np.concatenate([np.ones((1, 3)), 1 + 0.1 * np.eye(3), 1 - 0.1 * np.eye
 ARBITRARY = [[1.0, 1.0, 1.0], [1.0, SCALE, NOISE], [100.0, 0.1, 10.0], [0.01, 10.0, 0.01]]
 
 
+@pytest.mark.slow("0.8", "0.0")
 def test_the_variances_chosen_have_more_evidence_than_any_nearby(choice):
     """10 per cent more or less of any one of them; they are not at the end of their range."""
     nearby, _, (_, c, s2), by_itself = choice
@@ -403,6 +405,7 @@ def test_the_variances_chosen_have_more_evidence_than_arbitrary_ones(choice):
     assert np.all(arbitrary < nearby[0])
 
 
+@pytest.mark.slow("Model1")
 @pytest.mark.parametrize("model", [E.Model1, E.Model2])
 def test_noise_on_rewards_counts_the_steps_of_each_path(model):
     """Var[R] = sigma_r^2 sum_t gamma^(2t) over the steps that a path has, not over the horizon."""

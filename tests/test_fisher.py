@@ -616,6 +616,7 @@ def test_g_est_inside_a_transformation_says_what_to_use():
         jax.jit(lambda U: fisher.g_est(U, LAST, GAMMA).G)(STEP_SCORES)
 
 
+@pytest.mark.slow
 def test_with_actions_integrated_out_the_walk_s_matrix_of_steps_is_unbiased():
     """500 episodes; entries within 4 standard errors, from the terms of the average."""
     walk, policy = RandomWalk(horizon=250), Tabular(jnp.full(9, np.log(41 / 9)))

@@ -270,6 +270,7 @@ def test_online_is_the_printed_sparse_answer_after_every_transition(pattern, dis
         assert state.critic().info["observations"] == len(used)
 
 
+@pytest.mark.slow("8")
 @pytest.mark.parametrize("capacity", [N, 3, 1])
 def test_online_reports_what_the_batch_reports(capacity):
     *_, (pattern, state) = walk(empty(capacity=capacity), "..T||.T.")

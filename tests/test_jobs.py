@@ -46,6 +46,7 @@ def test_a_job_trains_what_an_agent_trains_and_finishes_what_was_stopped(tmp_pat
     assert np.isnan(jobs.train(*arguments, advance))  # done
 
 
+@pytest.mark.slow
 def test_seeds_in_processes_are_those_of_one_and_a_folder_resumes(tmp_path, expected):
     words = ["train", "CartPole-v1", "--estimator", "gpomdp", "--policy", "linear", "--horizon",
              "20", "--steps", "200", "--out", str(tmp_path / "f")]  # fmt: skip
@@ -76,6 +77,7 @@ def test_combinations_are_all_and_their_values_are_what_settings_take():
             sweep.combinations(wrong)
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_what_is_missing_and_compares(tmp_path, monkeypatch):
     """In this process, one run after the other."""
 

@@ -122,6 +122,7 @@ def grid(mean, covariance, nodes=81):
     return x, weights / weights.sum()
 
 
+@pytest.mark.slow("1")
 @pytest.mark.parametrize("d", [1, 2])
 def test_gaussian_integrals_match_numerical_integration(d):
     mean, covariance, length_scale = MEASURES[d]

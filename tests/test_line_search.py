@@ -207,6 +207,7 @@ def final_cost(trained):
         return -float(LQR().expected_return(trained.policy))
 
 
+@pytest.mark.slow("REINFORCE", "REINFORCE, natural")
 @pytest.mark.parametrize(
     ("estimator", "kwargs"),
     [

@@ -99,6 +99,7 @@ def test_scores_of_forbidden_choices_are_zero(x64):
     assert not np.asarray(scores)[~ALLOWED].any()
 
 
+@pytest.mark.slow
 def test_an_agent_learns_with_masks():
     agent = bayespg.BAC(Gates(), "linear", episodes=4, seed=0)
     assert agent.config["masks"] is True

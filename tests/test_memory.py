@@ -93,6 +93,7 @@ def naive_recurrent(theta, observations, choices):
 NAIVE = {"finite-state controller": naive_controller, "recurrent": naive_recurrent}
 
 
+@pytest.mark.slow("recurrent")
 def test_a_path_s_score_is_the_difference_quotient_of_its_log_likelihood(kind, sample, policy):
     paths, found = sample.paths, np.asarray(sample.scores)
     theta, h = np.asarray(flatten(policy)[0]), 1e-6
@@ -151,6 +152,7 @@ def exact_return(policy, choices):
     return (of_cue(0) + of_cue(1)) / 2
 
 
+@pytest.mark.slow("recurrent")
 def test_gradient_and_information_of_paths_drawn_are_those_of_enumeration(kind, policy):
     """40,000 paths in 40 batches; 4.5 standard errors."""
     every = jnp.array(list(itertools.product(CHOICES[kind], repeat=3)), jnp.int32)
@@ -170,6 +172,7 @@ def test_gradient_and_information_of_paths_drawn_are_those_of_enumeration(kind, 
         assert np.all(np.abs(np.mean(samples, 0) - truth) < 4.5 * error + 1e-9)
 
 
+@pytest.mark.slow("recurrent")
 def test_estimators_of_paths_take_policies_with_memory(sample, x64):
     found = eqx.filter_jit(lambda s: [estimator(s).mean for estimator in PATHWISE])(sample)
     first = np.asarray(found[0])
@@ -183,6 +186,7 @@ def test_a_critic_refuses_a_policy_with_memory(estimator, sample):
         estimator(kernels.Gaussian(1.0))(sample)
 
 
+@pytest.mark.slow
 def test_bpg_teaches_the_t_maze_beyond_every_memoryless_policy(kind):
     make, rate = {
         "finite-state controller": (lambda k: FiniteStateController.random(k, 4, 3, 3), 10.0),
@@ -198,6 +202,7 @@ def test_bpg_teaches_the_t_maze_beyond_every_memoryless_policy(kind):
     assert np.all(returns[:, :5].mean(1) < 0.6)
 
 
+@pytest.mark.slow
 def test_a_recurrent_policy_of_real_actions_sees_windows_of_noise():
     policy = Recurrent.random(jax.random.key(0), 2, 2, 3, memory.normal)
     sample = jax.jit(lambda key: draw(History(Noisy(LQR(), 0.3), 2), policy, key, 10))(fast_key(0))

@@ -82,6 +82,7 @@ def assert_remembered(policy, paths):
             m = policy.settle(m, at.mode())[1]
 
 
+@pytest.mark.slow("recurrent-three")
 @pytest.mark.parametrize(
     "lanes",
     [Host(Maze, lanes=3), Vector(SyncVectorEnv([Maze] * 3)), Host(Maze(), lanes=1)],
@@ -100,10 +101,18 @@ def test_in_jax_greedy_choices_remember_as_well(policy):
     assert_remembered(policy, agent.world.play(policy, jax.random.key(0), [0] * 5, greedy=True))
 
 
+@pytest.mark.slow(
+    "gpomdp-jax-controller",
+    "mc-jax-controller",
+    "mc-baseline-jax-controller",
+    "model1-jax-controller",
+    "model1-gymnasium-controller",
+)
 @pytest.mark.parametrize(
     ("name", "environment", "kind"),
     [(name, MAZE, "controller") for name in WITHOUT_STATES]
     + [("model1", Maze, "controller"), ("mc-baseline", Maze, "recurrent")],
+    ids=lambda one: "jax" if one is MAZE else "gymnasium" if one is Maze else one,
 )
 def test_every_estimator_of_paths_takes_sound_steps(name, environment, kind):
     agent = Agent(environment, POLICIES[kind], name, episodes=12, discount=1.0)
@@ -114,6 +123,7 @@ def test_every_estimator_of_paths_takes_sound_steps(name, environment, kind):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
+@pytest.mark.slow("adam", "sgd")
 @pytest.mark.parametrize("update", ["natural", "plain", "adam", "sgd", "variance-scaled"])
 def test_every_update_moves_a_policy_with_memory(update):
     estimator = "model1" if "var" in update else "mc"
@@ -151,6 +161,7 @@ def test_predict_remembers_until_told_to_forget():
     assert agent._memory is None
 
 
+@pytest.mark.slow("jax")
 @pytest.mark.parametrize("environment", [MAZE, Maze], ids=["jax", "gymnasium"])
 def test_saved_loaded_and_resumed_it_goes_on_exactly(tmp_path, environment):
     policy = POLICIES["controller"]
@@ -177,6 +188,7 @@ def test_what_it_sees_is_normalised_where_asked(policy):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow("normal")
 @pytest.mark.parametrize("distribution", [memory.normal, memory.normals])
 def test_real_actions_reach_gymnasium(distribution):
     policy = Recurrent.random(jax.random.key(0), 4, 2, 3, distribution)
@@ -185,6 +197,7 @@ def test_real_actions_reach_gymnasium(distribution):
     assert Push.action_space.contains(agent.predict(np.zeros(4)))
 
 
+@pytest.mark.slow
 def test_bpg_learns_what_no_policy_without_memory_can():
     """1/2 is the most without memory."""
     agent = bayespg.BPG(

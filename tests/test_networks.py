@@ -205,6 +205,7 @@ def weight_space(case):
     return A, P, w
 
 
+@pytest.mark.slow("normals")
 def test_the_joint_mean_is_that_of_the_dense_posterior(case):
     _, _, w = weight_space(case)
     close(case.posterior.mean, case.exact.scale * case.exact.G @ w)
@@ -218,6 +219,7 @@ def test_the_joint_covariance_is_that_of_the_dense_posterior(case):
     close(case.products["covariance"], function_space(case)[1])
 
 
+@pytest.mark.slow
 def test_draws_from_the_joint_posterior_have_its_covariance():
     """Within 4.5 standard errors, of some 300 entries."""
     case = case_of("normals")
@@ -229,6 +231,7 @@ def test_draws_from_the_joint_posterior_have_its_covariance():
     assert standard_errors(drawn[:, informed], np.zeros(informed.sum()), expected) < 4.5
 
 
+@pytest.mark.slow("normals")
 def test_the_influence_of_an_episode_is_that_of_leaving_it_out_to_first_order(case):
     A, P, w = weight_space(case)
     U, G, _, y, scale, episode = case.exact
@@ -352,6 +355,7 @@ def recent_case(kind: str) -> tuple[object, object]:
         return found, estimate(exact, with_recent(kind, jnp.float64))
 
 
+@pytest.mark.slow("normals")
 @pytest.mark.parametrize("kind", ["choice", "normals"])
 def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_algebra(kind):
     found, whole = recent_case(kind)
@@ -476,6 +480,7 @@ def test_the_damping_of_a_metric_is_a_share_of_the_trace(case):
         assert metric(batch, G).damping == pytest.approx(share * trace, rel=1e-4)
 
 
+@pytest.mark.slow("normals")
 def test_written_out_and_by_products_the_posterior_is_the_same(case):
     """Up to the trace of G, and so the damping, which products know from a few states."""
     with pytest.MonkeyPatch.context() as patch:

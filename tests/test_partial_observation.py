@@ -96,6 +96,7 @@ def test_gymnasium_s_frame_stack_shows_the_same_windows():
         np.testing.assert_array_equal(task.step(0)[0], window)
 
 
+@pytest.mark.slow
 def test_the_exact_return_over_a_window_is_that_of_paths_drawn(x64):
     environment = LQR(offset=0.05, state_gain=0.9, discount=0.95, action_cost=0.5)
     policy = to_float64(POLICY)
@@ -134,6 +135,7 @@ def test_no_memoryless_policy_earns_more_than_half_in_the_t_maze(x64):
     assert np.max(jax.vmap(value)(chances)) <= 0.5
 
 
+@pytest.mark.slow
 def test_the_exact_memoryless_return_is_that_of_paths_drawn(x64):
     maze = TMaze(length=2, horizon=6, discount=0.9)
     actions = np.random.default_rng(1).dirichlet(np.ones(3), 4)
@@ -156,6 +158,7 @@ def test_a_controller_that_remembers_the_cue_earns_everything():
     assert paths.terminated.all()
 
 
+@pytest.mark.slow
 def test_bpg_learns_from_a_window_of_noisy_observations():
     start = VectorGaussian(np.zeros((4, 3)), np.full(4, 0.3))
     environment = LQR()

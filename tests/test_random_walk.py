@@ -110,6 +110,7 @@ def test_fisher_matrices_of_a_table_are_diagonal(logits):
         np.testing.assert_allclose(G, expected, rtol=1e-10, atol=1e-15)
 
 
+@pytest.mark.slow("paper")
 @pytest.mark.usefixtures("optimised")
 def test_exact_answers_agree_with_many_rollouts(logits):
     """Within 4.5 standard errors, from 20 batches of 1000; one path in 10^10 is cut off."""

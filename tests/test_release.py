@@ -34,6 +34,7 @@ def test_every_place_names_the_same_version():
     assert changed[1] == __version__
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("build") is None or find_spec("hatchling") is None,
     reason="pip install build hatchling twine",

@@ -16,6 +16,7 @@ from bayespg.reproduce.claims import Verdict
 from bayespg.reproduce.gradients import angular_error, squared_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lqr-gradient", "lqr-noise", "lengths"])
 def test_gradient_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     import bayespg.reproduce.lengths as lengths
@@ -27,6 +28,7 @@ def test_gradient_experiments_report_every_curve_with_errors(name, tmp_path, mon
     check(name, 6, tmp_path)
 
 
+@pytest.mark.slow
 def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
     from bayespg.reproduce import sparsification
 
@@ -36,6 +38,7 @@ def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
     check("sparsification", 4, tmp_path)
 
 
+@pytest.mark.slow
 def test_search_reports_every_estimator(tmp_path, monkeypatch):
     from bayespg.reproduce import search
 
@@ -74,6 +77,7 @@ def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
     check("uphill-tasks", 3, tmp_path)
 
 
+@pytest.mark.slow("lqr-fisher", "lqr-variance")
 @pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(methods, settings, progress, start=None, label="", sizes=lqr_optimisation.SIZES):
@@ -94,6 +98,7 @@ def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path,
     check(name, 10, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_random_walk_s_gradient_reports_every_estimator(tmp_path, monkeypatch):
     import bayespg.reproduce.random_walk_gradient as figure6
 
@@ -113,6 +118,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.slow("random-walk-learning", "mountain-car")
 @pytest.mark.parametrize("name", POLICIES)
 def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(task, methods, settings, progress):
@@ -144,6 +150,7 @@ def test_partial_observation_reports_every_policy_and_method(tmp_path, monkeypat
     check("partial-observation", 3, tmp_path)
 
 
+@pytest.mark.slow
 def test_learning_and_tuning_run_every_method_from_the_same_start(monkeypatch):
     from bayespg.reproduce import random_walk as walk
     from bayespg.reproduce import random_walk_learning as figure7

@@ -128,6 +128,7 @@ def test_the_hessian_of_a_bandit_is_found_where_the_kernel_can_represent_it():
     assert abs(np.mean(a**2 * (a**2 - 1)) - 2.0) > 0.05
 
 
+@pytest.mark.slow
 def test_derivatives_of_scores_are_those_of_the_paths_likelihood(x64):
     environment, policy = Bandit(reward=lambda a: a**2), Gaussian(0.0, 1.0)
     batch = draw(environment, policy, fast_key(0), 5)

@@ -5,6 +5,7 @@ import errno
 import gc
 import io
 import json
+import math
 import os
 import random
 import resource
@@ -350,6 +351,11 @@ def test_what_is_no_run_is_not_opened(tmp_path):
         Run.open(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"not a run, no config\.json in it"):
         Run.open(tmp_path)
+    (tmp_path / "share.zip").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"share\.zip: is a file; a run or a saved agent is a folder"
+    ):
+        Run.open(tmp_path / "share.zip")
     for content, says in (
         (b'{"seed": ', "damaged"),
         (b"\xff\x00", "damaged"),
@@ -692,6 +698,17 @@ def test_tensorboard_mirrors_the_metrics(tmp_path):
         run.log({"update": 2, "return": 0.7})
     files = list((tmp_path / "tensorboard").iterdir())
     assert sum(path.read_bytes().count(b"rollout/return") for path in files) == 2
+
+
+def test_tensorboard_gets_no_value_that_is_not_finite(tmp_path, caplog):
+    """Such as a column that an estimator does not have; the file of metrics holds it."""
+    pytest.importorskip("tensorboardX")
+    with Run.create(tmp_path, {}, tensorboard=True) as run:
+        run.log({"update": 1, "return": 0.5, "known": math.nan, "slope": math.inf})
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    assert [name in file.read_bytes() for name in (b"return", b"known", b"slope")] == [1, 0, 0]
+    assert caplog.messages == []
+    assert math.isnan(run.metrics()["known"][0])
 
 
 def test_without_tensorboardx_the_error_says_what_to_install(tmp_path, monkeypatch):

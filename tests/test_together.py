@@ -86,6 +86,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_the_processes_end_with_the_command(how, start):
     process = start("-c", PATIENT)
@@ -114,6 +115,7 @@ sys.meta_path.insert(0, Press())
 """
 
 
+@pytest.mark.slow("child-jax")
 @pytest.mark.parametrize(
     ("where", "module"),
     [("command", "jax"), ("command", "bayespg.cli.reproducing"), ("child", "jax")],

@@ -66,6 +66,7 @@ print(jax.device_count(), found.policy.kappa.tolist())
 """
 
 
+@pytest.mark.slow
 def test_runs_on_eight_devices_are_those_of_one():
     """In processes of their own, because the number of devices is fixed when JAX starts. Twelve
     runs have equal shares on six of eight devices."""

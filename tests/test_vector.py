@@ -37,6 +37,9 @@ def policy_for(lanes):
     return jax.tree.map(lambda w: w + jax.random.normal(jax.random.key(2), w.shape), found)
 
 
+@pytest.mark.slow(
+    "Pendulum-v1-True-AutoresetMode.SAME_STEP", "Pendulum-v1-True-AutoresetMode.DISABLED"
+)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("name", "copy"), [("CartPole-v1", True), ("CartPole-v1", False), ("Pendulum-v1", True)]
@@ -181,6 +184,7 @@ def test_what_goes_wrong_after_an_episode_s_end_is_not_looked_at():
     assert play(vector, by_state, [71, 72]).mask.sum() == 4
 
 
+@pytest.mark.slow
 def test_an_agent_learns_and_goes_on_exactly(tmp_path):
     def made():
         return Agent(sync("CartPole-v1", 4), "linear", episodes=8, seed=0)

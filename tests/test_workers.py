@@ -108,6 +108,7 @@ def test_an_agent_with_any_number_of_workers_that_are_killed_learns_what_one_pro
         agent.world.players.close()
 
 
+@pytest.mark.slow
 def test_eight_workers_learn_what_one_process_learns(fault):
     agents = [
         Agent(lambda: Unreliable(fault), "linear", "gpomdp", episodes=16, lanes=16, workers=count)
@@ -159,6 +160,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_every_time_is_one_sentence(made, fault, policy):
     where = made(2, episode_timeout=1.0)
     for what, says in FAILURES.items():
@@ -291,6 +293,7 @@ agent.update()
 """
 
 
+@pytest.mark.slow("9")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_behind_by_a_script_without_a_guard(tmp_path, how):
     """Its workers hang in a step when it ends."""
@@ -316,6 +319,7 @@ def ray():
     found.shutdown()
 
 
+@pytest.mark.slow
 def test_on_ray_the_numbers_are_the_same_and_a_lost_actor_is_replaced(ray, made, fault, policy):
     expected, where = draw(made(None), policy), made("ray")
     for what in ("raise once", "kill once"):

@@ -10,6 +10,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import pytest
+from gymnasium.wrappers import NormalizeReward
 from test_host import Counting
 
 from bayespg._support import device
@@ -108,6 +109,41 @@ def test_a_limit_that_nobody_set_is_in_the_configuration(tmp_path):
     assert again.config == agent.config
     assert again.world.host.limited
     assert Agent(gymnasium.make("CartPole-v1")).config["horizon"] == 500
+
+
+def test_a_warning_points_to_the_line_that_the_user_wrote():
+    """However many frames of this package lie between, and also in a callback."""
+    outer = Agent(Counting(3), "linear", "mcpg", episodes=1)
+    inner = Agent(Counting(10**9), "linear", "mcpg", episodes=1)
+    for ask in (
+        lambda: Agent(Counting(10**9), "linear", "mcpg", episodes=1).update(),
+        lambda: Agent(NormalizeReward(gymnasium.make("CartPole-v1"))),
+        lambda: outer.learn(
+            1, callbacks=lambda *_: bool(inner.evaluate(1)), progress=False
+        ),
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match="no time limit|changes the rewards") as told:
+            ask()
+        first = ask.__code__.co_firstlineno
+        assert [one.filename for one in told] == [__file__]
+        assert told[0].lineno in (first, first + 1)
+
+
+def test_a_warning_at_import_points_to_the_import(tmp_path):
+    """Past the frames of the import system."""
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import jax, os\n"
+        "jax.devices()\n"
+        "os.sched_getaffinity = lambda _: {0, 1}\n"
+        "os.cpu_count = lambda: 2\n"
+        "import bayespg\n"
+    )
+    clean = {k: v for k, v in os.environ.items() if k != "NPROC"}
+    done = subprocess.run(
+        [sys.executable, script], text=True, capture_output=True, env=clean, timeout=200, check=True
+    )
+    assert f"{script}:5: RuntimeWarning: JAX was started before bayespg" in done.stderr
 
 
 ASKED = """

@@ -17,9 +17,10 @@ which JAX uses. NumPy's own has been loaded by then and keeps its threads.
 import logging
 import os
 import sys
-import warnings
 
 import numpy as np  # noqa: F401  (before its threads are counted)
+
+from bayespg._support.warning import warn
 
 SAFE_POOL = 8
 RISKY = 4
@@ -47,11 +48,10 @@ def protect() -> None:
     if backend_started():
         if cores() > RISKY:
             return
-        warnings.warn(
+        warn(
             f"JAX was started before bayespg with a pool of {cores()} threads, with which XLA can "
             f"deadlock on the CPU. Import bayespg first, or set NPROC={SAFE_POOL} yourself.",
             RuntimeWarning,
-            stacklevel=3,
         )
         return
     os.environ["NPROC"] = str(SAFE_POOL)

@@ -1,6 +1,8 @@
 """The application, and how it shows tables and progress."""
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayespg._support.files import printable
+from bayespg.runs.progress import EVERY
 
 ORDER = (
     "demo", "train", "sweep", "evaluate", "plot", "watch", "report", "compare", "environments",
@@ -99,7 +102,11 @@ def table(columns: list[str], rows: Sequence[Sequence[str | Text]], whole: int =
 
 @contextlib.contextmanager
 def bars() -> Iterator[Callable[[str, float, str], None]]:
-    """Progress bars on the terminal; `advance(name, fraction, what)` adds a bar or moves it."""
+    """Progress bars on the terminal; `advance(name, fraction, what)` adds a bar or moves it. A file
+    or a pipe gets lines."""
+    if not console.is_terminal:
+        yield _Lines()
+        return
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -119,6 +126,26 @@ def bars() -> Iterator[Callable[[str, float, str], None]]:
                 shown.update(known[name], what=what)
 
         yield advance
+
+
+class _Lines:
+    """Progress as lines of text: the first and the last of every name, and one every few seconds of
+    whichever moves."""
+
+    def __init__(self) -> None:
+        self._begun, self._last = time.monotonic(), 0.0
+        self._ended: dict[str, bool] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str, fraction: float, what: str) -> None:
+        with self._lock:
+            now, end = time.monotonic(), fraction >= 1
+            news = name not in self._ended or (end and not self._ended[name])
+            if not news and (end or now - self._last < EVERY):
+                return
+            self._ended[name], self._last = end, now
+        parts = f"{name}  {fraction:4.0%}", what, f"{now - self._begun:,.0f} s"
+        say("  ".join(part for part in parts if part))
 
 
 @contextlib.contextmanager

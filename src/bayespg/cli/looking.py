@@ -96,7 +96,7 @@ def watch(
     best: Best = False,
     imports: Imports = None,
 ) -> None:
-    """Record a trained policy as a GIF."""
+    """Record a trained policy as a GIF; needs pip install 'bayespg\\[render]'."""
     member = folders.members(run)[0]
     path = out or run / "watch.gif"
     agent = saved.load(member, best=best, imports=imports or [])

@@ -44,3 +44,12 @@ def registered(environment: str, imports: list[str]) -> str:
         if not known and environment in gymnasium.registry:
             return f"{module}:{environment}"
     return environment
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """Widths of layers as a user writes them: 64x64 or, where commas separate nothing else,
+    64,64."""
+    try:
+        return tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise ValueError(f"hidden: expected widths such as 64x64, found {text!r}") from None

@@ -10,7 +10,7 @@ import typer
 from bayespg._support.files import write_json
 from bayespg._support.version import __version__
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
-from bayespg.cli.options import Imports, Ray, registered
+from bayespg.cli.options import Imports, Ray, registered, widths
 from bayespg.learning import saved
 from bayespg.learning.jobs import Runs, side_by_side
 from bayespg.runs import curves, overview
@@ -94,7 +94,7 @@ def combinations(varied: list[str]) -> list[dict[str, Any]]:
 def _value(name: str, word: str) -> Any:
     """A word as a setting takes it: a number, true or false, widths such as 64x64, or a name."""
     if name == "hidden":
-        return tuple(int(width) for width in word.split("x"))
+        return widths(word)
     if name in NAMES:
         return word
     for kind in (int, float):

@@ -11,12 +11,14 @@ from bayespg._support import device as devices
 from bayespg._support.statistics import student_interval
 from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, progress, say, table
-from bayespg.cli.options import Imports, Ray, Workers, registered
+from bayespg.cli.options import Imports, Ray, Workers, registered, widths
 from bayespg.learning import choices, describing, pgpe
 from bayespg.learning import tuned as tuning
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Row
 from bayespg.learning.settings import DEFAULTS, WHERE
+from bayespg.learning.trust import SIZES
+from bayespg.paths.players import LIMIT as EPISODE_TIMEOUT
 from bayespg.policies.named import Name
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
@@ -30,6 +32,14 @@ SHOWN = {
     "fitted": "Monte Carlo less fitted values",
 }
 ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "mcpg", pgpe.NAME: pgpe.NAME}
+STEPS = 100_000
+"""Environment steps of a run, unless stated otherwise."""
+
+
+def _default(setting: str) -> str:
+    """The default of a setting, as the command line takes it."""
+    value = DEFAULTS[setting]
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @app.command()
@@ -94,7 +104,8 @@ def train(
         str | None,
         typer.Option(
             help=", ".join(get_args(Name)),
-            show_default="fourier, or linear for estimators without a metric",
+            show_default="fourier for choices, mlp for continuous actions; linear for estimators "
+            "without a metric",
         ),
     ] = None,
     steps: Annotated[
@@ -103,7 +114,7 @@ def train(
             min=1,
             help="Environment steps per run, counted from its beginning; with --resume, train a "
             "finished run for longer.",
-            show_default="100000",
+            show_default=str(STEPS),
         ),
     ] = None,
     max_episodes: Annotated[
@@ -127,33 +138,38 @@ def train(
     episodes: Annotated[
         str | None,
         typer.Option(
-            help="Episodes per update, or auto: 2 to 16, fewer the more they agree.",
-            show_default="auto; 2 where that is not measured",
+            help=f"Episodes per update, or auto: {SIZES[0]} to {SIZES[-1]}, fewer the more they "
+            "agree.",
+            show_default=f"auto; {SIZES[0]} where that is not measured",
         ),
     ] = None,
     discount: Annotated[
         float | None,
-        typer.Option(help="Discount gamma.", show_default=str(DEFAULTS["discount"])),
+        typer.Option(
+            help="Discount gamma; an environment in JAX has its own.",
+            show_default=_default("discount"),
+        ),
     ] = None,
     smoothing: Annotated[
         float | None,
         typer.Option(
-            help="Trace lambda of bac, rebase and gae.", show_default=str(DEFAULTS["smoothing"])
+            help="Trace lambda of bac, rebase and gae.", show_default=_default("smoothing")
         ),
     ] = None,
     limit: Annotated[
         float | None,
         typer.Option(
             help="Limit of the Kullback-Leibler divergence per update.",
-            show_default=str(DEFAULTS["limit"]),
+            show_default=_default("limit"),
         ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Learning rate, for optimisers.", show_default=str(DEFAULTS["rate"])),
+        typer.Option(help="Learning rate, for optimisers.", show_default=_default("rate")),
     ] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="Widths of the layers of policy mlp.", show_default="32,32")
+        str | None,
+        typer.Option(help="Widths of the layers of policy mlp.", show_default=_default("hidden")),
     ] = None,
     horizon: Annotated[
         int | None, typer.Option(help="Cut episodes off after this many steps.")
@@ -162,7 +178,7 @@ def train(
         float | None,
         typer.Option(
             help="Persistence of exploration at the start, from 0 to 1.",
-            show_default="0.9, with a damped metric",
+            show_default=f"{_default('persistence')}; 0 for estimators without a metric",
         ),
     ] = None,
     workers: Workers = None,
@@ -170,7 +186,8 @@ def train(
     episode_timeout: Annotated[
         float | None,
         typer.Option(
-            help="Seconds after which a worker's episode is played again.", show_default="3600"
+            help="Seconds after which a worker's episode is played again.",
+            show_default=f"{EPISODE_TIMEOUT:g}",
         ),
     ] = None,
     normalise: Annotated[
@@ -203,7 +220,9 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="Resume this run exactly where it stopped.")
     ] = None,
-    tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Also write events for TensorBoard; needs bayespg\\[tensorboard].")
+    ] = False,
     live: Annotated[
         bool,
         typer.Option("--live", help="Keep a page, RUN/live.html, that shows training as it goes."),
@@ -261,7 +280,8 @@ def train(
     settings: dict[str, Any] = {
         "episodes": _whole(episodes),
         "discount": discount,
-        "smoothing": smoothing, "limit": limit, "rate": rate, "hidden": _widths(hidden),
+        "smoothing": smoothing, "limit": limit, "rate": rate,
+        "hidden": None if hidden is None else widths(hidden),
         "masks": masks, "horizon": horizon, "normalise": normalise, "persistence": persistence,
         "workers": _where(workers, ray, jobs),
         "episode_timeout": episode_timeout,
@@ -276,7 +296,7 @@ def train(
         return Agent(environment, policy, estimator, update, seed=k, **settings)
 
     first = made(seed)  # a wrong name fails before a folder is made
-    total: int = 100_000 if max_episodes is None else max_episodes * first.world.horizon
+    total: int = STEPS if max_episodes is None else max_episodes * first.world.horizon
     total = total if steps is None else steps
     kind = first.config["policy"]
     per_update = len(first.search.ask()) if isinstance(first, pgpe.PGPE) else first.episodes
@@ -348,12 +368,3 @@ def _whole(text: str | None) -> int | str | None:
         return None if text is None else int(text)
     except ValueError:
         return text
-
-
-def _widths(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.replace("x", ",").split(","))
-    except ValueError:
-        raise ValueError(f"hidden: expected widths such as 64,64, found {text!r}") from None

@@ -11,7 +11,6 @@ import difflib
 import functools
 import math
 import numbers
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ import gymnasium
 import numpy as np
 
 from bayespg._support import checks
+from bayespg._support.warning import warn
 from bayespg.environments import masks as action_masks
 from bayespg.environments import spaces
 
@@ -159,10 +159,9 @@ class Host(Lanes):
         if self._lanes > 1:
             self._in_lane(1)  # so that a function that makes no new one is found now
         if changed := _changing(first):
-            warnings.warn(
+            warn(
                 f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
-                "normalise_rewards=True instead of the wrapper reports raw returns",
-                stacklevel=2,
+                "normalise_rewards=True instead of the wrapper reports raw returns"
             )
 
     @property
@@ -264,12 +263,11 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
                 what = f"{type(problem).__name__}: {problem}"
                 raise ValueError(f"environment: {environment} cannot be made: {what}") from problem
             close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.7)
-            hint = (
-                f"did you mean '{close[0]}'?" if close else
-                "import the module that registers it first, on the command line with --import"
-            )  # fmt: skip
+            hint = f"did you mean '{close[0]}'? Otherwise " if close else ""
             raise ValueError(
-                f"environment: no environment is called '{environment}'; {hint}"
+                f"environment: no environment is called '{environment}'; {hint}import the module "
+                "that registers it first: with --import on the command line, with imports= in "
+                "bayespg.load"
             ) from problem
     if callable(environment):
         made = environment()

@@ -113,6 +113,8 @@ def train_rival(
     task: str, name: str, seed: int, steps: int, points: Points, tell: Callable[[float], Any]
 ) -> None:
     made = rival(name)
+    # Networks of this size are slower with more threads than with one.
+    importlib.import_module("torch").set_num_threads(1)
     common = importlib.import_module("stable_baselines3.common.callbacks")
 
     class After(common.BaseCallback):

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
-from bayespg.learning import choices, pgpe, settings
+from bayespg.learning import pgpe, settings
 from bayespg.learning.agents import Agent
 from bayespg.learning.extending import agent_of
 from bayespg.learning.imports import Imports, import_all, needed
@@ -77,10 +75,7 @@ def reopen(
     try:
         return made(config), run
     except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as problem:
-        hint, called = "", stored.get("environment", "").rpartition(":")[2]
-        if called and called not in gymnasium.registry and not choices.built_in(called):
-            hint = "; name the module that registers it: --import, or imports= in Python"
-        raise ValueError(f"{run.path / CONFIG}: {problem}{hint}") from problem
+        raise ValueError(f"{run.path / CONFIG}: {problem}") from problem
 
 
 def resume(

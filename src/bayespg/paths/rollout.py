@@ -1,6 +1,5 @@
 """Drawing paths: a scan on the device, or a loop over parallel Gymnasium environments."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.types import Array
+from bayespg._support.warning import warn
 from bayespg.environments import Environment, observe
 from bayespg.environments.host import Lanes
 from bayespg.environments.trajectories import Trajectories
@@ -219,10 +219,9 @@ class Book:
     def closed(self, host: Lanes) -> Trajectories:
         """The whole batch, padded; warns where a limit that nobody chose has cut an episode off."""
         if not host.limited and (~self.terminated & self.mask[-1]).any():
-            warnings.warn(
+            warn(
                 f"{host.name} has no time limit: episodes are cut off after {host.horizon} steps; "
-                "set horizon= for another limit",
-                stacklevel=3,
+                "set horizon= for another limit"
             )
             host.limited = True
         longest, kept = int(self.mask.sum(0).max()), least_length(host, self.mask.shape[1])

@@ -15,9 +15,9 @@ and a lock, held while a process trains in it.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
-import warnings
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +27,7 @@ import numpy as np
 
 from bayespg._support import files
 from bayespg._support.files import write_whole
+from bayespg._support.warning import warn
 from bayespg.runs.checkpoints import Damaged, StrPath, as_json, load, pack
 from bayespg.runs.columns import Column, tag
 
@@ -86,6 +87,8 @@ class Run:
     def open(cls, path: StrPath, *, tensorboard: bool = False) -> "Run":
         """An existing run, to be resumed or read."""
         file = Path(path) / CONFIG
+        if file.parent.is_file():
+            raise ValueError(f"{path}: is a file; a run or a saved agent is a folder, give that")
         if not file.is_file():
             found = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
             from bayespg.runs import seeds  # which is built on runs
@@ -211,7 +214,7 @@ class Run:
             if not previous.exists():
                 raise
             answer = load(previous, template)
-            warnings.warn(f"{problem}. Going on from {PREVIOUS}", RuntimeWarning, stacklevel=3)
+            warn(f"{problem}. Going on from {PREVIOUS}", RuntimeWarning)
             if self._lock is not None:
                 os.replace(newest, self._home / DAMAGED)
             return answer
@@ -244,7 +247,8 @@ class Run:
                 folder, suffix = str(self._home / EVENTS), f".{step}"
                 self._events = self._writer(folder, purge_step=step, filename_suffix=suffix)
             for name, value in scalars.items():
-                self._events.add_scalar(tag(name), value, step)
+                if math.isfinite(value):  # tensorboardX prints a warning for each that is not
+                    self._events.add_scalar(tag(name), value, step)
 
     def truncate(self, update: int) -> None:
         """Delete the rows after `update`, and a partial last row left by a kill."""
