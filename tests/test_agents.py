@@ -267,7 +267,7 @@ def test_a_save_replaces_the_one_before_as_a_whole(tmp_path):
     assert found.settings == second.settings
     assert same(found, second)
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
-        "checkpoint.npz", "config.json", "lock"
+        "checkpoint.npz", "config.json"
     ]  # fmt: skip
 
 

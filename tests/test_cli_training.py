@@ -274,7 +274,10 @@ def test_a_folder_that_is_no_seed_is_named(tmp_path, monkeypatch, capsys):
     ("content", "says"),
     [
         ("[0, ", "damaged"),
-        ("{}", "expected a JSON list, found {}"),
+        ("{}", "expected a list of seeds and its sha256, found {}"),
+        ('{"seeds": [0, 1], "sha256": "0"}', "wrong checksum, it was changed"),
+        ("3", "expected a JSON object or list, found 3"),
+        ("[9223372036854775808]", "expected a list of seeds, found 9223372036854775808"),
         ('["a"]', "expected a list of seeds, found 'a'"),
         ("[-1]", "expected a list of seeds, found -1"),
         ("[true]", "expected a list of seeds, found True"),
