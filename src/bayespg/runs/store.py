@@ -1,8 +1,8 @@
 """A training run on disk, which can be resumed even if it was killed.
 
 A directory with config.json (how it was started), metrics.csv (one row per update), checkpoint.npz
-(all that is needed to resume), checkpoint.previous.npz (the one before), best.npz (the best so far),
-best.previous.npz (the best before it) and, while a process trains in it, a lock.
+(all that is needed to resume), checkpoint.previous.npz (the one before), best.npz (the best so
+far), best.previous.npz (the best before it) and, while a process trains in it, a lock.
 
 A checkpoint also says what belongs to it: the seed, the digest of the rows that metrics.csv held,
 and the digest of the best checkpoint, or that it is the best itself. So the best is known whenever
@@ -127,7 +127,7 @@ class Run:
         return self
 
     def _refuse_link(self) -> None:
-        """ValueError if this is a link in a folder of seeds. Any other link was given by the user."""
+        """ValueError if this is a link in a folder of seeds. Another link was given by the user."""
         if MEMBER.fullmatch(self._home.name):
             files.refuse_link(self._home)
 
