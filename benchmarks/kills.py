@@ -103,10 +103,10 @@ class Undisturbed:
     def __init__(self, path: Path, steps: int = STEPS):
         agent, best, self.steps = made(), Best(), steps
         self.template, self.precision = agent.state, agent.precision
-        self.states, self.best = [copies.arrays(agent.state)], [0]
+        self.states, self.best = [agent.state], [0]
 
         def look(agent: Agent, row: dict[str, float]) -> None:
-            self.states.append(copies.arrays(agent.state))
+            self.states.append(agent.state)
             newest = len(self.states) - 1
             self.best.append(newest if best(row["return"]) else self.best[-1])
 
@@ -144,8 +144,7 @@ class Undisturbed:
         return ""
 
     def _is(self, state: Any, update: int) -> bool:
-        pairs = zip(copies.arrays(state), self.states[update], strict=True)
-        return all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+        return copies.equal(state, self.states[update])
 
 
 def train(path: Path, steps: int) -> None:
@@ -197,10 +196,10 @@ def trials(
     return done, problems
 
 
-gymnasium.register("Kills-v0", Walk)
+gymnasium.register("Kills-v0", lambda **_: Walk())
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Kill runs and resume them.")
     parser.add_argument("--kills", type=int, default=500)
     with tempfile.TemporaryDirectory() as place:
         reference = Undisturbed(Path(place) / "undisturbed")
