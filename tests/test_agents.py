@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import get_args
 
 import equinox as eqx
@@ -30,8 +31,13 @@ from bayespg.learning.batch import MOST_DENSE
 from bayespg.learning.best import Best
 from bayespg.learning.settings import Settings
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
+from bayespg.runs import store
 from bayespg.runs.columns import Column
 from bayespg.runs.store import Run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import kills
 
 ACTIONS = {
     "discrete": spaces.Discrete(3, start=-1),
@@ -97,7 +103,7 @@ def test_cartpole_is_balanced_within_forty_thousand_steps():
     assert rows[-1]["episodes"] == 2 * len(rows)
 
 
-@pytest.mark.slow("bac-chosen", "bac-returns", "rebase", "gae", "fitted", "mc", "mc-baseline")
+@pytest.mark.slow("bac-returns", "rebase", "gae", "fitted", "mc", "mc-baseline")
 @pytest.mark.parametrize("name", choices.ESTIMATORS)
 def test_every_estimator_by_name_takes_sound_steps(name):
     agent = Agent("Walk-v0", estimator=name, episodes=6, seed=2)
@@ -174,6 +180,78 @@ def test_a_run_is_trained_for_longer_as_if_it_had_been_longer_from_the_start(tmp
     agent.update()
     with pytest.raises(ValueError, match=r"holds another state .*bayespg\.resume"):
         rows_of(agent, 10, run=tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return kills.Undisturbed(tmp_path_factory.mktemp("kills") / "run")
+
+
+def test_killed_at_any_write_a_run_ends_with_the_same_numbers(tmp_path, undisturbed):
+    """Also while it is resumed, and where the disk is full. benchmarks/kills.py does it 500 times,
+    once at each of its calls too."""
+    for full in (False, True):
+        moments = [50, 19, 3, 18, 21, 1, 20, 2]
+        found = kills.disturbed(tmp_path / str(full), undisturbed, moments, full)
+        assert found == (len(moments), "")
+
+
+def test_a_best_policy_that_was_not_written_is_written(tmp_path, undisturbed):
+    """Killed right after the checkpoint of an update that is the best, whatever comes after."""
+    copied = store.write_whole
+
+    def killed(path, content, previous=None):
+        if path.name == store.BEST and len(kept) == 11:
+            raise kills.Killed
+        if path.name == store.BEST:
+            kept.append(path)
+        copied(path, content, previous)
+
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "write_whole", killed)
+        with pytest.raises(kills.Killed):
+            kills.train(tmp_path / "run", undisturbed.steps)
+    assert undisturbed.wrong(tmp_path / "run") == ""
+    kills.train(tmp_path / "run", undisturbed.steps)
+    assert undisturbed.wrong(tmp_path / "run", finished=True) == ""
+    assert undisturbed.best[-1] == 12
+
+
+def test_resuming_refuses_what_is_not_whole(tmp_path):
+    agent = Agent("Walk-v0", "linear", "gpomdp", seed=4)
+    rows_of(agent, 60, run=tmp_path / "run")
+    rows = (tmp_path / "run" / "metrics.csv").read_text()
+    for changed, says in (rows[:-40], "rows are missing"), (rows.replace("1", "2", 1), "checksum"):
+        (tmp_path / "run" / "metrics.csv").write_text(changed)
+        with pytest.raises(ValueError, match=rf"metrics\.csv: .*{says}"):
+            bayespg.resume(tmp_path / "run")
+        with pytest.raises(ValueError, match=rf"metrics\.csv: .*{says}"):
+            rows_of(agent, 60, run=tmp_path / "run")
+        assert (tmp_path / "run" / "metrics.csv").read_text() == changed
+        assert same(bayespg.load(tmp_path / "run"), agent)
+    (tmp_path / "run" / "metrics.csv").write_text(rows)
+    for name in ("checkpoint.npz", "checkpoint.previous.npz"):
+        (tmp_path / "run" / name).unlink()
+    with pytest.raises(ValueError, match="there is no checkpoint to go on from"):
+        bayespg.resume(tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.csv").read_text() == rows
+
+
+def test_an_agent_that_was_trained_before_its_run_is_resumed_as_it_was(tmp_path):
+    """Killed in the first update of the run."""
+
+    def killed(*_):
+        raise kills.Killed
+
+    agent = Agent("Walk-v0", "linear", "gpomdp", seed=4)
+    agent.update()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "log", killed)
+        with pytest.raises(kills.Killed):
+            rows_of(agent, 60, run=tmp_path / "run")
+    again, _ = saved.resume(tmp_path / "run")
+    assert int(again.state.updates) == 1
 
 
 def test_the_best_policy_ends_the_ten_updates_with_the_highest_mean_return():
@@ -270,7 +348,7 @@ def test_a_save_replaces_the_one_before_as_a_whole(tmp_path):
     assert found.settings == second.settings
     assert same(found, second)
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
-        "checkpoint.npz", "config.json", "lock"
+        "checkpoint.npz", "config.json"
     ]  # fmt: skip
 
 
@@ -324,6 +402,10 @@ def test_saving_leaves_no_run_behind(tmp_path):
         ({"policy": "liner"}, "did you mean 'linear'"),
         ({"options": [1]}, r"options: expected a JSON object, found \[1\]"),
         ({"options": {"render_mode": 5}}, ""),
+        (
+            {"policy": "mlp", "hidden": [60000, 60000]},
+            "hidden: .* is a network of 3,600,120,000 weights or more, at most",
+        ),
         ({"hidden": "32"}, "hidden: expected a JSON list, found '32'"),
         ({"update": {}}, "update: expected a JSON string, found {}"),
         ({"options": {"id": "CartPole-v1"}}, ""),

@@ -18,6 +18,7 @@ from bayespg.learning import saved
 from bayespg.learning.agents import Agent
 from bayespg.learning.imports import resuming
 from bayespg.learning.settings import DEFAULTS
+from bayespg.runs import seeds
 from bayespg.runs.store import METRICS, Run
 
 COLUMNS = ("update", "steps", "return", "slope", "slope_error")
@@ -278,7 +279,10 @@ def test_a_folder_that_is_no_seed_is_named(tmp_path, monkeypatch, capsys):
     ("content", "says"),
     [
         ("[0, ", "damaged"),
-        ("{}", "expected a JSON list, found {}"),
+        ("{}", "expected a list of seeds and its sha256, found {}"),
+        ('{"seeds": [0, 1], "sha256": "0"}', "wrong checksum, it was changed"),
+        ("3", "expected a JSON object or list, found 3"),
+        ("[9223372036854775808]", "expected a list of seeds, found 9223372036854775808"),
         ('["a"]', "expected a list of seeds, found 'a'"),
         ("[-1]", "expected a list of seeds, found -1"),
         ("[true]", "expected a list of seeds, found True"),
@@ -290,6 +294,45 @@ def test_a_damaged_plan_is_named(run, tmp_path, content, says, monkeypatch, caps
     (folder / "seeds.json").write_text(content)
     told = said(monkeypatch, capsys, "train", "--resume", folder)
     assert f"seeds.json: {says}" in told
+
+
+def test_every_flipped_bit_of_the_plan_is_found_or_does_not_matter(tmp_path):
+    seeds.plan(tmp_path, [0, 5, 12], {})
+    content = (tmp_path / "seeds.json").read_bytes()
+    assert json.loads(content)["seeds"] == [0, 5, 12]
+    for at in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[at // 8] ^= 1 << at % 8
+        (tmp_path / "seeds.json").write_bytes(changed)
+        try:
+            assert seeds.waiting(tmp_path) == [0, 5, 12]  # a space became another
+        except ValueError as problem:
+            assert "seeds.json" in str(problem)  # noqa: PT017
+    (tmp_path / "seeds.json").write_text("[3, 1]\n")  # as version 0.2 wrote it
+    assert seeds.waiting(tmp_path) == [1, 3]
+    seeds.plan(tmp_path, [2], {})
+    assert seeds.waiting(tmp_path) == [1, 2, 3]
+
+
+def test_a_seed_that_the_caller_gave_is_not_blamed_on_the_configuration(run):
+    with pytest.raises(ValueError, match=r"^seed: expected a whole number from 0 to \d+, found -1"):
+        saved.reopen(run / "seed-0", seed=-1)
+
+
+def test_seeds_are_not_trained_through_a_link(run, tmp_path, monkeypatch, capsys):
+    folder = shutil.copytree(run, tmp_path / "run")
+    victim = shutil.move(folder / "seed-0", tmp_path / "victim")
+    (folder / "seed-0").symlink_to(victim)
+    before = {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()}
+    for jobs in ((), ("--jobs", 1)):
+        words = ("train", "--resume", folder, "--steps", 300, *jobs)
+        assert "seed-0: is a symbolic link" in said(monkeypatch, capsys, *words)
+    assert {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()} == before
+    assert bayespg("plot", folder).exit_code == 0  # which only reads there
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "episodes=2").symlink_to(victim)
+    words = ("sweep", "CartPole-v1", "--set", "episodes=2", "--out", tmp_path / "sweep")
+    assert "episodes=2: is a symbolic link" in said(monkeypatch, capsys, *words)
 
 
 def test_pictures_are_not_drawn_through_a_link(tmp_path, monkeypatch, capsys):

@@ -89,6 +89,27 @@ def test_one_page_shows_ours_beside_rivals_and_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[]", r"expected a JSON object, found \[\]"),
+        ("{", "damaged"),
+        ("{}", "other settings"),
+        ('{"settings": {"a": 1}}', "each of its runs must have a name"),
+        ('{"settings": {"a": 1}, "runs": [{"name": "bac"}]}', "each of its runs must have a name"),
+        (
+            '{"settings": {"a": 1}, "runs": [{"name": "bac", "seed": 0, "seconds": 1, '
+            '"evaluations": [[0, 1], [1]]}]}',
+            "each of its runs must have a name",
+        ),
+    ],
+)
+def test_a_damaged_comparison_is_named(tmp_path, content, says):
+    (tmp_path / "compare.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"compare\.json.*{says}"):
+        comparing.Comparison(tmp_path / "compare.json", {"a": 1})
+
+
+@pytest.mark.parametrize(
     ("words", "says"),
     [
         (("CartPol-v1",), "did you mean 'CartPole"),

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import fcntl
 import gc
 import io
 import json
@@ -23,9 +24,10 @@ import numpy as np
 import optax
 import pytest
 
+from bayespg._support.files import write_whole
 from bayespg.runs import checkpoints
 from bayespg.runs.checkpoints import Damaged, load, save
-from bayespg.runs.store import CHECKPOINT, METRICS, PREVIOUS, Run
+from bayespg.runs.store import BEST, CHECKPOINT, METRICS, PREVIOUS, Run
 
 KILLS = 50
 TREE = {"update": np.int64(0), "x": np.zeros(500, np.float32)}
@@ -316,6 +318,27 @@ def room():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("call", ["write", "fsync", "unlink"])
+def test_an_error_of_the_disk_names_the_file_that_was_to_be_written(tmp_path, monkeypatch, call):
+    """A read-only disk refuses to remove the temporary file too, even where there is none."""
+
+    def refused(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with Run.create(tmp_path / "run", {}) as run:
+        run.log({"update": 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", refused)
+            patch.setattr(os, call, refused)
+            for name, write in {
+                METRICS: lambda: run.checkpoint(state(1)),
+                "page.html": lambda: write_whole(tmp_path / "page.html", b"x"),
+            }.items():
+                with pytest.raises(OSError, match="not written") as caught:
+                    write()
+                assert os.path.basename(caught.value.filename) == name
+
+
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, room):
     with Run.create(tmp_path, {}) as run:
         run.checkpoint(state(1), {"update": 1})
@@ -443,11 +466,39 @@ def test_nothing_is_written_through_a_link(tmp_path):
                     write()
             (path / METRICS).unlink()
     for link in (os.symlink, os.link):
-        (path / "lock").unlink()
+        (path / "lock").unlink(missing_ok=True)
         link(victim, path / "lock")
         with pytest.raises(ValueError, match=r"lock: is a (symbolic|hard) link.*delete it"):
             Run.open(path).__enter__()
     assert victim.read_text() == "precious"
+
+
+def test_a_directory_of_a_run_is_not_written_through_a_link(tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "folder"
+    victim.mkdir()
+    folder.mkdir()
+    (folder / "seed-0").symlink_to(victim)
+    (folder / "seed-1").symlink_to(tmp_path / "nowhere")
+    for name in ("seed-0", "seed-1"):
+        with pytest.raises(ValueError, match=f"{name}: is a symbolic link.*delete it"):
+            Run.create(folder / name, {})
+    assert not list(victim.iterdir())
+    Run.create(victim, {})
+    with pytest.raises(ValueError, match="seed-0: is a symbolic link"):
+        Run.open(folder / "seed-0").__enter__()
+    (tmp_path / "mine").symlink_to(victim)
+    with Run.open(tmp_path / "mine") as run:  # which the user gave
+        run.checkpoint(state(1))
+
+
+def test_events_are_not_written_through_a_link(tmp_path):
+    pytest.importorskip("tensorboardX")
+    (tmp_path / "victim").mkdir()
+    with Run.create(tmp_path / "run", {}, tensorboard=True) as run:
+        (run.path / "tensorboard").symlink_to(tmp_path / "victim")
+        with pytest.raises(ValueError, match="tensorboard: is a symbolic link"):
+            run.log({"update": 1})
+    assert not list((tmp_path / "victim").iterdir())
 
 
 def test_half_a_row_is_not_cut_off_behind_a_link(tmp_path):
@@ -459,6 +510,114 @@ def test_half_a_row_is_not_cut_off_behind_a_link(tmp_path):
             with pytest.raises(ValueError, match=r"metrics\.csv: is a symbolic link"):
                 write()
     assert victim.read_text().endswith("precious")
+
+
+def bests(path):
+    """A run whose second and third updates are the best of three and of four."""
+    with Run.create(path, {"seed": 3, "steps": 9}) as run:
+        for update, best in (1, True), (2, True), (3, False):
+            run.log({"update": update, "value": update / 7})
+            run.checkpoint(state(update), {"update": update}, best=best)
+    return path
+
+
+def test_the_best_is_the_one_that_the_checkpoint_names(tmp_path):
+    path = bests(tmp_path / "run")
+    same(Run.open(path).best(TREE), (state(2), {"update": 2}))
+    with Run.open(path) as run:
+        run.restore(TREE)
+        run.checkpoint(state(4), {"update": 4}, best=True)
+    (path / CHECKPOINT).write_bytes(b"PK")
+    with pytest.warns(RuntimeWarning, match="Going on"):
+        same(Run.open(path).best(TREE)[0], state(2))  # the best of update 3
+    with Run.open(path) as run, pytest.warns(RuntimeWarning, match="Going on"):
+        run.restore(TREE)
+    same(load(path / BEST, TREE)[0], state(2))
+    (path / BEST).unlink()
+    with pytest.raises(ValueError, match=r"best\.npz: is not the best policy that .* names"):
+        Run.open(path).best(TREE)
+    with Run.open(path) as run, pytest.warns(RuntimeWarning, match="train on until"):
+        run.restore(TREE)
+
+
+def test_checkpoints_without_a_header_are_those_of_version_0_2(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_header", lambda *_: {})
+        path = bests(tmp_path / "run")
+    with Run.open(path) as run:
+        same(run.restore(TREE), (state(3), {"update": 3}))
+        run.verify(3)
+        same(run.best(TREE)[0], state(2))
+        run.checkpoint(state(4))
+        same(run.best(TREE)[0], state(2))
+    rows = (path / METRICS).read_text().splitlines(keepends=True)
+    (path / CHECKPOINT).unlink()
+    for left in (rows[:3], rows[:2] + rows[3:], []):
+        (path / METRICS).write_text("".join(left))
+        with Run.open(path) as run:
+            run.restore(TREE)
+            with pytest.raises(ValueError, match=r"metrics\.csv: rows are missing"):
+                run.verify(3)
+
+
+def test_a_checkpoint_of_another_seed_is_refused(tmp_path):
+    path = bests(tmp_path / "run")
+    (path / "config.json").write_text('{"seed": 4, "steps": 9}')
+    with pytest.raises(ValueError, match=r"checkpoint\.npz: is of a run with seed 3, .* says 4"):
+        Run.open(path).restore(TREE)
+
+
+def test_every_flipped_bit_of_the_metrics_is_found(tmp_path):
+    path = bests(tmp_path / "run")
+    content = (path / METRICS).read_bytes()
+    with Run.open(path) as run:
+        run.restore(TREE)
+        run.verify(3)
+        with (path / METRICS).open("a") as file:
+            file.write("4,0.5\n5,")  # killed before the next checkpoint
+        run.verify(3)
+        for at in range(8 * len(content)):
+            changed = bytearray(content)
+            changed[at // 8] ^= 1 << at % 8
+            (path / METRICS).write_bytes(changed)
+            with pytest.raises(
+                ValueError, match=r"metrics\.csv: (wrong checksum|rows are missing)"
+            ):
+                run.verify(3)
+        for left in (content[:-9], b""):
+            (path / METRICS).write_bytes(left)
+            with pytest.raises(ValueError, match=r"metrics\.csv: rows are missing, .* a copy"):
+                run.verify(3)
+
+
+def test_rows_without_a_checkpoint_are_not_lost(tmp_path):
+    path = bests(tmp_path / "run")
+    for name in (CHECKPOINT, PREVIOUS):
+        (path / name).unlink()
+    with Run.open(path) as run:
+        assert run.restore(TREE) is None
+        with pytest.raises(ValueError, match=r"rows of 3 updates, and there is no checkpoint"):
+            run.verify(0)
+
+
+def test_the_lock_is_gone_when_training_ends(tmp_path):
+    with Run.create(tmp_path, {}) as run:
+        assert (tmp_path / "lock").exists()
+        run.checkpoint(state(1))
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_lock_that_another_process_has_just_removed_is_taken_again(tmp_path, monkeypatch):
+    run, flock = Run.create(tmp_path, {}), fcntl.flock
+
+    def removed(*arguments):
+        flock(*arguments)
+        (tmp_path / "lock").unlink()
+        monkeypatch.setattr(fcntl, "flock", flock)
+
+    monkeypatch.setattr(fcntl, "flock", removed)
+    with run:
+        run.checkpoint(state(1))
 
 
 def test_what_killed_processes_left_is_forgotten(tmp_path):

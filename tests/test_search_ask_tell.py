@@ -1,5 +1,8 @@
 """`Search`: ask, tell, decisions, files."""
 
+import json
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -148,6 +151,67 @@ def test_a_damaged_file_is_refused(tmp_path):
     np.savez(path, mean=np.array([{}], object))
     with pytest.raises(ValueError, match="not a saved Search"):
         Search.load(path)
+
+
+def forged(path, **changes):
+    """A saved search of which some arrays or entries of the header are others."""
+    search = play(Search(3, seed=5), 2)
+    search.ask()
+    search.save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(arrays.pop("header").tobytes())
+    for name, value in changes.items():
+        (arrays if name in arrays else header)[name] = value
+    np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("best", np.zeros(4), "do not fit together"),
+        ("best", np.full(3, np.nan), "best: 3 of 3 entries are NaN"),
+        ("best", np.zeros(3, np.float32), "double precision"),
+        ("mean", np.array([0.0, np.inf, 0.0]), "NaN or infinite"),
+        ("mean", np.zeros(100_000), "do not fit together"),
+        ("returns", np.full(10, np.inf), "returns: infinite"),
+        ("returns", np.zeros(9), "do not fit together"),
+        ("tried", np.full((10, 3), np.nan), "tried: 30 of 30 entries"),
+        ("asked", np.zeros((4, 3)), "do not fit together"),
+        ("axes", np.zeros((3, 4)), "do not fit together"),
+        ("axes", np.diag([1.0, np.nan, 1.0]), "axes: 1 of 9 entries"),
+        ("answers", [float("inf"), None, None, None, None], "infinite"),
+        ("rounds", -1, "rounds: "),
+        ("slope", float("nan"), "slope: "),
+        ("scale", float("nan"), "scale: "),
+        ("probability", 2, "probability: "),
+        ("wins", [0.5] * 13, "wins: "),
+    ],
+)
+def test_a_file_with_other_arrays_is_refused(tmp_path, name, value, says):
+    assert Search.load(forged(tmp_path / "sound.npz")).episodes == 10
+    with pytest.raises(ValueError, match=f"search.npz: not a saved Search .*{says}.*use a copy"):
+        Search.load(forged(tmp_path / "search.npz", **{name: value}))
+
+
+def test_a_file_is_not_decompressed(tmp_path):
+    """It would be 80 MB."""
+    with np.load(forged(tmp_path / "x.npz", tried=np.zeros((10, 1_000_000)))) as file:
+        np.savez_compressed(tmp_path / "small.npz", **file)
+    assert (tmp_path / "small.npz").stat().st_size < 100_000
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="a member is compressed"):
+        Search.load(tmp_path / "small.npz")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**6
+
+
+def test_a_search_among_too_many_parameters_takes_no_memory():
+    for start in (10**12, np.zeros(100_000)):
+        with pytest.raises(ValueError, match=r"^start: [\d,]+ parameters are too many"):
+            Search(start)
 
 
 WRONG = [

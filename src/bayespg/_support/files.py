@@ -4,15 +4,20 @@ They are written atomically and never through a link; they are read only if they
 a plausible size.
 """
 
+import contextlib
 import errno
+import io
 import json
 import math
 import os
 import re
 import secrets
 import stat
+import zipfile
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 LARGEST_JSON = 2**20
 """Largest size in bytes of a JSON file or header; those written here have a few hundred."""
@@ -35,7 +40,7 @@ def read(path: Path, most: int | None = None) -> bytes:
         return file.read() if most is None else file.read(most)
 
 
-def read_json(path: Path, kind: type[Any]) -> Any:
+def read_json(path: Path, kind: type[Any] | tuple[type[Any], ...]) -> Any:
     """A JSON object (dict) or list; ValueError names the file and says what is wrong with it."""
     content = read(path, LARGEST_JSON)
     try:
@@ -43,9 +48,36 @@ def read_json(path: Path, kind: type[Any]) -> Any:
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path}: damaged ({problem}); repair it or start again") from None
     if not isinstance(found, kind):
-        expected = "a JSON object" if kind is dict else "a JSON list"
+        expected = "a JSON object" if kind is dict else "a JSON object or list"
         raise ValueError(f"{path}: expected {expected}, found {found!r:.40}; repair it")
     return found
+
+
+def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an archive that is what `numpy.savez` writes: nothing in it is compressed, so
+    it cannot hold more than its own size, and no member claims more than it has. Anything else
+    raises an exception of any kind."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
+            raise ValueError("a member is compressed")
+        if sum(m.file_size for m in members) > len(content):
+            raise ValueError("the members claim more than the file holds")
+        found = {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
+    if len(found) < len(members):
+        raise ValueError("two members have the same name")
+    return found
+
+
+def _array(content: bytes) -> np.ndarray:
+    file = io.BytesIO(content)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("an array is in another format")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.kind not in "biufc" or min(shape, default=0) < 0 or size != len(content) - file.tell():
+        raise ValueError("an array is not what its own header says")
+    return np.load(io.BytesIO(content), allow_pickle=False)
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -67,11 +99,39 @@ def open_own(path: Path, flags: int) -> int:
     return file
 
 
+def refuse_link(directory: Path) -> None:
+    """ValueError if a directory that is to be written to is a symbolic link."""
+    if directory.is_symlink():
+        raise _no_own(directory, "a symbolic link")
+
+
 def _no_own(path: Path, found: str) -> ValueError:
     return ValueError(
         f"{path}: is {found}, and what it leads to would be overwritten; delete it or put a copy "
-        "of the file in its place"
+        "in its place"
     )
+
+
+def sync(path: Path) -> None:
+    """Force a file to disk."""
+    file = open_own(path, os.O_WRONLY)
+    try:
+        os.fsync(file)
+    except OSError as problem:
+        raise unwritten(path, problem) from problem
+    finally:
+        os.close(file)
+
+
+def cut(path: Path, size: int) -> None:
+    """Remove what a file holds after its first `size` bytes."""
+    file = open_own(path, os.O_RDWR)
+    try:
+        os.ftruncate(file, size)
+    except OSError as problem:
+        raise unwritten(path, problem) from problem
+    finally:
+        os.close(file)
 
 
 def write_whole(path: Path, content: bytes, previous: Path | None = None) -> None:
@@ -92,7 +152,8 @@ def write_whole(path: Path, content: bytes, previous: Path | None = None) -> Non
             os.replace(path, previous)
         os.replace(partial, path)
     except OSError as problem:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a read-only disk refuses this too
+            partial.unlink()
         raise unwritten(path, problem) from problem
 
 

@@ -20,6 +20,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, PRNGKeyArray, UInt32
 
 WORD = 2**32 - 1
+LARGEST_SEED = 2**63 - 1
+"""The largest seed that JAX accepts."""
 
 
 def host_key(seed: int) -> PRNGKeyArray:

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import typer
 
-from bayespg._support.files import write_json
+from bayespg._support.files import refuse_link, write_json
 from bayespg._support.version import __version__
 from bayespg.cli.common import app, beside, say, table
 from bayespg.cli.options import Best, Imports, RunPath
@@ -19,11 +19,7 @@ from bayespg.runs.numbers import over_seeds, shown
 
 def picture(folder: Path) -> Path:
     """The file for the learning curves of a run directory."""
-    if (folder / "plots").is_symlink():
-        raise ValueError(
-            f"{folder / 'plots'}: is a symbolic link, and what it leads to would be overwritten; "
-            "delete it"
-        )
+    refuse_link(folder / "plots")
     return folder / "plots" / "learning.png"
 
 

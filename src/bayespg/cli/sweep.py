@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from bayespg._support.files import write_json
+from bayespg._support.files import refuse_link, write_json
 from bayespg._support.version import __version__
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
 from bayespg.cli.options import Imports, Ray, registered, widths
@@ -59,6 +59,7 @@ def sweep(
     for chosen in combinations(varied):
         name = ", ".join(f"{k}={_word(v)}" for k, v in chosen.items())
         folder = out / name.replace("/", "-")
+        refuse_link(folder)
         places[name] = folder, chosen
         config = saved.made({"environment": task} | chosen | {"seed": seed}).config
         folders.plan(folder, range(seed, seed + seeds), config | {"steps": steps})

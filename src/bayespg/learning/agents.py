@@ -342,7 +342,7 @@ class Agent:
             interruption.bar(self._goal(steps), progress) as show,
         ):
             if book is not None:
-                keeping.agree(self, book)
+                keeping.agree(self, book, self._meta())
             best = Best(book.metrics().get(Column.RETURN, []) if book else [])
             found = self.state
             hints = (Stuck(self.config["policy"]), Unconfirmed(self.settings.episodes))

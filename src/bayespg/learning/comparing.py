@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from bayespg._support import checks
+from bayespg._support import checks, files
 from bayespg._support.files import write_whole
 from bayespg.learning import pgpe
 from bayespg.learning.agents import Agent
@@ -128,19 +128,37 @@ def train_rival(
     model.learn(steps, callback=After())
 
 
+def _is_run(found: Any) -> bool:
+    match found:
+        case {
+            "name": str(), "seed": int(), "seconds": int() | float(),
+            "evaluations": [_, *_] as points,
+        }:  # fmt: skip
+            return all(
+                isinstance(point, list) and [type(x) in (int, float) for x in point] == [True] * 2
+                for point in points
+            )
+    return False
+
+
 class Comparison:
     """Finished runs of a comparison, in one file, so that an interrupted one goes on."""
 
     def __init__(self, path: Path, settings: dict[str, Any]):
         self.path, self.settings, self.runs = path, settings, []
         if path.exists():
-            found = json.loads(path.read_text())
+            found = files.read_json(path, dict)
             if found.get("settings") != settings:
                 raise ValueError(
                     f"out: {path} holds a comparison with other settings "
                     f"({found.get('settings')}); give another folder"
                 )
-            self.runs = found["runs"]
+            self.runs = found.get("runs")
+            if not isinstance(self.runs, list) or not all(map(_is_run, self.runs)):
+                raise ValueError(
+                    f"{path}: damaged, each of its runs must have a name, a seed, evaluations and "
+                    "seconds; remove those that do not, or give another folder"
+                )
 
     def done(self, name: str, seed: int) -> bool:
         return any(run["name"] == name and run["seed"] == seed for run in self.runs)

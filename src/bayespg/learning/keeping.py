@@ -29,12 +29,13 @@ def run_of(agent: Any, path: str | Path, steps: int, tensorboard: bool) -> Run:
 def extend(agent: Any, run: Run, steps: int, meta: dict[str, Any]) -> None:
     """Write into the agent's run that it ends at `steps` steps, counted from its beginning."""
     with run:
-        agree(agent, run)
+        agree(agent, run, meta)
         run.replace(longer(run.config, steps), agent.state, meta)
 
 
-def agree(agent: Any, run: Run) -> None:
-    """ValueError unless the run is at the agent's update, with the agent's state."""
+def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
+    """ValueError unless the run is at the agent's update, with the agent's state and the rows that
+    belong to it. A new run gets its first checkpoint, so that rows are never without one."""
     run.expect(int(agent.state.updates))
     with agent.precision():
         found = run.restore(agent.state)
@@ -45,6 +46,9 @@ def agree(agent: Any, run: Run) -> None:
             f"run = bayespg.resume({path!r}) and agent.learn(STEPS, run=run), or choose "
             "another directory"
         )
+    run.verify(int(agent.state.updates))
+    if found is None:
+        run.checkpoint(agent.state, meta)
 
 
 def save(agent: Any, path: str | Path, meta: dict[str, Any]) -> None:

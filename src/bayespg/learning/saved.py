@@ -64,6 +64,7 @@ def reopen(
                 f"{path}: {name} was an object when this was saved; give it again: "
                 f"load({str(path)!r}, {name}=...)"
             )
+    settings.made({k: v for k, v in objects.items() if k in settings.CHECKS})
     allowed = import_all(imports)
     for module in needed(stored.get("environment"), stored.get("options")):
         if module not in allowed:
@@ -88,5 +89,6 @@ def resume(
     agent, run = reopen(path, tensorboard=tensorboard, imports=imports, **objects)
     with run:
         agent.restore(run)
+        run.verify(int(agent.state.updates))
         run.truncate(int(agent.state.updates))
     return agent, run

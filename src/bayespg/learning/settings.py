@@ -5,10 +5,12 @@ A setting that would have no effect is refused, so that `Agent.config` describes
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from bayespg._support import checks
+from bayespg._support.random import LARGEST_SEED
 from bayespg.policies.named import HIDDEN
 
 DEFAULTS: dict[str, Any] = {
@@ -18,8 +20,9 @@ DEFAULTS: dict[str, Any] = {
 """Defaults of settings that do not apply to every agent."""
 WHERE = ("workers", "episode_timeout")
 """Settings that say where episodes are played, and change no numbers."""
-LARGEST_SEED = 2**63 - 1
-"""The largest seed that JAX accepts."""
+LARGEST_NETWORK = 10**8
+"""Weights between layers that `hidden` may ask for, 400 MB of them. A configuration may come from
+anywhere, and memory is taken before its checkpoint is read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +106,12 @@ def _widths(name: str, value: Any) -> tuple[int, ...]:
     found = tuple(checks.whole(name, width, 1) for width in value)
     if not found:
         raise ValueError(f"{name}: expected at least one layer, found none")
+    weights = sum(a * b for a, b in itertools.pairwise((1, *found, 1)))
+    if weights > LARGEST_NETWORK:
+        raise ValueError(
+            f"{name}: {found} is a network of {weights:,} weights or more, at most "
+            f"{LARGEST_NETWORK:,} are supported; give smaller widths"
+        )
     return found
 
 

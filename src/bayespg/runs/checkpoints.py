@@ -10,9 +10,8 @@ import io
 import json
 import math
 import os
-import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +32,7 @@ class Damaged(ValueError):
 
 def save(path: StrPath, tree: Any, meta: dict[str, Any] | None = None) -> None:
     """Save arrays, numbers and PRNG keys of a tree, and a JSON object, atomically in one file."""
-    write_whole(Path(path), pack(tree, meta))
+    write_whole(Path(path), pack(tree, meta)[0])
 
 
 def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
@@ -43,17 +42,34 @@ def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
     The file may come from anywhere: no code in it is run, it is never decompressed, and one that
     is much larger than the template, or that claims to be, is refused before it is read.
     """
-    path = Path(path)
+    found = read(Path(path), template)
+    return found.tree, found.meta
+
+
+class Checkpoint(NamedTuple):
+    """What a file holds."""
+
+    path: Path
+    tree: Any
+    meta: dict[str, Any]
+    run: dict[str, Any]
+    """What `Run` says in it about the other files of the run; empty in files of version 0.2."""
+    digest: str
+
+
+def read(path: Path, template: Any) -> Checkpoint:
+    """All that a file holds, as `load` reads it."""
     leaves, structure = _named(template)
     wanted = _stored(leaves)
-    arrays, header = _unpack(path, _room(wanted))
+    arrays, header, digest = _unpack(path, _room(wanted))
     for what, a, b in ("lacks", wanted, arrays), ("has extra", arrays, wanted):
         if names := sorted(a.keys() - b.keys()):
             shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
             raise _other(path, f"{what} leaves, {len(names)} ({shown})")
     for name, leaf in wanted.items():
         leaves[name] = _leaf(path, name, leaf, arrays[name], header["keys"].get(name))
-    return structure.unflatten(leaves.values()), header["meta"]
+    tree = structure.unflatten(leaves.values())
+    return Checkpoint(path, tree, header["meta"], header.get("run", {}), digest)
 
 
 def _leaf(path: Path, name: str, leaf: Any, found: Any, key: Any) -> Any:
@@ -97,8 +113,10 @@ def _room(wanted: dict[str, Any]) -> int:
     return files.LARGEST_JSON + sum(size(name, leaf) for name, leaf in wanted.items())
 
 
-def pack(tree: Any, meta: dict[str, Any] | None) -> bytes:
-    """The content of a checkpoint file."""
+def pack(
+    tree: Any, meta: dict[str, Any] | None, run: dict[str, Any] | None = None
+) -> tuple[bytes, str]:
+    """The content of a checkpoint file, and its digest."""
     from bayespg._support.version import __version__
 
     arrays, keys = {}, {}
@@ -110,24 +128,26 @@ def pack(tree: Any, meta: dict[str, Any] | None) -> bytes:
         if arrays[name].dtype.kind not in "biufc":
             raise ValueError(f"tree: leaf {name} of type {arrays[name].dtype} cannot be saved")
     header = {"format": FORMAT, "version": VERSION, "bayespg": __version__, "keys": keys}
-    arrays[FORMAT] = np.frombuffer(as_json("meta", header | {"meta": meta or {}}), np.uint8)
-    file = io.BytesIO()
-    np.savez(file, **arrays, sha256=_digest(arrays))
-    return file.getvalue()
+    header |= {"meta": meta or {}, "run": run or {}}
+    arrays[FORMAT] = np.frombuffer(as_json("meta", header), np.uint8)
+    file, digest = io.BytesIO(), _digest(arrays)
+    np.savez(file, **arrays, sha256=digest)
+    return file.getvalue(), digest.tobytes().hex()
 
 
-def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and header of a file of at most `most` bytes."""
+def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
+    """Arrays, header and digest of a file of at most `most` bytes."""
     if (size := path.stat().st_size) > most:
         raise _other(path, f"has {size:,} bytes, expected at most {most:,}")
     content = files.read(path, most)
     try:
-        arrays = _members(content)
+        arrays = files.read_arrays(content)
         header = json.loads(arrays[FORMAT].tobytes())
         version, author, written = header["version"], header["bayespg"], arrays.pop("sha256")
         newer, known = version > VERSION, version == VERSION
-        if known and {type(header[name]) for name in ("keys", "meta")} != {dict}:
-            raise ValueError("keys and meta must be JSON objects")
+        parts = header.get("keys"), header.get("meta"), header.get("run", {})
+        if known and not all(isinstance(part, dict) for part in parts):
+            raise ValueError("keys, meta and run must be JSON objects")
     except Exception as problem:  # a damaged archive can fail in any way
         raise Damaged(
             f"{path}: found {len(content):,} bytes that are not a whole bayespg checkpoint; "
@@ -139,36 +159,11 @@ def _unpack(path: Path, most: int) -> tuple[dict[str, np.ndarray], dict[str, Any
             f"{path}: written by bayespg {author!s:.20} in format {version}, known here is format "
             f"{VERSION}; {advice}"
         )
-    if not np.array_equal(written, _digest(arrays)):
+    digest = _digest(arrays)
+    if not np.array_equal(written, digest):
         raise Damaged(f"{path}: wrong checksum, it was changed; use an earlier one or a copy")
     del arrays[FORMAT]
-    return arrays, header
-
-
-def _members(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an archive that is what `numpy.savez` writes: nothing in it is compressed, so
-    it cannot hold more than its own size, and no member claims more than it has."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = archive.infolist()
-        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
-            raise ValueError("a member is compressed")
-        if sum(m.file_size for m in members) > len(content):
-            raise ValueError("the members claim more than the file holds")
-        found = {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
-    if len(found) < len(members):
-        raise ValueError("two members have the same name")
-    return found
-
-
-def _array(content: bytes) -> np.ndarray:
-    file = io.BytesIO(content)
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("an array is in another format")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    size = math.prod(shape) * dtype.itemsize
-    if dtype.kind not in "biufc" or min(shape, default=0) < 0 or size != len(content) - file.tell():
-        raise ValueError("an array is not what its own header says")
-    return np.load(io.BytesIO(content), allow_pickle=False)
+    return arrays, header, digest.tobytes().hex()
 
 
 def _named(tree: Any) -> tuple[dict[str, Any], Any]:

@@ -1,6 +1,6 @@
 """A folder of seeds: runs that differ by their seed only, in FOLDER/seed-0, FOLDER/seed-1 and so
 on. FOLDER/seeds.json lists the seeds that are to be trained, begun or not, so that a folder whose
-training was stopped can be resumed as a whole.
+training was stopped can be resumed as a whole, and has a digest of that list.
 
     plan(folder, range(4), config)         # before the first seed is trained
     Run.create(directory(folder, 0), ...)  # as each seed begins
@@ -8,14 +8,15 @@ training was stopped can be resumed as a whole.
 """
 
 import dataclasses
+import hashlib
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bayespg._support.files import printable, read_json, write_whole
-from bayespg.runs.store import CONFIG, Run
+from bayespg._support.random import LARGEST_SEED
+from bayespg.runs.store import CONFIG, MEMBER, Run
 
 PLAN = "seeds.json"
 FREE = ("seed", "workers", "episode_timeout")
@@ -32,7 +33,7 @@ def begun(folder: Path) -> list[Path]:
     found: dict[int, Path] = {}
     for child in folder.glob("seed-*"):
         if (child / CONFIG).exists():
-            number = re.fullmatch(r"seed-(0|[1-9][0-9]*)", child.name)
+            number = MEMBER.fullmatch(child.name)
             if number is None:
                 raise ValueError(
                     f"{child}: is a run, but its name is not seed- and a number; rename it or move "
@@ -64,7 +65,8 @@ def plan(folder: Path, seeds: Iterable[int], config: dict[str, Any]) -> None:
                 )
     folder.mkdir(parents=True, exist_ok=True)
     planned = sorted({*_planned(folder), *seeds})
-    write_whole(folder / PLAN, f"{json.dumps(planned)}\n".encode())
+    content = json.dumps({"seeds": planned, "sha256": _digest(planned)})
+    write_whole(folder / PLAN, f"{content}\n".encode())
 
 
 def waiting(folder: Path) -> list[int]:
@@ -74,10 +76,30 @@ def waiting(folder: Path) -> list[int]:
 
 def _planned(folder: Path) -> list[int]:
     path = folder / PLAN
-    found = read_json(path, list) if path.exists() else []
-    if wrong := [k for k in found if type(k) is not int or k < 0]:
-        raise ValueError(f"{path}: expected a list of seeds, found {wrong[0]!r:.40}; repair it")
+    found = read_json(path, (dict, list)) if path.exists() else []
+    digest = None
+    if isinstance(found, dict):
+        if found.keys() != {"seeds", "sha256"} or not isinstance(found["seeds"], list):
+            raise ValueError(
+                f"{path}: expected a list of seeds and its sha256, found {found!r:.40}; repair it, "
+                "or write the list alone, as in [0, 1]"
+            )
+        found, digest = found["seeds"], found["sha256"]
+    if wrong := [k for k in found if type(k) is not int or not 0 <= k <= LARGEST_SEED]:
+        raise ValueError(
+            f"{path}: expected a list of seeds, found {wrong[0]!r:.40}, and seeds are whole "
+            f"numbers from 0 to {LARGEST_SEED}; repair it"
+        )
+    if digest not in (None, _digest(found)):
+        raise ValueError(
+            f"{path}: wrong checksum, it was changed; write the list of its seeds alone, as in "
+            "[0, 1], to accept it"
+        )
     return sorted(set(found))
+
+
+def _digest(seeds: list[int]) -> str:
+    return hashlib.sha256(json.dumps(seeds).encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,13 @@
 """A training run on disk, which can be resumed even if it was killed.
 
 A directory with config.json (how it was started), metrics.csv (one row per update), checkpoint.npz
-(all that is needed to resume), checkpoint.previous.npz (the one before), best.npz (the best so far)
-and a lock, held while a process trains in it.
+(all that is needed to resume), checkpoint.previous.npz (the one before), best.npz (the best so
+far), best.previous.npz (the best before it) and, while a process trains in it, a lock.
+
+A checkpoint also says what belongs to it: the seed, the digest of the rows that metrics.csv held,
+and the digest of the best checkpoint, or that it is the best itself. So the best is known whenever
+the process is killed: best.npz is a copy, which is made after the checkpoint and, where it is
+missing, made again by `restore`.
 
     >>> with Run.create("results/lqr", {"seed": 0}) as run:
     ...     run.log({"update": 1, "return": -3.2})
@@ -13,6 +18,7 @@ and a lock, held while a process trains in it.
 """
 
 import contextlib
+import filecmp
 import hashlib
 import json
 import math
@@ -28,7 +34,7 @@ import numpy as np
 from bayespg._support import files
 from bayespg._support.files import write_whole
 from bayespg._support.warning import warn
-from bayespg.runs.checkpoints import Damaged, StrPath, as_json, load, pack
+from bayespg.runs.checkpoints import Checkpoint, Damaged, StrPath, as_json, pack, read
 from bayespg.runs.columns import Column, tag
 
 try:
@@ -38,7 +44,9 @@ except ImportError:  # Windows, where nothing is locked
 
 CONFIG, METRICS, LOCK, EVENTS = "config.json", "metrics.csv", "lock", "tensorboard"
 CHECKPOINT, PREVIOUS, BEST = "checkpoint.npz", "checkpoint.previous.npz", "best.npz"
-DAMAGED = "checkpoint.damaged.npz"
+DAMAGED, BEST_BEFORE = "checkpoint.damaged.npz", "best.previous.npz"
+MEMBER = re.compile(r"seed-(0|[1-9][0-9]*)")
+"""The name of a run directory in a folder of seeds (`bayespg.runs.seeds`)."""
 UNFINISHED = re.compile(
     r"\.(config\.json|metrics\.csv|checkpoint\S*|best\.npz)\.\w+\.partial|checkpoint\.[0-9a-f]{16}\.npz"
 )
@@ -60,6 +68,12 @@ class Run:
         self._home = self.path.absolute()  # an environment may change the working directory
         self._lock: Any = None
         self._columns: list[str] = []
+        self._metrics: Any = None
+        """Size and hash of the rows that are written; None where they must be read first."""
+        self._best: str | None = None
+        """The digest of the best checkpoint, where it is known."""
+        self._stated: dict[str, Any] | None = None
+        """What the checkpoint that was restored says about the run; None if there was none."""
         self._writer, self._events = summary_writer() if tensorboard else None, None
 
     def __repr__(self) -> str:
@@ -72,6 +86,7 @@ class Run:
         """A new run, in a directory that holds none. `tensorboard` mirrors the metrics."""
         content = as_json("config", config)
         run = cls(path, json.loads(content), tensorboard)
+        run._refuse_link()
         run.path.mkdir(parents=True, exist_ok=True)
         with run:
             for name in (CONFIG, METRICS, CHECKPOINT, PREVIOUS, BEST):
@@ -101,6 +116,26 @@ class Run:
     def __enter__(self) -> "Run":
         # Each entry opens the file again, and the lock belongs to what was opened: a second Run of
         # this process is kept out as one of another process is.
+        self._refuse_link()
+        lock = self._locked()
+        while not self._there(lock):  # another process has just ended, and removed it
+            lock.close()
+            lock = self._locked()
+        with contextlib.suppress(OSError):  # on a full disk the holder of the lock is not recorded
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n".encode())
+        self._lock = lock
+        _HELD.add(self)
+        self._tidy()
+        return self
+
+    def _refuse_link(self) -> None:
+        """ValueError if this is a link in a folder of seeds. Another link was given by the user."""
+        if MEMBER.fullmatch(self._home.name):
+            files.refuse_link(self._home)
+
+    def _locked(self) -> Any:
+        """The lock file, opened and locked."""
         lock = os.fdopen(files.open_own(self._home / LOCK, os.O_RDWR), "r+b", buffering=0)
         try:
             if fcntl is not None:
@@ -115,13 +150,15 @@ class Run:
             raise ValueError(
                 f"{self.path}: in use by {whose}; wait for it or choose another directory"
             ) from None
-        with contextlib.suppress(OSError):  # on a full disk the holder of the lock is not recorded
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n".encode())
-        self._lock = lock
-        _HELD.add(self)
-        self._tidy()
-        return self
+        return lock
+
+    def _there(self, lock: Any) -> bool:
+        """Whether an open lock file is the one in the directory."""
+        try:
+            there = os.stat(self._home / LOCK, follow_symlinks=False)
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(lock.fileno()))
 
     def _tidy(self) -> None:
         """Finish or discard what a killed process had begun to write."""
@@ -133,9 +170,13 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         events, self._events, self._columns = self._events, None, []
+        self._metrics = self._best = self._stated = None
         try:
             if events is not None:
                 events.close()
+            if self._lock is not None and self._there(self._lock):
+                with contextlib.suppress(OSError):  # Windows keeps a file that is open
+                    os.unlink(self._home / LOCK)
         finally:
             self._release()
 
@@ -149,11 +190,7 @@ class Run:
         """The path to write to; ValueError if another process may be writing there."""
         if self._lock is None:
             raise ValueError(f"{self.path}: not locked; write {name} inside `with run:`")
-        try:
-            there = os.stat(self._home / LOCK, follow_symlinks=False)
-        except OSError:
-            there = None
-        if there is None or not os.path.samestat(there, os.fstat(self._lock.fileno())):
+        if not self._there(self._lock):
             raise ValueError(
                 f"{self.path}: {name} is not written, because the directory or its {LOCK} was "
                 "removed or replaced during training; resume what is there, or save the agent "
@@ -168,12 +205,22 @@ class Run:
         that no checkpoint is ahead of them. With `best` it is kept until a better one comes."""
         path, metrics = self._file(CHECKPOINT), self._file(METRICS)
         if metrics.exists():
-            with os.fdopen(files.open_own(metrics, os.O_WRONLY), "wb") as file:
-                os.fsync(file.fileno())
-        content = pack(tree, meta)
+            files.sync(metrics)
+        content, digest = pack(tree, meta, self._header(self.config, best or self._best))
         write_whole(path, content, previous=self._home / PREVIOUS)
         if best:
-            write_whole(self._file(BEST), content)
+            write_whole(self._file(BEST), content, previous=self._home / BEST_BEFORE)
+            self._best = digest
+
+    def _header(self, config: dict[str, Any], best: bool | str | None) -> dict[str, Any]:
+        """What a checkpoint says about the run: its seed, the rows that belong to it, and the
+        digest of the best checkpoint, or True if it is the best itself."""
+        if self._metrics is None:
+            whole = self._rows()
+            self._metrics = [len(whole), hashlib.sha256(whole)]
+        size, rows = self._metrics
+        metrics = {"bytes": size, "sha256": rows.hexdigest()}
+        return {"seed": config.get("seed"), "metrics": metrics, "best": best}
 
     def replace(
         self, config: dict[str, Any], tree: Any, meta: dict[str, Any] | None = None
@@ -182,7 +229,8 @@ class Run:
         the configuration is written, the state has a temporary name derived from it."""
         content = as_json("config", config)
         config = json.loads(content)
-        write_whole(self._file(_staged(config)), pack(tree, meta))
+        state, _ = pack(tree, meta, self._header(config, self._best))
+        write_whole(self._file(_staged(config)), state)
         write_whole(self._file(CONFIG), content)
         self.config = config
         self._tidy()
@@ -190,34 +238,99 @@ class Run:
     def restore(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
         """The newest intact checkpoint, as `load` returns it; None if there is none.
 
-        A damaged one is put aside, so that it does not take the place of the one before.
+        Inside `with`, a damaged one is put aside, so that it does not take the place of the one
+        before, and best.npz is written if a killed process did not come to it.
         """
-        answer = self._newest(template)
+        found = self._newest(template)
         if _staged(files.read_json(self._home / CONFIG, dict)) != _staged(self.config):
             raise ValueError(f"{self.path}: was saved again while it was being read; load it again")
-        return answer
+        self._stated = found and found.run
+        if found is None:
+            return None
+        if self._lock is not None:
+            self._keep_best(found, template)
+        return found.tree, found.meta
 
     def best(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
         """The best checkpoint, as `load` returns it; None if there is none."""
-        path = self._home / BEST
-        return load(path, template) if path.exists() else None
+        newest = self._newest(template)
+        while newest is not None:
+            try:
+                found = self._best_of(newest, template)
+            except ValueError:
+                before, newest = newest, self._newest(template)
+                if newest is None or newest.digest == before.digest:
+                    raise  # not because the run goes on meanwhile
+            else:
+                return (found.tree, found.meta) if found else None
+        return None
 
-    def _newest(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
+    def _best_of(self, newest: Checkpoint, template: Any) -> Checkpoint | None:
+        """The best checkpoint at the time of the newest one, which says which it is; those of
+        version 0.2 did not."""
+        stated = newest.run.get("best")
+        if stated is True:
+            return newest
+        for path in (self._home / BEST, self._home / BEST_BEFORE):
+            try:
+                found = read(path, template)
+            except FileNotFoundError:
+                continue
+            except Damaged:
+                if stated is None:
+                    raise
+                continue
+            if stated in (None, found.digest):
+                return found
+        if stated is not None:
+            raise ValueError(
+                f"{self._home / BEST}: is not the best policy that {newest.path.name} names; put a "
+                "copy of it back, or train on until there is a better one"
+            )
+        return None
+
+    def _keep_best(self, newest: Checkpoint, template: Any) -> None:
+        """Make best.npz what the newest checkpoint says it is."""
+        path, self._best = self._file(BEST), newest.run.get("best")
+        try:
+            found = self._best_of(newest, template)
+        except ValueError as problem:
+            warn(str(problem), RuntimeWarning)
+            return
+        if found is None:
+            return
+        self._best = found.digest
+        if found is newest and not (path.is_file() and filecmp.cmp(path, newest.path, False)):
+            write_whole(path, files.read(newest.path), previous=self._home / BEST_BEFORE)
+        elif found.path == self._home / BEST_BEFORE:
+            os.replace(found.path, path)
+
+    def _newest(self, template: Any) -> Checkpoint | None:
         newest, previous = self._home / CHECKPOINT, self._home / PREVIOUS
         with contextlib.suppress(FileNotFoundError):
-            return load(self._home / _staged(self.config), template)
+            return self._own(read(self._home / _staged(self.config), template))
         try:
-            return load(newest, template)
+            return self._own(read(newest, template))
         except FileNotFoundError:  # never made, or killed between two renames
-            return load(previous, template) if previous.exists() else None
+            return self._own(read(previous, template)) if previous.exists() else None
         except Damaged as problem:
             if not previous.exists():
                 raise
-            answer = load(previous, template)
-            warn(f"{problem}. Going on from {PREVIOUS}", RuntimeWarning)
+            answer = self._own(read(previous, template))
+            warn(f"{problem}. Resuming from {PREVIOUS}", RuntimeWarning)
             if self._lock is not None:
                 os.replace(newest, self._home / DAMAGED)
             return answer
+
+    def _own(self, found: Checkpoint) -> Checkpoint:
+        """The checkpoint, or ValueError if it is of another seed."""
+        seeds = found.run.get("seed"), self.config.get("seed")
+        if None not in seeds and seeds[0] != seeds[1]:
+            raise ValueError(
+                f"{found.path}: is of a run with seed {seeds[0]!r:.40}, and {CONFIG} says "
+                f"{seeds[1]!r:.40}; put the checkpoint of this run back"
+            )
+        return found
 
     def log(self, row: dict[str, Any]) -> None:
         """Append a row of numbers, one of them ``update``; the first row sets the columns. Floats
@@ -233,17 +346,21 @@ class Run:
         try:
             size = os.fstat(file).st_size
             try:
-                files.write_all(file, _text([*lines, cells]))
+                files.write_all(file, added := _text([*lines, cells]))
             except OSError as problem:
                 os.ftruncate(file, size)
                 raise files.unwritten(path, problem) from problem
         finally:
             os.close(file)
         self._columns = columns
+        if self._metrics is not None:
+            self._metrics[0] += len(added)
+            self._metrics[1].update(added)
         if self._writer is not None:
             scalars = dict(zip(columns, map(float, cells), strict=True))
             step = int(scalars.pop(Column.STEPS, scalars[Column.UPDATE]))
             if self._events is None:
+                files.refuse_link(self._home / EVENTS)
                 folder, suffix = str(self._home / EVENTS), f".{step}"
                 self._events = self._writer(folder, purge_step=step, filename_suffix=suffix)
             for name, value in scalars.items():
@@ -257,7 +374,45 @@ class Run:
         if columns:
             updates = self._updates(columns, rows)
             kept = [row for row, at in zip(rows, updates, strict=True) if at <= update]
+            self._metrics = None
             write_whole(path, _text([columns, *kept]))
+
+    def verify(self, update: int) -> None:
+        """ValueError unless metrics.csv holds the rows that belong to the checkpoint that was
+        restored, of `update`. Rows after them are left to `truncate` and `expect`.
+
+        Version 0.2 wrote no digest; there the rows must be consecutive and reach the update.
+        """
+        path, content = self._home / METRICS, self._rows()
+        again = "or load the agent and train it in a new directory"
+        if self._stated is None:
+            if count := len(self._table()[1]):
+                raise ValueError(
+                    f"{path}: has rows of {count} updates, and there is no checkpoint to go on "
+                    f"from; put a copy of {CHECKPOINT} back, or train in a new directory"
+                )
+            return
+        match self._stated.get("metrics"):
+            case {"bytes": int(size), "sha256": str(digest)}:
+                if len(content) < size:
+                    raise ValueError(
+                        f"{path}: rows are missing, it has {len(content):,} of {size:,} bytes up "
+                        f"to update {update}; put a copy of it back, {again}"
+                    )
+                if hashlib.sha256(content[:size]).hexdigest() != digest:
+                    raise ValueError(
+                        f"{path}: wrong checksum, a row up to update {update} was changed; put a "
+                        f"copy of it back, {again}"
+                    )
+            case _ if "steps" in self.config:
+                known = self._updates(*self._table())
+                known = known[known <= update]
+                expected = np.arange(update + 1 - max(len(known), min(update, 1)), update + 1)
+                if not np.array_equal(known, expected):
+                    raise ValueError(
+                        f"{path}: rows are missing, the checkpoint is of update {update}; put a "
+                        f"copy of it back, {again}"
+                    )
 
     def expect(self, update: int) -> None:
         """ValueError if the run has rows after `update`: it has been trained further since the
@@ -278,12 +433,9 @@ class Run:
     def _table(self, mend: bool = False) -> tuple[list[str], list[list[str]]]:
         """Columns and rows as text, without a partial last row, which `mend` removes from the
         file."""
-        path = self._home / METRICS
-        content = files.read(path) if path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        if mend and len(whole) < len(content):
-            with os.fdopen(files.open_own(path, os.O_RDWR), "r+b") as file:
-                os.ftruncate(file.fileno(), len(whole))
+        path, whole = self._home / METRICS, self._rows()
+        if mend and path.exists() and len(whole) < path.stat().st_size:
+            files.cut(path, len(whole))
         try:
             lines = [line.split(",") for line in whole.decode().split("\n")[:-1]]
         except UnicodeDecodeError as problem:
@@ -299,6 +451,12 @@ class Run:
                 found = f"line {number} has {len(row)} cells, expected {len(columns)}"
                 raise ValueError(f"{path}: {found}; repair or delete it")
         return columns, rows
+
+    def _rows(self) -> bytes:
+        """The content of metrics.csv without a partial last row."""
+        path = self._home / METRICS
+        content = files.read(path) if path.exists() else b""
+        return content[: content.rfind(b"\n") + 1]
 
     def _updates(self, columns: list[str], rows: list[list[str]]) -> np.ndarray:
         return self._numbers(Column.UPDATE, [row[columns.index(Column.UPDATE)] for row in rows])

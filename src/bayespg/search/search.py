@@ -48,6 +48,8 @@ DRAWS = ("uphill", "active", "orthogonal", "antithetic")
 """How perturbations are drawn; the first is the default."""
 ROUNDING = 1e-12
 """How far the length of a unit vector may be from one."""
+MOST = 10**8
+"""The most numbers in the directions of a round, 800 MB."""
 FORMAT = "bayespg-search-3"
 
 
@@ -81,11 +83,16 @@ class Search:
         seed: int = 0,
     ):
         if np.ndim(start) == 0:
-            mean = np.zeros(checks.whole("start", start, 1))
+            mean = np.broadcast_to(0.0, checks.whole("start", start, 1))
         else:
             mean = checks.array("start", start)
             if mean.ndim != 1 or not mean.size:
                 raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
+        if math.prod(_axes(mean.size)) > MOST:
+            raise ValueError(
+                f"start: {mean.size:,} parameters are too many, the directions of one round would "
+                f"be {math.prod(_axes(mean.size)):,} numbers, and at most {MOST:,} are supported"
+            )
         self.sphere = checks.flag("sphere", sphere)
         self.mean = self._placed(mean)
         """Where perturbations are centred now."""
@@ -117,7 +124,7 @@ class Search:
         """The current round."""
         self._answers: list[float | None] = []
         self._wins: list[float] = []
-        self._axes = np.full((min(2 * self.pairs, self.n), self.n), np.nan)
+        self._axes = np.full(_axes(self.n), np.nan)
         """Uphill directions for the next round; NaN where there are none yet."""
 
     @property
@@ -128,7 +135,7 @@ class Search:
     @property
     def pairs(self) -> int:
         """Pairs of perturbations per round."""
-        return min(self.n, max(LEAST, 1 + self.n // PER_PAIR))
+        return _pairs(self.n)
 
     @property
     def episodes(self) -> int:
@@ -335,30 +342,59 @@ class Search:
 
     @classmethod
     def load(cls, path: str | Path) -> "Search":
-        """A search as it was saved; it continues exactly as the original would have."""
+        """A search as it was saved; it continues exactly as the original would have.
+
+        The file may come from anywhere: nothing in it is decompressed or unpickled, and the sizes
+        and values of all arrays are checked before anything is made of them."""
         content = files.read(Path(path))
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-                header = json.loads(stored["header"].tobytes())
-                if header["format"] != FORMAT:
-                    raise ValueError(f"its format is {header['format']!r:.40}")
-                found = cls(
-                    stored["mean"], scale=header["scale"], memory=header["memory"],
-                    draws=header["draws"], sphere=header.get("sphere", False), seed=header["seed"],
-                )  # fmt: skip
-                tried, asked, found._best = stored["tried"], stored["asked"], stored["best"]
-                found._axes = stored["axes"]
-                if tried.shape != (stored["returns"].size, found.n):
-                    raise ValueError("its arrays do not fit together")
-                found._tried, found._returns = list(tried), stored["returns"].tolist()
-                found._asked, found._answers = list(asked), list(header["answers"])
-                found.rounds, found.steps = int(header["rounds"]), int(header["steps"])
-                found.slope = float(header["slope"])
-                found.probability = float(header.get("probability", 0.5))
-                found._wins = [float(w) for w in header["wins"]]
+            stored = files.read_arrays(content)
+            header = json.loads(stored.pop("header").tobytes())
+            if header["format"] != FORMAT:
+                raise ValueError(f"its format is {header['format']!r:.40}")
+            n, M, k = stored["mean"].size, stored["returns"].size, len(header["answers"])
+            shapes = {
+                "mean": (n,), "best": (n,), "axes": _axes(n), "tried": (M, n), "returns": (M,),
+                "asked": (k, n),
+            }  # fmt: skip
+            if {name: array.shape for name, array in stored.items()} != shapes:
+                raise ValueError("its arrays do not fit together")
+            if any(array.dtype != np.float64 for array in stored.values()):
+                raise ValueError("its arrays are not of double precision")
+            if not np.isnan(stored["axes"]).all():
+                checks.array("axes", stored["axes"])
+            found = cls(
+                stored["mean"], scale=header["scale"], memory=header["memory"],
+                draws=header["draws"], sphere=header.get("sphere", False), seed=header["seed"],
+            )  # fmt: skip
+            found._best, found._axes = checks.array("best", stored["best"]), stored["axes"]
+            found._tried = list(checks.array("tried", stored["tried"]))
+            found._asked = list(checks.array("asked", stored["asked"]))
+            found._returns = _numbers(stored["returns"]).tolist()
+            found._answers = [
+                None if r is None else float(_numbers(checks.number("answers", r)))
+                for r in header["answers"]
+            ]
+            found.rounds = checks.whole("rounds", header["rounds"], 0)
+            found.steps = checks.whole("steps", header["steps"], 0)
+            found.slope = checks.real("slope", header["slope"])
+            found.probability = checks.fraction("probability", header.get("probability", 0.5))
+            found._wins = [checks.fraction("wins", w) for w in header["wins"]]
+            if len(found._wins) > LATEST:
+                raise ValueError(f"wins: expected at most {LATEST}, found {len(found._wins)}")
         except Exception as problem:  # a damaged file can raise almost anything
             raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
         return found
+
+
+def _pairs(n: int) -> int:
+    """Pairs of perturbations per round of a search among n parameters."""
+    return min(n, max(LEAST, 1 + n // PER_PAIR))
+
+
+def _axes(n: int) -> tuple[int, int]:
+    """The shape of the directions that a search keeps for its next round."""
+    return min(2 * _pairs(n), n), n
 
 
 def _numbers(returns: Any) -> Array:
