@@ -1,42 +1,16 @@
 """Batches that say nothing, and policies that stay as they are after them."""
 
+import dataclasses
+
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bayespg.environments import classic
-from bayespg.learning import estimators
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning.advance import _differ
 from bayespg.learning.agents import Agent
-from bayespg.learning.silence import ROUNDING, nothing
-
-DTYPE = jnp.dtype(jnp.float32)
-SILENT = ROUNDING * jnp.finfo(DTYPE).eps
-
-
-def after(*batches):
-    """Whether the policy stays after each batch of (mean return, share of the gradient)."""
-    record, said = nothing(DTYPE), []
-    for mean, signal in batches:
-        stays, record = record.seen(
-            jnp.asarray([mean - 1.0, mean + 1.0]), jnp.asarray(signal, DTYPE)
-        )
-        said.append(bool(stays))
-    return said
-
-
-def test_a_policy_that_never_did_better_or_worse_goes_on():
-    assert after((-200, 0), (-200, 0), (-200, 0)) == [False] * 3
-
-
-def test_a_policy_stays_where_returns_are_near_the_highest_and_nothing_is_said():
-    assert after((20, 0.1), (500, 0), (490, 0)) == [False, True, True]
-    assert after((20, 0.1), (500, 0.1), (490, 2 * SILENT)) == [False] * 3
-
-
-def test_a_policy_that_lost_what_it_had_explores_again():
-    assert after((-120, 0.1), (-200, 0), (-119, SILENT / 2)) == [False, False, True]
 
 
 class Forever(classic.CartPole):
@@ -47,38 +21,40 @@ class Forever(classic.CartPole):
         return following, rewards, jnp.zeros_like(rewards, bool)
 
 
-def test_episodes_that_earn_the_same_leave_hardly_any_gradient(x64):
-    agent = Agent("jax/CartPole-v1", "linear", seed=0)
-    for environment, silent in (
-        (Forever(horizon=100), True),
-        (classic.CartPole(horizon=100), False),
-    ):
-        batch = estimators.draw(environment, agent.policy, jax.random.key(1), 4)
-        signal = eqx.filter_jit(estimators.adaptive())(batch).info["signal"]
-        assert 0 < signal < 1
-        assert (signal < 1e-5) == silent
-        assert (signal > 1e-2) == (not silent)
-
-
-@pytest.mark.parametrize(
-    ("policy", "lowest", "stays"),
-    [("mlp", 99.0, True), ("mlp", np.inf, False), ("linear", 99.0, False)],
-)
-def test_a_network_stays_if_it_was_worse_before(policy, lowest, stays):
-    """In double precision what is left is above the rounding errors."""
+@pytest.mark.parametrize("policy", ["mlp", "linear"])
+def test_a_policy_stays_where_all_episodes_earn_the_same(policy):
     agent = Agent(Forever(horizon=100), policy, seed=0)
-    agent.state = eqx.tree_at(
-        lambda s: s.earned.lowest, agent.state, np.asarray(lowest, agent.state.earned.lowest.dtype)
-    )
-    start = agent.parameters
+    start, persistence = agent.parameters, float(agent.state.persistence)
     row = agent.update()
-    assert all(np.array_equal(start[name], x) for name, x in agent.parameters.items()) == stays
-    assert (row["divergence"] == 0) == stays
-    assert (float(agent.state.confirmed) == row["confirmed"] == 1) == stays
-    assert float(agent.state.earned.highest) == 100
+    assert all(np.array_equal(start[name], x) for name, x in agent.parameters.items())
+    assert row["step_norm"] == row["divergence"] == row["gradient_norm"] == 0
+    assert row["sure"] == 0.5
+    assert float(agent.state.confirmed) == row["confirmed"] == 1
+    assert float(agent.state.persistence) == persistence
 
 
-def test_other_estimators_do_not_ask():
-    agent = Agent("CartPole-v1", "linear", "gpomdp", seed=0)
+@pytest.mark.parametrize("ended", [False, True])
+def test_rewards_that_depend_on_time_alone_say_nothing(ended):
+    """Episodes that end together, with rewards of the same sum in the same or in another order."""
+    mask = np.arange(5)[:, None] < np.array([4, 4, 4])
+    paths = Trajectories(
+        np.zeros((5, 3, 1)), np.zeros((5, 3), int), np.tile(np.arange(5.0)[:, None], 3), mask,
+        np.full(3, ended), np.zeros((3, 1)),
+    )  # fmt: skip
+    assert not _differ(paths)
+    shorter = mask & (np.arange(15).reshape(5, 3) != 10)
+    rewards = np.where(np.arange(15).reshape(5, 3) % 7 == 1, 2.0, paths.rewards)
+    for change in ({"mask": shorter}, {"rewards": rewards}):
+        assert _differ(dataclasses.replace(paths, **change))
+    assert _differ(dataclasses.replace(paths, terminated=np.array([ended, ended, not ended])))
+    ones = dataclasses.replace(paths, mask=shorter, rewards=np.ones((5, 3)))
+    assert _differ(ones) == ended
+
+
+def test_a_policy_that_lost_what_it_had_makes_steps_again():
+    agent = Agent(Forever(horizon=100), "linear", seed=0)
     agent.update()
-    assert not np.isfinite(agent.state.earned.highest)
+    assert float(agent.state.highest) == 100
+    agent.state = eqx.tree_at(lambda s: s.highest, agent.state, 101 + 0 * agent.state.highest)
+    assert agent.update()["step_norm"] > 0
+    assert float(agent.state.highest) == 101

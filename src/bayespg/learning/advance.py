@@ -20,17 +20,19 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
-from bayespg.learning import choosing, older, silence, taking_back, values
+from bayespg.learning import choosing, older, taking_back, updates, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.recent import Recent, nothing
 from bayespg.learning.values import Values
-from bayespg.policies import AnyPolicy, flatten, memory, remembers
+from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, direction_statistics, uphill
 
 CLIP = 10.0
 """Standard deviations beyond which a normalised observation is clipped."""
+CLOSE = 1e-5
+"""Two mean returns that differ by this share are equal: rewards are summed in single precision."""
 ROUNDING = 100
 """A gradient within this many rounding errors of its terms counts as zero."""
 MEMORY = 0.95
@@ -145,8 +147,8 @@ class State(eqx.Module):
     steps: Int[Array, ""]
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
-    earned: silence.Earned
-    """The range of the returns of batches so far."""
+    highest: Float[Array, ""]
+    """The highest mean return of a batch so far."""
     persistence: Float[Array, ""] | None = None
     """Persistence of exploration in the next batch; None for independent noise."""
     rewards: Normaliser | None = None
@@ -171,23 +173,24 @@ def begin(
     key: PRNGKeyArray,
     observation: jax.ShapeDtypeStruct,
     normalise: bool = False,
-    recent: bool = False,
     persistence: float = 0.0,
     exempt: int = 0,
     rewards: bool = False,
     paths: tuple[int, int] = (1, 1),
 ) -> State:
     """The state of a run before its first update; `observation` is the shape and type of one.
-    States of recent batches are kept if the estimator needs them or with `recent`, but not for a
-    policy with memory, whose choices do not follow from the state alone. Exploration begins with
-    `persistence`. `exempt` numbers at the end of an observation are not normalised; with `rewards`
-    there are statistics of rewards. `paths` is the horizon and the number of paths of a batch, for
-    an estimator that needs those of older batches."""
-    policy = jax.tree.map(jnp.asarray, policy)
+    States of recent batches are kept if the estimator needs them or the update measures the
+    divergence, but not for a policy with memory, whose choices do not follow from the state alone.
+    Exploration begins with `persistence`. `exempt` numbers at the end of an observation are not
+    normalised; with `rewards` there are statistics of rewards. `paths` is the horizon and the
+    number of paths of a batch, for an estimator that needs those of older batches."""
+    policy = as_arrays(policy)
     choosing.refuse(estimator, policy, paths[1])
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
-    wanted = (recent or estimator.needs.recent) and not remembers(policy)
+    optimiser = update.init(theta)
+    wanted = estimator.needs.recent or updates.measures_divergence(optimiser)
+    seen = nothing(observation) if wanted and not remembers(policy) else None
     zero = jnp.zeros((), jnp.int32)
     rho = jnp.asarray(persistence, jnp.float32) if persistence else None
     needs, past = estimator.needs, None
@@ -195,22 +198,25 @@ def begin(
         past = older.nothing(policy, observation, *paths, needs.older)
     choice = choosing.nothing(needs.candidates, theta.dtype) if needs.candidates else None
     return State(
-        policy, update.init(theta), critic, no_statistics(shape, exempt) if normalise else None,
-        nothing(observation) if wanted else None, jnp.ones((), theta.dtype), key,
-        zero, zero, zero, jnp.asarray(True), silence.nothing(theta.dtype),
+        policy, optimiser, critic, no_statistics(shape, exempt) if normalise else None,
+        seen, jnp.ones((), theta.dtype), key,
+        zero, zero, zero, jnp.asarray(True), jnp.asarray(-jnp.inf, theta.dtype),
         rho, no_statistics(()) if rewards else None, past, choice,
         None if rho is None else taking_back.nothing(theta, rho),
     )  # fmt: skip
 
 
 def fading(
-    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"]
+    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"], says: Bool[Array, ""]
 ) -> Float[Array, ""] | None:
-    """The persistence of exploration after another batch: less, and much less once episodes end by
-    themselves, as there is then something to learn from."""
+    """The persistence of exploration after another batch: less if the batch `says` anything, and
+    much less once episodes end by themselves, as there is then something to learn from. Where a
+    batch says nothing no step is made, and persistent exploration is what finds a goal that no
+    episode has reached."""
     if persistence is None:
         return None
-    return persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
+    less = persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
+    return jnp.where(says, less, persistence)
 
 
 class Record(NamedTuple):
@@ -306,40 +312,38 @@ def advance(
 
     `raw` holds the same paths with raw observations, for the statistics that normalise the next
     batch. If any of `STAGES` is not finite the update is not made. A step shorter than `stop` is
-    taken and ends the run: later calls do not change its parameters. After a batch that says nothing the
-    policy may stay as it is (`bayespg.learning.silence`), and where exploration is persistent the
-    last step may be taken back instead of another being made (`bayespg.learning.taking_back`).
-    Returns the posterior that was used, too.
+    taken and ends the run: later calls do not change its parameters. A gradient that is rounding is
+    zero, and makes no step (`_rounded`). Where exploration is persistent the last step may be taken
+    back instead of another being made (`bayespg.learning.taking_back`). Returns the posterior that
+    was used, too.
 
     Without `described` the slope along the step, its error and the divergence are NaN. They do not
     change the update, the first two may cost as much as the gradient, and the divergence takes the
     log-probabilities of all steps twice.
     """
-    posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
     divergence, paths = _divergence(batch), batch.paths
+    total = returns(paths)
+    if state.rewards is not None:  # the units of normalised rewards change with every batch
+        total = total * state.rewards.scale.astype(theta.dtype)
+    lost = jnp.mean(total) < state.highest - CLOSE * jnp.abs(state.highest)
+    posterior = _rounded(estimator(batch), estimator, batch, lost)
     fresh = jnp.asarray(posterior.info.get("confirmed", 1.0), theta.dtype)
     confirmed = MEMORY * state.confirmed + (1 - MEMORY) * jnp.maximum(fresh, LEAST)
-    confirmed = jnp.where(jnp.isfinite(fresh), confirmed, state.confirmed)
+    says = jnp.any(posterior.mean != 0)
+    confirmed = jnp.where(says & jnp.isfinite(fresh), confirmed, state.confirmed)
     share = jnp.clip(confirmed, 0.0, 1.0)
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         confirmed=share,
     )  # fmt: skip
-    total = returns(batch.paths)
-    if state.rewards is not None:  # the units of normalised rewards change with every batch
-        total = total * state.rewards.scale.astype(theta.dtype)
-    fell = stays = jnp.asarray(False)
-    before, earned, back = state.before, state.earned, theta
-    if "signal" in posterior.info:
-        stays, earned = earned.seen(total, posterior.info["signal"])
-        confirmed = jnp.where(stays, state.confirmed, confirmed)
-        share = jnp.clip(confirmed, 0.0, 1.0)
+    highest = jnp.maximum(state.highest, jnp.mean(total)).astype(theta.dtype)
+    fell, before, back = jnp.asarray(False), state.before, theta
     if before is not None and state.persistence is not None:
         fell, before = before.seen(theta, state.persistence, total)
         back = jnp.where(fell, before.theta, theta)
     change, optimiser = jax.tree.map(
-        partial(jnp.where, fell | stays), (back - theta, state.optimiser), (change, optimiser)
+        partial(jnp.where, fell), (back - theta, state.optimiser), (change, optimiser)
     )
     if described:
         slope, error, freedom = direction_statistics(posterior, change)
@@ -368,26 +372,26 @@ def advance(
     sound = jnp.all(finite)
     going = sound & state.running
     (
-        policy, optimiser, critic, normaliser, kept, confirmed, past, choice, before, earned
+        policy, optimiser, critic, normaliser, kept, confirmed, past, choice, before, highest
     ) = jax.tree.map(
         lambda new, old: jnp.where(going, new, old) if eqx.is_array(new) else new,
         (
             rebuild(theta + change), optimiser, critic, normaliser, kept, confirmed, past, choice,
-            before, earned,
+            before, highest,
         ),
         (
             state.policy, state.optimiser, state.critic, state.normaliser, state.recent,
-            state.confirmed, state.older, state.certified, state.before, state.earned,
+            state.confirmed, state.older, state.certified, state.before, state.highest,
         ),
     )  # fmt: skip
-    persistence = fading(state.persistence, batch.paths.terminated)
+    persistence = fading(state.persistence, batch.paths.terminated, says)
     if persistence is not None and before is not None:
         persistence = jnp.where(fell & going, before.persistence, persistence)
     following = State(
         policy, optimiser, critic, normaliser, kept, confirmed, state.key, state.updates + 1,
         state.episodes + batch.paths.mask.shape[1],
         state.steps + jnp.sum(batch.paths.mask, dtype=state.steps.dtype),
-        going & (_norm(change) >= stop), earned, persistence, state.rewards, past, choice, before,
+        going & (_norm(change) >= stop), highest, persistence, state.rewards, past, choice, before,
     )  # fmt: skip
     record = Record(
         _norm(posterior.mean), _or_nan(slope),
@@ -406,12 +410,20 @@ def advance(
     return following, record, posterior
 
 
-def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -> GradientPosterior:
+def _rounded(
+    posterior: GradientPosterior, estimator: Estimator, batch: Batch, lost: Bool[Array, ""]
+) -> GradientPosterior:
     """The posterior with zeros in place of components of the mean that are rounding errors.
 
     Component j is a sum of terms R u_j; without path scores, E|R u_j| is at most sqrt(E R^2 G_jj).
+    For an estimator that fits values, all are zero where rewards say nothing (`_differ`), unless the
+    policy has `lost` what it had, an earlier batch having returned more. Any step is then better
+    than none: on a mountain car that no longer reaches its goal, random steps find it again.
     """
     g, R, G = posterior.mean, batch.returns, posterior.fisher
+    if estimator.needs.states:
+        g = jnp.where(_differ(batch.paths) | lost, g, 0.0)
+        posterior = eqx.tree_at(lambda p: p.mean, posterior, g)
     if estimator.needs.path_scores:
         terms = jnp.mean(jnp.abs(R)[:, None] * jnp.abs(batch.scores), 0)
     elif G is None or isinstance(G, Network):
@@ -420,6 +432,27 @@ def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -
         terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
     rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
+
+
+def _differ(paths: Trajectories) -> Bool[Array, ""]:
+    """Whether the rewards say anything about the actions: False if all rewards are equal and no
+    episode ended by itself, or if several episodes have the same lengths, ends and rewards, step by
+    step; rewards are equal if they differ by rounding only.
+
+    What an episode still earns is then a function of time alone, or unknown. Values of time would
+    explain it, and scores, whose mean is zero at each time, cannot: what values of states leave to
+    them is an error of these values.
+    """
+    taken, ended = paths.mask, paths.terminated
+    rewards = jnp.where(taken, paths.rewards, 0.0)
+    rounding = 10 * jnp.finfo(rewards.dtype).eps * jnp.max(jnp.abs(rewards))
+    filled = jnp.where(taken, rewards, rewards[0, 0])
+    constant = ~jnp.any(ended) & (jnp.max(filled) - jnp.min(filled) <= rounding)
+    if taken.shape[1] == 1:
+        return ~constant
+    alike = jnp.all(taken == taken[:, :1]) & jnp.all(ended == ended[0])
+    apart = jnp.max(jnp.max(rewards, 1) - jnp.min(rewards, 1))
+    return ~(constant | (alike & (apart <= rounding)))
 
 
 def _divergence(batch: Batch):

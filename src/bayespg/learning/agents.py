@@ -54,6 +54,7 @@ from bayespg.learning.hints import Stuck, Unconfirmed
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
 from bayespg.learning.rewards import scaled
+from bayespg.paths.players import WorkersLost
 from bayespg.paths.worlds import AnyEnvironment
 from bayespg.policies import AnyPolicy, as_dtype, count
 from bayespg.runs import progress as interruption
@@ -108,15 +109,15 @@ class Agent:
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
         refuse_memory(found, start)
+        self.world.refuse_misfit(start)
         s = dataclasses.replace(s, episodes=batch_size.resolved(asked, found, start))
         self._double = not (found.needs.products and by_products(start))
         with self.precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
             self._update = choices.update(update, s["limit"], s["rate"])
-            limited = isinstance(update, str) and update in choices.LIMITED
             self.state = _first(
                 start, found, self._update, key_run, self.world.observation,
-                making.normalised(s, self.world), recent=limited,
+                making.normalised(s, self.world),
                 persistence=making.persistence(s, found.needs), exempt=self.world.masks,
                 rewards=s.normalise_rewards, paths=(self.world.horizon, making.most(s)),
             )  # fmt: skip
@@ -353,7 +354,10 @@ class Agent:
                     _optional(one, "start")(self)
                     ends.callback(_optional(one, "end"), self)
                 while int(self.state.steps) < begun + steps and not stop.asked:
-                    row = self.update()
+                    try:
+                        row = self.update()
+                    except WorkersLost as problem:
+                        raise WorkersLost(f"{problem}. {self._how_to_resume(book)}") from problem
                     if better := best(row[Column.RETURN]):
                         found = self.state
                     if book is not None:
@@ -378,6 +382,12 @@ class Agent:
                 found = kept[0] if kept else found
                 self._take(eqx.tree_at(_counts, found, _counts(self.state)))
         return self
+
+    def _how_to_resume(self, book: Run | None) -> str:
+        done = f"The agent is as it was after update {int(self.state.updates)}"
+        if book is None:
+            return f"{done}; call learn again to go on"
+        return f"{done}, which is saved. Resume with: {resuming(book.path, self.config)}"
 
     def _goal(self, steps: int) -> interruption.Goal:
         """What the progress bar counts."""

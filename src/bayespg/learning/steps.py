@@ -44,7 +44,12 @@ def steps(
     smoothing: float | None = None,
     score: bool = True,
 ) -> actor_critic.Steps:
-    """The steps of a batch, path after path, as inputs of the regression."""
+    """The steps of a batch, path after path, as inputs of the regression.
+
+    The last reward of a truncated path is not used, because what would have followed is unknown. If
+    every path is a single step that was truncated, as in a bandit with a time limit, that would
+    leave nothing: these paths count as ended, with their reward as the return.
+    """
     paths, dtype = batch.steps, batch.dtype
     T, M = paths.mask.shape
     states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
@@ -55,7 +60,8 @@ def steps(
         tails = Tails(jnp.zeros(M * T, dtype), groups, taken)
         return actor_critic.Steps(states, U, flat(credit(batch, smoothing)), tails)
     last = jnp.arange(T)[:, None] == paths.lengths - 1
-    ended = jnp.ones(M, bool) if limit_ends else paths.terminated
+    bandit = jnp.all((paths.lengths == 1) & ~paths.terminated)
+    ended = jnp.ones(M, bool) if limit_ends else paths.terminated | bandit
     return actor_critic.layout(
         states, U, flat(paths.rewards), flat(last), flat(last & ended), taken, batch.discount,
         groups, trace,
@@ -89,14 +95,13 @@ def standardised(
 def confirmed(
     found: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
 ) -> dict[str, Array]:
-    """The share of the slope along D^-1 b that different episodes agree on, and the size of b.
+    """The share of the slope along D^-1 b that different episodes agree on.
 
     h_i = sum_t u_t (y_t - V(x_t)) is the contribution of episode i to b. Noise of mean zero does
     not change the expectation of the sum of h_i'D^-1 h_j over pairs i != j. `confirmed` is
-    M / (M - 1) times that sum, divided by b'D^-1 b. `signal` is the root of b'D^-1 b over N times
-    the root mean square of the N targets y: with values of zero it is at most 1, by the inequality
-    of Cauchy and Schwarz. For a network D^-1 is that of the preconditioner, so that all of this
-    costs little more than a gradient; for sparse scores there is nothing.
+    M / (M - 1) times that sum, divided by b'D^-1 b. For a network D^-1 is that of the
+    preconditioner, so that all of this costs little more than a gradient; for sparse scores there
+    is nothing.
     """
     M, D = found.groups.count, prior.fisher
     U: Any = found.scores
@@ -108,6 +113,4 @@ def confirmed(
     h = jnp.concatenate([h, jnp.sum(h, 0, keepdims=True)])
     squares = jnp.sum(h * (D.near(h) if isinstance(D, fishers.Network) else D.solve(h)), -1)
     share = M / (M - 1) * (1 - jnp.sum(squares[:-1]) / jnp.where(squares[-1] > 0, squares[-1], 1.0))
-    most = jnp.sum(found.taken) * values.root_mean_square(found.y, found.taken)
-    signal = jnp.sqrt(jnp.maximum(squares[-1], 0.0)) / jnp.where(most > 0, most, 1.0)
-    return {"confirmed": jnp.where(squares[-1] > 0, share, 0.0), "signal": signal}
+    return {"confirmed": jnp.where(squares[-1] > 0, share, 0.0)}

@@ -106,6 +106,13 @@ class TrustState(NamedTuple):
     """Updates so far, where the limit is a schedule."""
 
 
+def measures_divergence(state: Any) -> bool:
+    """Whether the update with this state measures how far the policy moves: `trust_region`, alone or
+    inside another update."""
+    parts = jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, TrustState))
+    return any(isinstance(part, TrustState) for part in parts)
+
+
 HALVINGS = 10
 FLOOR = 0.02
 """Share of the limit that a step may use even if nothing is confirmed."""
@@ -117,7 +124,8 @@ def trust_region(
     """Step along G^-1 g (or g) until the policy has changed by `limit`, in Kullback-Leibler
     divergence. `limit` is a number or a function of the number of updates made before.
 
-    `divergence(theta)`, an extra argument of each update, measures that change. Since it grows with
+    `divergence(theta)`, an extra argument of each update, measures that change, over states of
+    recent batches in `train` and in agents alike. Since it grows with
     the square of the step, one measurement tells how long the step must be; it is then halved until
     the divergence is at most `slack` times the limit. `confirmed`, the share of the slope that
     other episodes confirm, shortens the step: below a half, the limit shrinks in proportion, down
