@@ -68,6 +68,79 @@ def test_a_lost_worker_is_replaced():
     assert lost not in found.workers
 
 
+class Taken(Crew):
+    """A crew whose workers are lost as `loses(number of the question, request)` says."""
+
+    def __init__(self, loses, count=2, answer=lambda _, request: request):
+        super().__init__(cloudpickle.dumps(lambda: answer), count, None)
+        self._loses, self.asked = loses, []
+
+    def hire(self, name):
+        crew, worker = self, super().hire(name)
+        ask = worker.ask
+
+        def asked(order, shared, request):
+            what = cloudpickle.loads(request)
+            crew.asked.append(what)
+            worker.lost = crew._loses(len(crew.asked), what)
+            ask(order, shared, request)
+
+        worker.ask = asked
+        return worker
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """Seconds slept, on a clock that only sleeping moves."""
+    slept = []
+    clock = types.SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(workers, "time", clock)
+    monkeypatch.setattr(Crew, "wait", lambda _, workers, seconds: list(workers))
+    return slept
+
+
+def test_while_others_succeed_requests_are_repeated_however_often_their_workers_are_lost(
+    pauses, monkeypatch
+):
+    """Six requests lose twelve workers each, while others are answered in a second."""
+    monkeypatch.setattr(Crew, "wait", lambda _, workers, s: pauses.append(1.0) or list(workers))
+    losses = dict.fromkeys(range(6), 12)
+
+    def loses(_, request):
+        losses[request] = losses.get(request, 0) - 1
+        return losses[request] >= 0
+
+    requests = [*range(6), *["steady"] * 800]
+    assert Taken(loses, 3).answers(None, requests) == requests
+    assert max(losses[i] for i in range(6)) < 0
+
+
+def test_a_request_that_alone_loses_its_workers_is_given_up(pauses):
+    crew = Taken(lambda _, request: request == "bad")
+    with pytest.raises(workers.Failed, match="is gone") as failure:
+        crew.answers(None, ["good", "bad", *["good"] * 100])
+    assert failure.value.number == 1
+    assert crew.asked.count("bad") == workers.LOSSES
+    assert sum(pauses) == pytest.approx(workers.PAUSE * (2 ** (workers.LOSSES - 1) - 1))
+
+
+def test_where_nothing_succeeds_the_crew_gives_up(pauses):
+    crew = Taken(lambda _, request: request is not None)
+    with pytest.raises(workers.Failed):
+        crew.answers(None, list(range(5)))
+    assert max(crew.asked.count(i) for i in range(5)) == workers.LOSSES
+
+
+def test_workers_that_are_lost_while_they_start_are_started_again_after_a_pause(pauses):
+    crew = Taken(lambda asked, _: asked <= 40, 8)
+    assert crew.answers(None, list(range(9))) == list(range(9))
+    assert len(pauses) == 5
+    crew = Taken(lambda *_: True, 8)
+    with pytest.raises(workers.Lost):
+        crew.answers(None, list(range(9)))
+    assert len(crew.asked) == 8 * workers.LOSSES
+
+
 def test_what_fails_every_time_is_raised_with_its_number():
     def answer(shared, request):
         shared.append(request)

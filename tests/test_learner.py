@@ -171,13 +171,14 @@ class Undescribed(estimators.Estimator):
         return eqx.tree_at(lambda p: p.influence, found, jnp.nan * found.influence)
 
 
-def test_what_only_describes_an_update_does_not_stop_it_and_is_reported_once():
+def test_what_only_describes_an_update_does_not_stop_it_and_is_reported_once(recwarn):
     one = agent(Undescribed(), policy="linear")
     before = one.parameters
-    with pytest.warns(UserWarning, match="update 1: slope_error, freedom not finite") as said:
-        rows = [one.update() for _ in range(2)]
-    row = rows[0]
+    row = one.update()
+    one.update()
+    said = [str(w.message) for w in recwarn if "not finite" in str(w.message)]
     assert len(said) == 1
+    assert said[0].startswith("update 1: slope_error, freedom not finite")
     assert row["sound"] == 1
     assert all(math.isnan(row[name]) for name in ("slope_error", "freedom"))
     assert math.isfinite(row["slope"])

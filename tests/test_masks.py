@@ -120,6 +120,40 @@ def test_an_agent_learns_with_masks():
             agent.predict(np.zeros(2), action_masks=wrong)
 
 
+class Doors(Gates):
+    """Of two pairs of doors one of each is open."""
+
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def _next(self):
+        self.open = np.array([True, False, False, True, True])
+        return self.np_random.normal(size=2).astype(np.float32)
+
+    def step(self, action):
+        assert self.open[action[0]]
+        assert self.open[2 + action[1]]
+        self.time += 1
+        return self._next(), float(action[1] == 2), False, self.time >= self.length, {}
+
+
+@pytest.mark.parametrize(("make", "policy"), [(Gates, "linear"), (Gates, "mlp"), (Doors, "linear")])
+def test_a_search_takes_allowed_choices_only(make, policy):
+    """Both raise where a choice is not allowed."""
+    agent = bayespg.PGPE(make, policy, seed=0)
+    assert agent.config["masks"]
+    for _ in range(2):
+        agent.update()
+    assert agent.state.policy.units.shape == (2,)
+    agent.evaluate(3)
+    state = agent.state.policy
+    closed = bayespg.PGPE(make, policy, seed=0, masks=False)
+    assert closed.parameter_count == agent.parameter_count
+    mask = np.array([True, False, True, False, False]) if make is Doors else ALLOWED
+    action = agent.predict(np.ones(2, np.float32), action_masks=mask)
+    assert list(action) == [0, 0] if make is Doors else ALLOWED[action]
+    assert state.masks
+
+
 def test_masks_in_info_are_used_where_they_are_asked_for():
     assert Host(Info(Gates())).masks == 0
     agent = bayespg.BAC(Info(Gates()), "linear", masks=True)

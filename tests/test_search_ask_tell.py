@@ -9,7 +9,7 @@ import pytest
 from bayespg import kernels
 from bayespg._support.precision import in_float64
 from bayespg.search import Search, ascent, gradient_posterior
-from bayespg.search.search import DRAWS
+from bayespg.search.search import DRAWS, WIDEST
 
 CENTRE = np.array([0.5, -0.3, 0.2])
 
@@ -120,6 +120,13 @@ def test_returns_that_do_not_vary_widen_the_scale():
     assert found.scale == pytest.approx(4 * 0.2)
     with pytest.raises(ValueError, match=r"^returns: all 10 are 7"):
         _ = found.posterior
+
+
+def test_the_scale_has_a_bound_that_a_file_keeps(tmp_path):
+    found = play(Search(3, scale=0.5), 9, lambda theta: 7.0)
+    found.save(tmp_path / "search.npz")
+    found = play(Search.load(tmp_path / "search.npz"), 5, lambda theta: 7.0)
+    assert found.scale == 0.5 * WIDEST
 
 
 def test_a_narrow_peak_narrows_the_scale():

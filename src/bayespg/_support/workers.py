@@ -2,10 +2,13 @@
 
 A crew has up to `count` workers, started when there is work and kept until it is closed. `answers`
 sends every worker what the requests share, once, and then one request at a time; a new worker gets
-None first, for which it prepares. A request whose
-worker ended, took longer than `limit` or raised is repeated by another worker, or by the same one
-after a new start, up to `ATTEMPTS` times. Answers have the order of the requests, so that nothing
-depends on the number of workers or on which of them answered.
+None first, for which it prepares. A request that raised or took longer than `limit` is repeated by
+another worker, or by the same one after a new start, up to `ATTEMPTS` times. A request whose worker
+was lost is repeated later, after a pause that doubles each time: on machines that may be taken away
+at any moment that is ordinary. It is given up only if it was lost `LOSSES` times while no other
+request was lost, so that it is itself the likely reason, or while no request was answered. Answers
+have the order of the requests, so that nothing depends on the number of workers or on which of them
+answered.
 
 A worker is any object with the methods of `Worker`: a process (`bayespg._support.processes`) or an
 actor of Ray (`bayespg._support.cluster`).
@@ -24,7 +27,11 @@ from typing import Any
 import cloudpickle
 
 ATTEMPTS = 3
-"""How often a request is made before its failure is raised."""
+"""How often a request that raises or takes too long is made before its failure is raised."""
+LOSSES = 8
+"""How often a worker may be lost over the same request, or before it has started, as above."""
+PAUSE, LONGEST = 0.25, 30.0
+"""Seconds before a request is repeated whose worker was lost for the first time, and the most."""
 PATIENCE = 2.0
 """Seconds that workers have to end by themselves, all together, before they are ended by force."""
 START = 300.0
@@ -100,37 +107,41 @@ class Crew(abc.ABC):
         """The answers to all requests, in their order; `Failed` names one that failed."""
         self._order += 1
         order, put = self._order, self.put(cloudpickle.dumps(shared))
-        waiting = collections.deque(range(len(requests)))
+        left = Waiting(len(requests))
         found: list[Any] = [None] * len(requests)
-        failures: collections.Counter[int] = collections.Counter()
         busy: dict[Worker, tuple[int, float]] = {}
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
-            while waiting or busy:
-                while len(self.workers) < min(self.count, len(requests)):
+            while left or busy:
+                while left.may_hire() and len(self.workers) < min(self.count, len(requests)):
                     self._hire().ask(order, put, cloudpickle.dumps(None))
                 for worker in self.workers:
-                    if waiting and worker not in busy and worker not in self._starting:
-                        number = waiting.popleft()
+                    if worker in busy or worker in self._starting:
+                        continue
+                    if (number := left.next()) is not None:
                         busy[worker] = number, time.monotonic() + (self.limit or math.inf)
                         worker.ask(order, put, cloudpickle.dumps(requests[number]))
-                until = min((end for _, end in busy.values()), default=begun + START)
-                for worker in self.wait([*busy, *self._starting], _left(until)):
+                until = min([end for _, end in busy.values()] or [started + START])
+                if len(busy) < self.count:
+                    until = min(until, left.until())
+                for worker in self._wait([*busy, *self._starting], _left(until)):
                     number, _ = busy.pop(worker, (None, 0.0))
                     try:
                         answer = _read(worker.answer())
                         if number is not None:
                             found[number] = answer
                         self._starting.discard(worker)
+                        left.answered(number)
+                        started = time.monotonic()
                     except Exception as problem:
-                        self._failed(worker, number, problem, failures, waiting)
+                        self._failed(worker, number, problem, left)
                 for worker, (number, end) in list(busy.items()):
                     if time.monotonic() >= end:
                         del busy[worker]
                         late = Late(f"{worker.name} took longer than {self.limit:g} seconds")
-                        self._failed(worker, number, late, failures, waiting)
+                        self._failed(worker, number, late, left)
                 stuck = len(self._starting) == len(self.workers) and not busy
-                if stuck and time.monotonic() >= begun + START:
+                if stuck and time.monotonic() >= started + START:
                     raise Lost(f"no worker has started within {START:g} seconds")
         finally:
             for worker in busy:
@@ -149,23 +160,23 @@ class Crew(abc.ABC):
         self._starting.discard(worker)
         self.workers.remove(worker)
 
+    def _wait(self, workers: Sequence[Any], seconds: float | None) -> list[Any]:
+        if workers:
+            return self.wait(workers, seconds)
+        time.sleep(seconds or 0.0)
+        return []
+
     def _failed(
-        self, worker: Worker, number: int | None, problem: Exception,
-        failures: collections.Counter[int], waiting: collections.deque[int],
-    ) -> None:  # fmt: skip
-        """Count a failure; the request is the next to be made again. A worker that is lost, or
-        could not start, is replaced by the loop that called this."""
+        self, worker: Worker, number: int | None, problem: Exception, left: "Waiting"
+    ) -> None:
+        """Make the request again, or raise. A worker that is lost, or could not start, is replaced
+        by the loop that called this."""
         lost = isinstance(problem, Lost)
         if lost or number is None:
             self._let_go(worker)
-        failures[-1 if number is None else number] += 1
-        if number is None:
-            if not lost or failures[-1] >= ATTEMPTS:
-                raise problem
-        elif failures[number] >= ATTEMPTS:
-            raise Failed(number, problem)
-        else:
-            waiting.appendleft(number)
+        again = left.lost(number) if lost and not isinstance(problem, Late) else left.failed(number)
+        if not again:
+            raise problem if number is None else Failed(number, problem)
         if lost:
             logging.getLogger("bayespg").warning("%s; another one takes its place", problem)
 
@@ -174,6 +185,78 @@ class Crew(abc.ABC):
         for worker in list(self._starting):
             self._let_go(worker)
         _end(self.workers)
+
+
+class Waiting:
+    """The requests that are still to be made, and how often each has failed. The start of a worker
+    has the number None."""
+
+    def __init__(self, count: int):
+        self._waiting = collections.deque(range(count))
+        self._failures: collections.Counter[int | None] = collections.Counter()
+        self._unanswered: collections.Counter[int | None] = collections.Counter()
+        """Losses since any request was answered; of starts, since a worker has started."""
+        self._alone: collections.Counter[int | None] = collections.Counter()
+        """Losses of each request since another was lost."""
+        self._pauses: collections.Counter[int | None] = collections.Counter()
+        self._not_before: dict[int | None, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def may_hire(self) -> bool:
+        """Whether a worker may be started now."""
+        return self._not_before.get(None, 0.0) <= time.monotonic()
+
+    def next(self) -> int | None:
+        """The next request, if there is one that need not wait any longer."""
+        now = time.monotonic()
+        for number in self._waiting:
+            if self._not_before.get(number, 0.0) <= now:
+                self._waiting.remove(number)
+                return number
+        return None
+
+    def until(self) -> float:
+        """When the next of those that wait may be made."""
+        now = time.monotonic()
+        times = [self._not_before.get(number, 0.0) for number in (*self._waiting, None)]
+        return min((t for t in times if t > now), default=math.inf)
+
+    def answered(self, number: int | None) -> None:
+        """A request was answered, or a worker has started."""
+        if number is None:
+            del self._unanswered[None]
+        else:
+            self._unanswered.clear()
+
+    def failed(self, number: int | None) -> bool:
+        """Whether a request that has failed is to be made again, then as the next."""
+        self._failures[number] += 1
+        if number is None or self._failures[number] >= ATTEMPTS:
+            return False
+        self._waiting.appendleft(number)
+        return True
+
+    def lost(self, number: int | None) -> bool:
+        """Whether a request whose worker was lost is to be made again, then after a pause and before
+        others, so that there are others to compare it with. Workers that are lost together while
+        they start count once."""
+        if number is None and not self.may_hire():
+            return True
+        for other in [n for n in self._alone if n != number]:
+            del self._alone[other]
+        for counts in (self._alone, self._unanswered, self._pauses):
+            counts[number] += 1
+        if self._unanswered[number] >= LOSSES:
+            return False
+        if number is not None and self._alone[number] >= LOSSES:
+            return False
+        pause = min(PAUSE * 2.0 ** (self._pauses[number] - 1), LONGEST)
+        self._not_before[number] = time.monotonic() + pause
+        if number is not None:
+            self._waiting.appendleft(number)
+        return True
 
 
 def _end(workers: list[Worker]) -> None:

@@ -17,19 +17,21 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
 from bayespg.environments import Environment
-from bayespg.environments.trajectories import Trajectories
+from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
-from bayespg.learning import normalise, recent, trust, values
+from bayespg.learning import normalise, recent, trust, updates, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.normalise import Normalised, Normaliser, as_input
 from bayespg.learning.recent import Recent
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
-from bayespg.policies import AnyPolicy, flatten, memory, remembers
+from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, direction_statistics, uphill
 
+CLOSE = 1e-5
+"""Two mean returns that differ by this share are equal: rewards are summed in single precision."""
 ROUNDING = 100
 """A gradient within this many rounding errors of its terms counts as zero."""
 FADE, ENDED = 0.05, 0.2
@@ -77,6 +79,8 @@ class State(eqx.Module):
     counts: Counts
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
+    highest: Float[Array, ""]
+    """The highest mean return of a batch so far."""
     persistence: Float[Array, ""] | None
     """Persistence of exploration in the next batch; None for independent noise."""
 
@@ -106,36 +110,42 @@ def begin(
     observation: jax.ShapeDtypeStruct,
     *,
     normalised: bool = False,
-    keep_recent: bool = False,
     persistence: float = 0.0,
     exempt: int = 0,
 ) -> State:
     """The state of a run before its first update; `observation` is the shape and type of one.
-    States of recent batches are kept if the estimator needs them or with `keep_recent`, but not for
-    a policy with memory, whose choices do not follow from the state alone. Exploration begins with
-    `persistence`. `exempt` numbers at the end of an observation are not normalised."""
-    policy = jax.tree.map(jnp.asarray, policy)
+    States of recent batches are kept if the estimator needs them or the update measures the
+    divergence, but not for a policy with memory, whose choices do not follow from the state alone.
+    Exploration begins with `persistence`. `exempt` numbers at the end of an observation are not
+    normalised."""
+    policy = as_arrays(policy)
     theta, shape = flatten(policy)[0], observation.shape
     critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
-    wanted = (keep_recent or estimator.needs.recent) and not remembers(policy)
+    optimiser = update.init(theta)
+    wanted = estimator.needs.recent or updates.measures_divergence(optimiser)
+    wanted = wanted and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
     return State(
-        policy=policy, optimiser=update.init(theta), critic=critic,
+        policy=policy, optimiser=optimiser, critic=critic,
         normaliser=normalise.begin(shape, exempt) if normalised else None,
         recent=recent.begin(observation) if wanted else None, trust=trust.begin(theta.dtype),
         key=key, counts=Counts(zero, zero, zero), running=jnp.asarray(True),
+        highest=jnp.asarray(-jnp.inf, theta.dtype),
         persistence=jnp.asarray(persistence, jnp.float32) if persistence else None,
     )  # fmt: skip
 
 
 def fading(
-    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"]
+    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"], says: Bool[Array, ""]
 ) -> Float[Array, ""] | None:
-    """The persistence of exploration after another batch: less, and much less once episodes end by
-    themselves, as there is then something to learn from."""
+    """The persistence of exploration after another batch: less if the batch `says` anything, and
+    much less once episodes end by themselves, as there is then something to learn from. Where a
+    batch says nothing no step is made, and persistent exploration is what finds a goal that no
+    episode has reached."""
     if persistence is None:
         return None
-    return persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
+    less = persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
+    return jnp.where(says, less, persistence)
 
 
 class Record(NamedTuple):
@@ -210,16 +220,19 @@ def advance(
 
     `raw` holds the same paths with raw observations, for the statistics that normalise the next
     batch. If any of `STAGES` is not finite the update is not made. A step shorter than `stop` is
-    taken and ends the run: later calls do not change its parameters. Returns the posterior that was
-    used, too.
+    taken and ends the run: later calls do not change its parameters. A gradient that is rounding is
+    zero, and makes no step (`_rounded`). Returns the posterior that was used, too.
 
     Without `described` the slope along the step, its error, the probability of going uphill and the
     divergence are NaN. They do not change the update, and may cost more than the gradient.
     """
-    posterior = _rounded(estimator(batch), estimator, batch)
     theta, rebuild = flatten(state.policy)
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
-    trusted = state.trust.observe(posterior.info.get("products"))
+    mean = jnp.mean(returns(batch.paths))
+    lost = mean < state.highest - CLOSE * jnp.abs(state.highest)
+    posterior = _rounded(estimator(batch), estimator, batch, lost)
+    says = jnp.any(posterior.mean != 0)
+    trusted = state.trust.observe(posterior.info.get("products"), says)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
@@ -232,6 +245,7 @@ def advance(
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
         recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
         key=state.key, counts=state.counts, running=_norm(change) >= stop,
+        highest=jnp.maximum(state.highest, mean).astype(theta.dtype),
         persistence=state.persistence,
     )  # fmt: skip
     acts = _log_probabilities(new.policy, batch.paths.states, batch.paths.actions)
@@ -247,9 +261,9 @@ def advance(
         lambda after, before: jnp.where(going, after, before) if eqx.is_array(after) else after,
         new, state,
     )  # fmt: skip
-    updates, episodes, steps = state.counts
-    counts = Counts(updates + 1, episodes + M, steps + batch.paths.mask.sum(dtype=steps.dtype))
-    fewer = fading(state.persistence, batch.paths.terminated)
+    done, episodes, steps = state.counts
+    counts = Counts(done + 1, episodes + M, steps + batch.paths.mask.sum(dtype=steps.dtype))
+    fewer = fading(state.persistence, batch.paths.terminated, says)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.persistence), new,
         (counts, going & new.running, fewer), is_leaf=lambda x: x is None,
@@ -270,12 +284,20 @@ def advance(
     return new, record, posterior
 
 
-def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -> GradientPosterior:
+def _rounded(
+    posterior: GradientPosterior, estimator: Estimator, batch: Batch, lost: Bool[Array, ""]
+) -> GradientPosterior:
     """The posterior with zeros in place of components of the mean that are rounding errors.
 
     Component j is a sum of terms R u_j; without path scores, E|R u_j| is at most sqrt(E R^2 G_jj).
+    For an estimator that fits values, all are zero where rewards say nothing (`_differ`), unless the
+    policy has `lost` what it had, an earlier batch having returned more. Any step is then better
+    than none: on a mountain car that no longer reaches its goal, random steps find it again.
     """
     g, R, G = posterior.mean, batch.returns, posterior.fisher
+    if estimator.needs.states:
+        g = jnp.where(_differ(batch.paths) | lost, g, 0.0)
+        posterior = eqx.tree_at(lambda p: p.mean, posterior, g)
     if estimator.needs.path_scores:
         terms = jnp.mean(jnp.abs(R)[:, None] * jnp.abs(batch.scores), 0)
     elif G is None or isinstance(G, Network):
@@ -284,6 +306,27 @@ def _rounded(posterior: GradientPosterior, estimator: Estimator, batch: Batch) -
         terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
     rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
+
+
+def _differ(paths: Trajectories) -> Bool[Array, ""]:
+    """Whether the rewards say anything about the actions: False if all rewards are equal and no
+    episode ended by itself, or if several episodes have the same lengths, ends and rewards, step by
+    step; rewards are equal if they differ by rounding only.
+
+    What an episode still earns is then a function of time alone, or unknown. Values of time would
+    explain it, and scores, whose mean is zero at each time, cannot: what values of states leave to
+    them is an error of these values.
+    """
+    taken, ended = paths.mask, paths.terminated
+    rewards = jnp.where(taken, paths.rewards, 0.0)
+    rounding = 10 * jnp.finfo(rewards.dtype).eps * jnp.max(jnp.abs(rewards))
+    filled = jnp.where(taken, rewards, rewards[0, 0])
+    constant = ~jnp.any(ended) & (jnp.max(filled) - jnp.min(filled) <= rounding)
+    if taken.shape[1] == 1:
+        return ~constant
+    alike = jnp.all(taken == taken[:, :1]) & jnp.all(ended == ended[0])
+    apart = jnp.max(jnp.max(rewards, 1) - jnp.min(rewards, 1))
+    return ~(constant | (alike & (apart <= rounding)))
 
 
 def _divergence(batch: Batch):

@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import functools
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import optax
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
+from bayespg._support.warning import warn
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import (
     choices,
@@ -52,6 +52,7 @@ from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.learning.hints import Stuck, Unconfirmed
 from bayespg.learning.imports import resuming
 from bayespg.learning.metrics import Evaluation, Row
+from bayespg.paths.players import WorkersLost
 from bayespg.paths.worlds import AnyEnvironment
 from bayespg.policies import AnyPolicy, as_dtype, count
 from bayespg.runs import progress as interruption
@@ -106,15 +107,15 @@ class Agent:
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
         refuse_memory(found, start)
+        self.world.refuse_misfit(start)
         s = dataclasses.replace(s, episodes=making.episodes(asked, found, start))
         self._double = not (found.needs.products and by_products(start))
         with self.precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
             self._update = choices.update(update, s["limit"], s["rate"])
-            limited = isinstance(update, str) and update in choices.LIMITED
             self.state = _first(
                 start, found, self._update, key_run, self.world.observation,
-                normalised=making.normalised(s, self.world), keep_recent=limited,
+                normalised=making.normalised(s, self.world),
                 persistence=making.persistence(s, found.needs), exempt=self.world.masks,
             )  # fmt: skip
         self.settings = s.as_done(making.in_force(s, self.world, self.names, found.needs))
@@ -286,11 +287,10 @@ class Agent:
         names = [name for name in DESCRIBING if np.isnan(getattr(record, name))]
         if names and not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"update {int(self.state.updates)}: {', '.join(names)} not finite, and NaN in the "
                 "metrics; they describe the update and do not change it. Later ones are not "
-                "reported",
-                stacklevel=3,
+                "reported"
             )
 
     def _complaint(self, what: str, paths: Trajectories) -> str:
@@ -351,7 +351,10 @@ class Agent:
                     _optional(one, "start")(self)
                     ends.callback(_optional(one, "end"), self)
                 while int(self.state.steps) < begun + steps and not stop.asked:
-                    row = self.update()
+                    try:
+                        row = self.update()
+                    except WorkersLost as problem:
+                        raise WorkersLost(f"{problem}. {self._how_to_resume(book)}") from problem
                     if better := best(row[Column.RETURN]):
                         found = self.state
                     if book is not None:
@@ -376,6 +379,12 @@ class Agent:
                 found = kept[0] if kept else found
                 self._take(eqx.tree_at(_counts, found, _counts(self.state)))
         return self
+
+    def _how_to_resume(self, book: Run | None) -> str:
+        done = f"The agent is as it was after update {int(self.state.updates)}"
+        if book is None:
+            return f"{done}; call learn again to go on"
+        return f"{done}, which is saved. Resume with: {resuming(book.path, self.config)}"
 
     def _goal(self, steps: int) -> interruption.Goal:
         """What the progress bar counts."""

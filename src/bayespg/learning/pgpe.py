@@ -46,17 +46,17 @@ NAME = "pgpe"
 UPDATE = "search"
 """The estimator and the update that a run's configuration names."""
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
-SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "seed")
+SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "masks", "seed")
 """The settings that PGPE uses; the others of `Settings` have no effect on it."""
 LEAST = 1e-3
 """The smallest unit of an observation in the first round, relative to the largest: a number that
 hardly changes while the robot does nothing would otherwise get enormous gains."""
 
 
-def _observations(paths: list[Trajectories]) -> Float[np.ndarray, "N d"]:
-    """Those of all steps that were played."""
+def _observations(paths: list[Trajectories], size: int) -> Float[np.ndarray, "N {size}"]:
+    """Those of all steps that were played, without the masks behind them."""
     steps = [np.asarray(one.states)[np.asarray(one.mask)] for one in paths]
-    return np.concatenate([x.reshape(len(x), -1) for x in steps]).astype(np.float64)
+    return np.concatenate([x.reshape(len(x), -1)[:, :size] for x in steps]).astype(np.float64)
 
 
 class State(eqx.Module):
@@ -81,7 +81,7 @@ class PGPE(Agent):
 
     `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` ends training
     once so many episodes were played. The other settings are `hidden`, `horizon`, `workers`,
-    `episode_timeout` and `seed`, as agents have them.
+    `episode_timeout`, `masks` and `seed`, as agents have them.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PGPE(Agent):
         self.world = world(
             known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
             options=self.options, workers=s.workers,
-            episode_timeout=s.episode_timeout, masks=False,
+            episode_timeout=s.episode_timeout, masks=s.masks,
         )  # fmt: skip
         if self.world.actions is None or not self.world.real:
             raise ValueError(
@@ -132,13 +132,16 @@ class PGPE(Agent):
         self.settings = s.as_done({
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "horizon": (horizon, f"the environment ends episodes after {horizon} steps"),
+            "masks": (self.world.masks > 0, f"{self.world.name} runs in JAX"),
         })  # fmt: skip
         self._double, self._seconds, self.interrupted = False, 0.0, False
         self._last = math.inf
         """The number of episodes at which `learn` ends."""
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
-        inputs = math.prod(self.world.observation.shape)
-        start = deterministic.make(policy, inputs, actions, key_policy, s["hidden"])
+        inputs = math.prod(self.world.observation.shape) - self.world.masks
+        start = deterministic.make(
+            policy, inputs, actions, key_policy, s["hidden"], self.world.masks > 0
+        )
         # Observations are of size one in their units, so actions begin at about half their range.
         scale = None if start.directional else 1 / math.sqrt(inputs)
         self.search = Search(start.theta(), scale=scale, sphere=start.directional, seed=s.seed)
@@ -158,9 +161,8 @@ class PGPE(Agent):
         """A copy of this agent with other parameters, from which its search starts again."""
         theta, other = copies.vector(parameters, self.parameters), self._again()
         search = self.search
-        other.search = Search(
-            theta, scale=search.scale, sphere=search.sphere, seed=self.settings.seed
-        )
+        start = Search(theta, scale=search.scale, sphere=search.sphere, seed=self.settings.seed)
+        other.search.take(start.arrays())
         policy = self.state.policy.at(theta)
         state = eqx.tree_at(lambda s: s.policy, self.state, policy)
         other.state = eqx.tree_at(
@@ -264,7 +266,7 @@ class PGPE(Agent):
             asked = mean + SCALE / self.search.scale * (asked - mean)
             return asked, self._play(asked, seeds)
         alone = self._play(asked[-1:], seeds[-1:])
-        units = np.sqrt(np.mean(_observations(alone) ** 2, 0))
+        units = np.sqrt(np.mean(_observations(alone, policy.units.size) ** 2, 0))
         units = divisors(np.maximum(units, LEAST * np.max(units)))
         others = mean + (asked[:-1] - mean) / np.tile(units, len(policy.weights))
         return np.r_[others, asked[-1:]], [*self._play(others, seeds[:-1]), *alone]
@@ -278,7 +280,7 @@ class PGPE(Agent):
     def _in_units(self, policy: Deterministic, paths: list[Trajectories]):
         """The policy in the units of all observations so far, and the factors by which parameters
         were multiplied; the factor is one for a policy that is not linear."""
-        seen = _observations(paths)
+        seen = _observations(paths, policy.units.size)
         old, before = np.asarray(policy.units, np.float64), int(self.state.steps)
         square = (before * old**2 + np.sum(seen**2, 0)) / (before + len(seen))
         units = np.sqrt(square).astype(np.float32)

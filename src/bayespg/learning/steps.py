@@ -44,7 +44,12 @@ def steps(
     smoothing: float | None = None,
     score: bool = True,
 ) -> actor_critic.Steps:
-    """The steps of a batch, path after path, as inputs of the regression."""
+    """The steps of a batch, path after path, as inputs of the regression.
+
+    The last reward of a truncated path is not used, because what would have followed is unknown. If
+    every path is a single step that was truncated, as in a bandit with a time limit, that would
+    leave nothing: these paths count as ended, with their reward as the return.
+    """
     paths, dtype = batch.steps, batch.dtype
     T, M = paths.mask.shape
     states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
@@ -55,7 +60,8 @@ def steps(
         tails = Tails(jnp.zeros(M * T, dtype), groups, taken)
         return actor_critic.Steps(states, U, flat(credit(batch, smoothing)), tails)
     last = jnp.arange(T)[:, None] == paths.lengths - 1
-    ended = jnp.ones(M, bool) if limit_ends else paths.terminated
+    bandit = jnp.all((paths.lengths == 1) & ~paths.terminated)
+    ended = jnp.ones(M, bool) if limit_ends else paths.terminated | bandit
     return actor_critic.layout(
         states, U, flat(paths.rewards), flat(last), flat(last & ended), taken, batch.discount,
         groups, trace,

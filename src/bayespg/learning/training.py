@@ -22,7 +22,8 @@ from bayespg.learning.batch import Batch, draw
 from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.learning.normalise import Normalised
 from bayespg.paths.rollout import rollout
-from bayespg.policies import AnyPolicy, as_dtype, flatten
+from bayespg.paths.worlds import actions_in_jax
+from bayespg.policies import AnyPolicy, as_arrays, as_dtype, fitting, flatten
 from bayespg.posterior import LARGE, Covariance, GradientPosterior, influences
 from bayespg.runs.numbers import shown
 
@@ -118,7 +119,8 @@ def train(
         raise ValueError(f"every: expected a divisor of updates = {updates}, found {every}")
     if evaluate is None and every is not None:
         raise ValueError(f"every: {every} would have no effect without evaluate; leave it out")
-    axes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(policy)}
+    policy = as_arrays(policy)
+    axes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(eqx.filter(policy, eqx.is_array))}
     if runs is not None and axes != {(runs,)}:
         raise ValueError(
             f"runs: {runs} runs need policy arrays with a leading axis of {runs}, found {axes}"
@@ -132,7 +134,7 @@ def train(
         if runs is None:
             state = first(policy, key)
         else:
-            state = jax.vmap(first)(policy, jax.random.split(key, runs))
+            state = eqx.filter_vmap(first)(policy, jax.random.split(key, runs))
         records, asked = [], []
         key_evaluate = jax.random.fold_in(key, updates)
 
@@ -169,7 +171,7 @@ def _ask(evaluate, state, key, runs):
 
     if runs is None:
         return one(state, key)
-    return jax.vmap(one)(state, jax.random.split(key, runs))
+    return eqx.filter_vmap(one)(state, jax.random.split(key, runs))
 
 
 def _stops(updates: int, every: int | None, progress: bool) -> list[int]:
@@ -195,8 +197,13 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
     different counts round differently: XLA removes a loop of one pass and fuses its body otherwise.
     """
 
+    state, fixed = eqx.partition(state, eqx.is_array)
+
     def one(state: State) -> tuple[State, History]:
-        return step(environment, estimator, update, state, paths, stop)
+        state, history = step(
+            environment, estimator, update, eqx.combine(state, fixed), paths, stop
+        )
+        return eqx.filter(state, eqx.is_array), history
 
     def run(state: State) -> tuple[State, History]:
         put = jax.lax.dynamic_update_index_in_dim
@@ -209,7 +216,8 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
         empty = jax.tree.map(lambda r: jnp.zeros((room, *r.shape), r.dtype), record)
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
-    return _everywhere(jax.vmap(run), state) if many else run(state)
+    state, history = _everywhere(jax.vmap(run), state) if many else run(state)
+    return eqx.combine(state, fixed), history
 
 
 def _everywhere(function: Callable[[Any], Any], state: State) -> Any:
@@ -238,6 +246,7 @@ def start(
 ) -> State:
     """The state of a run before its first update."""
     refuse_memory(estimator, policy)
+    fitting.check_in_jax(policy, environment, actions_in_jax(environment))
     return begin(
         policy, estimator, update, key, observation(environment),
         normalised=normalise, persistence=persistence,

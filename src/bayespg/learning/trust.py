@@ -21,7 +21,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
 
@@ -42,16 +42,18 @@ class Trust(eqx.Module):
     rho: Float[Array, ""]
     """The running mean; 1 before the first update, and for estimators without K."""
 
-    def observe(self, K: Float[Array, "M M"] | None) -> "Trust":
-        """The running mean after another update. One episode, or contributions of zero, say
-        nothing."""
+    def observe(
+        self, K: Float[Array, "M M"] | None, says: Bool[Array, ""] | bool = True
+    ) -> "Trust":
+        """The running mean after another update. One episode, contributions of zero or a batch that
+        does not say anything (`says`) leave it as it is."""
         if K is None or len(K) < 2:
             return self
         own = jnp.trace(K)
-        pairs = (jnp.sum(K) - own) / (len(K) - 1)
-        fresh = jnp.where(own > 0, pairs / jnp.where(own > 0, own, 1.0), self.rho)
+        fresh = (jnp.sum(K) - own) / (len(K) - 1) / jnp.where(own > 0, own, 1.0)
         mean = MEMORY * self.rho + (1 - MEMORY) * fresh
-        return Trust(mean.astype(self.rho.dtype))
+        counts = says & (own > 0) & jnp.isfinite(fresh)
+        return Trust(jnp.where(counts, mean, self.rho).astype(self.rho.dtype))
 
     def share(self, episodes: int) -> Float[Array, ""]:
         """The share of the squared length of the sum of so many contributions that is signal."""

@@ -102,6 +102,13 @@ class TrustState(NamedTuple):
     divergence: Float[Array, ""]
 
 
+def measures_divergence(state: Any) -> bool:
+    """Whether the update with this state measures how far the policy moves: `trust_region`, alone or
+    inside another update."""
+    parts = jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, TrustState))
+    return any(isinstance(part, TrustState) for part in parts)
+
+
 HALVINGS = 10
 
 
@@ -111,7 +118,8 @@ def trust_region(
     """Step along G^-1 g (or g) until the policy has changed by `limit`, in Kullback-Leibler
     divergence.
 
-    `divergence(theta)`, an extra argument of each update, measures that change. Since it grows with
+    `divergence(theta)`, an extra argument of each update, measures that change, over states of
+    recent batches in `train` and in agents alike. Since it grows with
     the square of the step, one measurement tells how long the step must be; it is then halved until
     the divergence is at most `slack` times the limit. `allowed` is the share of
     the limit that the agreement of episodes allows (`bayespg.learning.trust`). The part of the

@@ -36,7 +36,9 @@ class Acting:
     ):
         arrays, fixed = eqx.partition(policy, eqx.is_array)
         self._arrays = jax.device_put(arrays, device.cpu())
-        self._act, self._key, self._wave = _actor(fixed, greedy), key, (0, key)
+        rest, structure = jax.tree.flatten(fixed)  # hashable where a dictionary in it is not
+        self._act = _actor(tuple(rest), structure, greedy)
+        self._key, self._wave = key, (0, key)
         self._start, self.memories, self._times = policy.start, memories, times
 
     def __call__(
@@ -63,8 +65,9 @@ class Acting:
 
 
 @functools.lru_cache(64)
-def _actor(fixed: Any, greedy: bool) -> Callable[..., Any]:
+def _actor(rest: tuple[Any, ...], structure: Any, greedy: bool) -> Callable[..., Any]:
     """The acting function, compiled once for all policies of the same kind."""
+    fixed = structure.unflatten(rest)
 
     @functools.partial(jax.jit, compiler_options=compilation.on_one_thread())
     def act(arrays, key, observations, time, memories, first):

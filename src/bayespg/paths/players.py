@@ -24,7 +24,7 @@ from jaxtyping import PRNGKeyArray
 
 from bayespg._support import compilation, processes
 from bayespg._support.precision import to_numpy
-from bayespg._support.workers import Crew, Failed, Late, Lost
+from bayespg._support.workers import LOSSES, Crew, Failed, Late, Lost
 from bayespg.environments import spaces
 from bayespg.environments.host import EnvironmentFailure, Host
 from bayespg.environments.trajectories import Trajectories
@@ -34,6 +34,10 @@ from bayespg.policies import AnyPolicy
 
 LIMIT = 3600.0
 """Seconds that an episode may take unless told otherwise."""
+
+
+class WorkersLost(EnvironmentFailure):
+    """Episodes could not be played because their workers were lost again and again."""
 
 
 class Orders(NamedTuple):
@@ -116,10 +120,14 @@ class Players:
             if isinstance(problem, EnvironmentFailure):
                 raise problem from None
             where = f"episode of seed {requests[failure.number].seed}"
-            hint = "; episode_timeout= sets the limit" if isinstance(problem, Late) else ""
-            raise EnvironmentFailure(f"{self._host.name}, {where}: {problem}{hint}") from problem
+            kind, hint = EnvironmentFailure, ""
+            if isinstance(problem, Late):
+                hint = "; episode_timeout= sets the limit"
+            elif isinstance(problem, Lost):
+                kind, hint = WorkersLost, f", as {LOSSES - 1} before it that played this episode"
+            raise kind(f"{self._host.name}, {where}: {problem}{hint}") from problem
         except Lost as problem:
-            raise EnvironmentFailure(f"{self._host.name}: {problem}") from None
+            raise WorkersLost(f"{self._host.name}: {problem}") from None
 
     def close(self) -> None:
         """End the workers; the next batch starts them again."""

@@ -21,7 +21,7 @@ from bayespg.environments.vector import Vector
 from bayespg.paths.acting import Acting, times_of
 from bayespg.paths.players import Players
 from bayespg.paths.rollout import certain_length, play, rollout
-from bayespg.policies import AnyPolicy
+from bayespg.policies import AnyPolicy, fitting
 
 
 class World(abc.ABC):
@@ -67,6 +67,10 @@ class World(abc.ABC):
         """Zeros of the shapes that `play` will return, or None if these are not known in
         advance."""
         return None
+
+    def refuse_misfit(self, policy: AnyPolicy) -> None:
+        """ValueError unless the policy takes the observations and gives actions of the kind."""
+        fitting.check(policy, self.observation, self.actions)
 
     @abc.abstractmethod
     def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
@@ -151,6 +155,15 @@ class InWorkers(OnHost):
         return self.players.each(policies, keys, seeds)
 
 
+def actions_in_jax(environment: Environment) -> Actions | None:
+    """The action space of an environment in JAX, if it is known."""
+    if isinstance(environment, classic.Discrete):
+        return spaces.actions(gymnasium.spaces.Discrete(environment.choices))
+    if isinstance(environment, classic.InBounds):
+        return spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
+    return None
+
+
 class OnDevice(World):
     """JAX: whole paths in one compiled program."""
 
@@ -158,13 +171,13 @@ class OnDevice(World):
         self.name = type(environment).__name__
         if isinstance(environment, classic.Continuous):
             environment = classic.InBounds(environment)
-        if isinstance(environment, classic.Discrete):
-            self.actions = spaces.actions(gymnasium.spaces.Discrete(environment.choices))
-        elif isinstance(environment, classic.InBounds):
-            self.actions = spaces.actions(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
-        self.environment = environment
+        self.environment, self.actions = environment, actions_in_jax(environment)
         self.horizon, self.discount = environment.horizon, environment.discount
         self.observation = observation(environment)
+
+    def refuse_misfit(self, policy: AnyPolicy) -> None:
+        assert self.environment is not None
+        fitting.check_in_jax(policy, self.environment, self.actions)
 
     def play(
         self,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
 from jaxtyping import Float, Int, Shaped
@@ -24,7 +25,7 @@ Memory = Any
 
 class AnyPolicy(eqx.Module):
     """mu(c|m, o; theta): a choice c given the memory m and the observation o. The inexact arrays
-    it holds are theta."""
+    it holds, also in lists, dictionaries and modules such as `equinox.nn.MLP`, are theta."""
 
     @abc.abstractmethod
     def start(self) -> Memory:
@@ -134,6 +135,13 @@ def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]
 def count(policy: AnyPolicy) -> int:
     """n, the number of parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)))
+
+
+def as_arrays(policy: P) -> P:
+    """The policy with its numbers as arrays of JAX: NumPy arrays and Python floats. Everything else
+    stays, such as the activations that `equinox.nn.MLP` holds."""
+    numbers = (np.ndarray, np.generic, float, complex)
+    return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, numbers) else x, policy)
 
 
 def as_dtype(policy: P, dtype: DTypeLike) -> P:

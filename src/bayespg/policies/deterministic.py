@@ -45,7 +45,8 @@ class Deterministic(Policy):
 
     k discrete actions are the corners of a regular simplex in k - 1 dimensions, and the outputs
     choose the corner in whose direction they lie: with two actions the sign of one output decides.
-    Continuous actions are clipped to their bounds by the environment.
+    With `masks` only allowed corners are chosen; the last numbers of an observation then say which
+    these are. Continuous actions are clipped to their bounds by the environment.
     """
 
     weights: Float[Array, "o k"]
@@ -54,6 +55,7 @@ class Deterministic(Policy):
     """Observations are divided by these, except where they are zero."""
     sizes: tuple[int, ...] | None = eqx.field(static=True)
     scalar: bool = eqx.field(static=True)
+    masks: bool = eqx.field(static=True, default=False)
 
     def theta(self) -> Float[np.ndarray, " n"]:
         """The parameters that the search changes: all except the units."""
@@ -63,7 +65,7 @@ class Deterministic(Policy):
         """The same policy with other parameters."""
         _, unravel, rest = self._ravelled()
         weights, features = eqx.combine(unravel(jnp.asarray(theta, jnp.float32)), rest)
-        return Deterministic(weights, features, self.units, self.sizes, self.scalar)
+        return Deterministic(weights, features, self.units, self.sizes, self.scalar, self.masks)
 
     @property
     def gains(self) -> Float[np.ndarray, "o d"]:
@@ -90,12 +92,17 @@ class Deterministic(Policy):
         return *ravel_pytree(parameters), rest
 
     def __call__(self, state: Shaped[Array, "..."]) -> Fixed:
-        x = state.reshape(-1) / divisors(jnp.asarray(self.units))
+        units = divisors(jnp.asarray(self.units))
+        seen, allowed = jnp.split(state.reshape(-1), [units.size])
+        x = seen / units
         outputs = self.weights @ (x if self.features is None else self.features(x))
         if self.sizes is None:
             return Fixed(outputs)
-        parts = _parts(outputs, self.sizes)
-        chosen = [jnp.argmax(corners(size).astype(x.dtype) @ part) for size, part in parts]
+        scores = [corners(k).astype(x.dtype) @ part for k, part in _parts(outputs, self.sizes)]
+        if self.masks:
+            each = jnp.split(allowed > 0.5, np.cumsum(self.sizes)[:-1])
+            scores = [jnp.where(a, s, -jnp.inf) for a, s in zip(each, scores, strict=True)]
+        chosen = [jnp.argmax(score) for score in scores]
         return Fixed(chosen[0] if self.scalar else jnp.stack(chosen))
 
 
@@ -120,9 +127,15 @@ def corners(size: int) -> Float[np.ndarray, "k o"]:
 
 
 def make(
-    name: str, inputs: int, actions: Actions, key: PRNGKeyArray, hidden: tuple[int, ...]
+    name: str,
+    inputs: int,
+    actions: Actions,
+    key: PRNGKeyArray,
+    hidden: tuple[int, ...],
+    masks: bool = False,
 ) -> Deterministic:
-    """The initial policy of that name."""
+    """The initial policy of that name, from `inputs` numbers and, with `masks`, those that say what
+    is allowed."""
     of = named.make(name, inputs, actions, key, hidden)
     assert isinstance(of, Composed)
     features = None if name == "linear" else of.features
@@ -134,4 +147,5 @@ def make(
         np.ones(inputs, np.float32),
         actions.sizes if chosen else None,
         chosen and actions.scalar,
+        masks,
     )

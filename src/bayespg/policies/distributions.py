@@ -41,6 +41,11 @@ class Distribution(eqx.Module):
         """Kullback-Leibler divergence to another distribution of the same kind: E[log p - log
         q]."""
 
+    def sizes_of_choices(self) -> tuple[int, ...] | None:
+        """Among how many options each choice is made; None if that is not known, as for real
+        actions."""
+        return None
+
 
 class Normal(Distribution):
     """N(mean, scale^2) for a scalar action."""
@@ -113,6 +118,9 @@ class Bernoulli(Distribution):
         yes, no = log(self.logit) - log(other.logit), log(-self.logit) - log(-other.logit)
         return p * yes + (1 - p) * no
 
+    def sizes_of_choices(self) -> tuple[int, ...]:
+        return (2,)
+
 
 class Categorical(Distribution):
     """i with probability p_i = e^logits_i / sum_j e^logits_j."""
@@ -141,6 +149,9 @@ class Categorical(Distribution):
     def divergence(self, other: "Categorical") -> Float[Array, ""]:
         log = jax.nn.log_softmax
         return jnp.sum(jax.nn.softmax(self.logits) * (log(self.logits) - log(other.logits)))
+
+    def sizes_of_choices(self) -> tuple[int, ...]:
+        return (self.logits.shape[-1],)
 
 
 class Gaussians(Distribution):
@@ -201,6 +212,9 @@ class Categoricals(Distribution):
         both = zip(self._each(), other._each(), strict=True)
         return sum(one.divergence(another) for one, another in both)  # pyright: ignore
 
+    def sizes_of_choices(self) -> tuple[int, ...] | None:
+        return self.sizes if sum(self.sizes) == self.logits.shape[-1] else (self.logits.shape[-1],)
+
 
 class Pair(Distribution):
     """Two independent choices, the components of one action."""
@@ -223,3 +237,6 @@ class Pair(Distribution):
 
     def divergence(self, other: "Pair") -> Float[Array, ""]:
         return self.first.divergence(other.first) + self.second.divergence(other.second)
+
+    def sizes_of_choices(self) -> tuple[int, ...]:
+        return self.first.sizes_of_choices() + self.second.sizes_of_choices()

@@ -50,6 +50,9 @@ class Allowed(Distribution):
     def divergence(self, other: Any) -> Float[Array, ""]:
         return self.of.divergence(other.of)
 
+    def sizes_of_choices(self) -> tuple[int, ...] | None:
+        return self.of.sizes_of_choices()
+
 
 class Masked(Policy):
     """A policy that chooses among the allowed choices only."""

@@ -32,6 +32,9 @@ SCALE = 0.2
 REACH = 1.4
 """On a sphere, the typical length of the first perturbations before they are brought back to it; it
 does not get longer, as even these directions are nearly independent of the mean's."""
+WIDEST = 1000.0
+"""The largest scale that the search adapts to, in units of the first. Without a bound it would
+double for as long as all returns are equal, until parameters overflow."""
 UNKNOWN = 0.1
 """On a sphere the mean becomes zero again if the slope is less than so many standard deviations of
 its posterior and the scale is still the first: these episodes say nothing about where to go."""
@@ -58,8 +61,8 @@ class Search:
 
     `start` is the number of parameters (the search then starts at zero) or the vector to start
     from. `scale` is the standard deviation of the first perturbations, in the units of the
-    parameters; it adapts. A round tries perturbations of the mean, and the mean itself.
-    Parameters should have comparable units: a change of `scale` in each should matter about
+    parameters; it adapts, to at most `WIDEST` times the first. A round tries perturbations of the
+    mean, and the mean itself. Parameters should have comparable units: a change of `scale` in each should matter about
     equally. `draws` says how the perturbations of a round are chosen: "antithetic" ones are pairs
     mean +- scale e along independent random directions e, "orthogonal" ones are pairs along
     orthogonal directions, "uphill" ones (the default) are twice as many orthogonal directions, each
@@ -97,10 +100,11 @@ class Search:
         self.mean = self._placed(mean)
         """Where perturbations are centred now."""
         self._best = self.mean.copy()
-        self._widest = REACH / math.sqrt(self.n) if self.sphere else math.inf
+        reach = REACH / math.sqrt(self.n)
         if scale is None:
-            scale = self._widest if self.sphere else SCALE
+            scale = reach if self.sphere else SCALE
         self.scale = float(checks.positive("scale", scale, ()))
+        self._widest = reach if self.sphere else WIDEST * self.scale
         if self.scale > self._widest:
             raise ValueError(
                 f"scale: expected at most {self._widest:.3g} on a sphere of {self.n} dimensions, "
@@ -329,6 +333,7 @@ class Search:
         header = {
             "format": FORMAT, "memory": self.memory, "draws": self.draws, "sphere": self.sphere,
             "seed": self.seed, "rounds": self.rounds, "scale": self.scale, "steps": self.steps,
+            "widest": self._widest,
             "slope": self.slope, "wins": self._wins, "answers": self._answers,
             "probability": self.probability,
         }  # fmt: skip
@@ -377,6 +382,7 @@ class Search:
             ]
             found.rounds = checks.whole("rounds", header["rounds"], 0)
             found.steps = checks.whole("steps", header["steps"], 0)
+            found._widest = checks.real("widest", header.get("widest", found._widest), above=0)
             found.slope = checks.real("slope", header["slope"])
             found.probability = checks.fraction("probability", header.get("probability", 0.5))
             found._wins = [checks.fraction("wins", w) for w in header["wins"]]
