@@ -416,9 +416,9 @@ def _rounded(
     """The posterior with zeros in place of components of the mean that are rounding errors.
 
     Component j is a sum of terms R u_j; without path scores, E|R u_j| is at most sqrt(E R^2 G_jj).
-    For an estimator that fits values, all are zero where rewards say nothing (`_differ`), unless the
-    policy has `lost` what it had, an earlier batch having returned more. Any step is then better
-    than none: on a mountain car that no longer reaches its goal, random steps find it again.
+    For an estimator that fits values, all are zero where rewards say nothing (`_differ`), unless
+    the policy has `lost` what it had, an earlier batch having returned more. Any step is then
+    better than none: on a mountain car that no longer reaches its goal, random steps find it again.
     """
     g, R, G = posterior.mean, batch.returns, posterior.fisher
     if estimator.needs.states:
@@ -436,8 +436,8 @@ def _rounded(
 
 def _differ(paths: Trajectories) -> Bool[Array, ""]:
     """Whether the rewards say anything about the actions: False if all rewards are equal and no
-    episode ended by itself, or if several episodes have the same lengths, ends and rewards, step by
-    step; rewards are equal if they differ by rounding only.
+    episode ended by itself, or if several episodes have the same lengths and the same rewards, step
+    by step; rewards are equal if they differ by rounding only.
 
     What an episode still earns is then a function of time alone, or unknown. Values of time would
     explain it, and scores, whose mean is zero at each time, cannot: what values of states leave to
@@ -450,7 +450,7 @@ def _differ(paths: Trajectories) -> Bool[Array, ""]:
     constant = ~jnp.any(ended) & (jnp.max(filled) - jnp.min(filled) <= rounding)
     if taken.shape[1] == 1:
         return ~constant
-    alike = jnp.all(taken == taken[:, :1]) & jnp.all(ended == ended[0])
+    alike = jnp.all(taken == taken[:, :1])
     apart = jnp.max(jnp.max(rewards, 1) - jnp.min(rewards, 1))
     return ~(constant | (alike & (apart <= rounding)))
 
