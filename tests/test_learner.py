@@ -107,6 +107,32 @@ def test_what_a_gradient_has_in_the_null_space_is_left_out(x64):
     np.testing.assert_allclose(same, g, rtol=1e-9)
 
 
+class Bandit(gymnasium.Env):
+    """One choice of two in a context; the right one is worth one."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.right = int(self.np_random.integers(2))
+        return np.array([2.0 * self.right - 1], np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(action == self.right), False, True, {}
+
+
+@pytest.mark.parametrize("name", ["bac", "bac-returns", "fitted"])
+def test_episodes_of_one_step_that_are_truncated_are_learned_from(name):
+    """Random choices are right in half of the episodes; 64 of them are all right by chance in
+    2^-64, and 0.9 or more of them in 1e-11."""
+    one = Agent(Bandit, "linear", name, seed=0, episodes=8, lanes=8)
+    for _ in range(30):
+        row = one.update()
+    assert row["sound"] == 1
+    assert one.evaluate(64).mean > 0.9
+
+
 # What is not finite.
 
 SIZES = [1e-25, 1e-10, 1e19, 1e30]

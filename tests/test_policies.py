@@ -1,19 +1,33 @@
 """Scores and Fisher information by differentiation, against the paper's closed forms."""
 
+import pickle
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bayespg
+from bayespg import updates
+from bayespg._support.random import fast_key
+from bayespg.environments import LQR, classic
+from bayespg.learning.agents import Agent
+from bayespg.learning.estimators import GPOMDP
+from bayespg.learning.training import train
 from bayespg.policies import (
     BoundedLinearGaussian,
+    Categorical,
     Gaussian,
     LinearGaussian,
     Normal,
+    Policy,
+    VectorGaussian,
     flatten,
     information_root,
     score,
 )
+from bayespg.policies.distributions import Gaussians
 
 POLICIES = {
     "gaussian": Gaussian(0.2, 0.7),
@@ -82,3 +96,98 @@ def test_normal_samples_have_its_moments():
         a = at.sample(jax.random.key(0))
     assert abs(a.mean() - 0.5) < 4 * 2.0 / 200
     assert abs(a.std() - 2.0) < 4 * 2.0 / np.sqrt(2 * 40_000)
+
+
+# Policies of other modules, and whether a policy fits.
+
+
+class Net(Policy):
+    """A network as equinox gives it, with its activations among the leaves."""
+
+    net: eqx.nn.MLP
+
+    def __call__(self, state):
+        return Categorical(self.net(state))
+
+
+class Held(Policy):
+    """Parameters in a dictionary, beside a setting."""
+
+    held: dict
+
+    def __call__(self, state):
+        return Categorical(self.held["scale"] * (self.held["weights"] @ state))
+
+
+def net(inputs=4, outputs=2):
+    return Net(eqx.nn.MLP(inputs, outputs, 4, 1, key=jax.random.key(0)))
+
+
+OTHERS = {"mlp": net(), "dictionary": Held({"weights": np.zeros((2, 4), np.float32), "scale": 2})}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_agent_takes_a_policy_of_any_modules(name, tmp_path):
+    agent = Agent("CartPole-v1", OTHERS[name], "gpomdp", seed=0)
+    before = agent.parameters
+    agent.update()
+    assert not all(np.array_equal(before[k], x) for k, x in agent.parameters.items())
+    agent.save(tmp_path / "saved")
+    again = bayespg.load(tmp_path / "saved", policy=OTHERS[name])
+    again = pickle.loads(pickle.dumps(again))
+    assert all(np.array_equal(again.parameters[k], x) for k, x in agent.parameters.items())
+
+
+@pytest.mark.parametrize("runs", [None, 2])
+def test_training_takes_a_policy_of_any_modules(runs):
+    def several(x):
+        return np.stack([x] * runs) if runs and eqx.is_inexact_array(x) else x
+
+    policy = jax.tree.map(several, OTHERS["mlp"])
+    result = train(
+        classic.CartPole(horizon=10), policy, GPOMDP(), updates.conventional(0.1), key=fast_key(0),
+        updates=2, paths=3, runs=runs,
+    )  # fmt: skip
+    assert result.policy.net.activation is not None
+    assert np.isfinite(result.history.sample_return).all()
+
+
+@pytest.mark.parametrize(
+    ("environment", "policy", "says"),
+    [
+        ("CartPole-v1", net(outputs=3), "expected a choice of 2, found a choice of 3 from Net"),
+        ("jax/CartPole-v1", net(outputs=3), "expected a choice of 2, found a choice of 3 from Net"),
+        ("CartPole-v1", net(5), r"Net does not take an observation of shape \(4,\)"),
+        ("CartPole-v1", VectorGaussian(np.zeros(4), 1.0), "expected a choice of 2, found float"),
+        (
+            "Pendulum-v1",
+            VectorGaussian(np.zeros(2), 1.0),
+            "VectorGaussian does not take an observation",
+        ),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused_when_the_agent_is_made(environment, policy, says):
+    with pytest.raises(ValueError, match=f"^policy: {says}"):
+        Agent(environment, policy, "gpomdp")
+
+
+def test_a_policy_that_does_not_fit_is_refused_in_training():
+    def ask(environment, policy):
+        train(
+            environment, policy, GPOMDP(), updates.conventional(0.1), key=fast_key(0), updates=1,
+            paths=2,
+        )  # fmt: skip
+
+    with pytest.raises(ValueError, match=r"^policy: expected a choice of 2, found a choice of 3"):
+        ask(classic.CartPole(), net(outputs=3))
+    with pytest.raises(ValueError, match=r"^policy: LQR does not take an action of Wide"):
+        ask(LQR(), Wide(np.zeros(2)))
+
+
+class Wide(Policy):
+    """Two numbers where one is expected."""
+
+    mean: np.ndarray
+
+    def __call__(self, state):
+        return Gaussians(self.mean + 0 * state, jnp.zeros(2))

@@ -13,7 +13,17 @@ from jaxtyping import Array, Float
 
 from bayespg import fisher, kernels, policies, training, updates
 from bayespg._support.random import fast_key
-from bayespg.environments import LQR, MountainCar, RandomWalk, check_solved, exact_gradient
+from bayespg.environments import (
+    LQR,
+    MountainCar,
+    RandomWalk,
+    check_solved,
+    classic,
+    exact_gradient,
+)
+from bayespg.learning import estimators
+from bayespg.learning.agents import Agent
+from bayespg.learning.batch import draw
 from bayespg.learning.estimators import BAC, Model2, Reinforce
 from bayespg.learning.training import train
 from bayespg.policies import BoundedLinearGaussian, Tabular
@@ -240,3 +250,37 @@ def test_a_policy_of_one_s_own_trains_where_only_others_have_exact_answers():
         fisher.exact(LQR(), policy)
     with pytest.raises(TypeError, match="MountainCar has no closed form"):
         check_solved(MountainCar(), policy)
+
+
+def test_an_agent_and_train_make_the_same_step_from_the_same_batches():
+    """A trust region measures the divergence over recent states in both, here of two batches."""
+    environment, update = classic.CartPole(horizon=20), updates.trust_region(0.05)
+    estimator = Reinforce("mean", estimators.actions_integrated_out)
+    agent = Agent(environment, "linear", estimator, update, episodes=4, seed=0, persistence=0.0)
+    result = train(
+        environment, agent.policy, estimator, update, key=fast_key(3), updates=2, paths=4
+    )
+    with jax.enable_x64(True):
+        key = fast_key(3)
+        for _ in range(2):
+            key, drawn = jax.random.split(key)
+            batch = draw(environment, agent.policy, drawn, 4, jnp.float32)
+            agent.state, record = agent._learn(batch.paths)
+            assert record.step_norm > 0
+        assert agent.state.recent.weights.sum() > 48
+        expected, found = (policies.flatten(p)[0] for p in (agent.policy, result.policy))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("update", "kept"),
+    [
+        (updates.trust_region(0.05), True),
+        (updates.only_if_sure(updates.trust_region(0.05)), True),
+        (updates.conventional(0.1), False),
+    ],
+)
+def test_recent_states_are_kept_where_the_update_measures_the_divergence(update, kept):
+    policy = BoundedLinearGaussian(np.zeros(2))
+    state = training.start(LQR(), policy, OURS, update, fast_key(0))
+    assert (state.recent is not None) == kept

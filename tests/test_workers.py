@@ -19,6 +19,7 @@ from bayespg._support import processes, workers
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning.agents import Agent
 from bayespg.learning.pgpe import PGPE
+from bayespg.paths.players import WorkersLost
 from bayespg.paths.worlds import InWorkers, world
 from bayespg.policies import named
 
@@ -37,9 +38,12 @@ class Unreliable(Counting):
         if "once" in what:
             self.fault.unlink()
         match what.split():
+            case ["kill", count] if count.isdigit() and int(count) > 0:
+                self.fault.write_text(f"kill {int(count) - 1}")
+                os.kill(os.getpid(), signal.SIGKILL)
             case ["raise", *_]:
                 raise KeyError("wheel")
-            case ["kill", *_]:
+            case ["kill"] | ["kill", "once"]:
                 os.kill(os.getpid(), signal.SIGKILL)
             case ["hang", *_]:
                 time.sleep(1000)
@@ -161,7 +165,8 @@ FAILURES = {
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_every_time_is_one_sentence(made, fault, policy):
+def test_what_goes_wrong_every_time_is_one_sentence(made, fault, policy, monkeypatch):
+    monkeypatch.setattr(workers, "PAUSE", 0.01)
     where = made(2, episode_timeout=1.0)
     for what, says in FAILURES.items():
         fault.write_text(what)
@@ -169,6 +174,26 @@ def test_what_goes_wrong_every_time_is_one_sentence(made, fault, policy):
             draw(where, policy)
     fault.unlink()
     assert_same(draw(where, policy), draw(made(None), policy))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_where_workers_are_lost_for_good_it_is_said_how_to_resume(tmp_path, saved):
+    agent, run = Agent(Counting, "linear", "gpomdp", seed=3), tmp_path / "run"
+    draw = agent.draw
+
+    def once():
+        if agent.state.updates == 1:
+            raise WorkersLost("Counting, episode of seed 5: worker 2 was lost")
+        return draw()
+
+    agent.draw = once
+    says = f"train --resume {run}" if saved else "call learn again to go on"
+    match = f"^Counting, episode of seed 5: .*after update 1.*{says}$"
+    with pytest.raises(WorkersLost, match=match):
+        agent.learn(10**6, run=run if saved else None, progress=False)
+    agent.draw = draw
+    agent.learn(1, run=run if saved else None, progress=False)
+    assert agent.state.updates == 2
 
 
 def test_an_interrupt_ends_the_workers_that_are_busy_and_no_others(made, fault, policy):
@@ -326,3 +351,6 @@ def test_on_ray_the_numbers_are_the_same_and_a_lost_actor_is_replaced(ray, made,
         fault.write_text(what)
         assert_same(draw(where, policy), expected)
         assert not fault.exists()
+    fault.write_text("kill 5")
+    assert_same(draw(where, policy), expected)
+    assert fault.read_text() == "kill 0"

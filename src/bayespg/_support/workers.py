@@ -239,9 +239,9 @@ class Waiting:
         return True
 
     def lost(self, number: int | None) -> bool:
-        """Whether a request whose worker was lost is to be made again, then after a pause and before
-        others, so that there are others to compare it with. Workers that are lost together while
-        they start count once."""
+        """Whether a request whose worker was lost is to be made again, then after a pause and
+        before others, so that there are others to compare it with. Workers that are lost together
+        while they start count once."""
         if number is None and not self.may_hire():
             return True
         for other in [n for n in self._alone if n != number]:

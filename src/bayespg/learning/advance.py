@@ -79,8 +79,8 @@ class State(eqx.Module):
     counts: Counts
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
-    highest: Float[Array, ""]
-    """The highest mean return of a batch so far."""
+    lowest: Float[Array, ""]
+    """The lowest mean return of a batch so far."""
     persistence: Float[Array, ""] | None
     """Persistence of exploration in the next batch; None for independent noise."""
 
@@ -130,22 +130,19 @@ def begin(
         normaliser=normalise.begin(shape, exempt) if normalised else None,
         recent=recent.begin(observation) if wanted else None, trust=trust.begin(theta.dtype),
         key=key, counts=Counts(zero, zero, zero), running=jnp.asarray(True),
-        highest=jnp.asarray(-jnp.inf, theta.dtype),
+        lowest=jnp.asarray(jnp.inf, theta.dtype),
         persistence=jnp.asarray(persistence, jnp.float32) if persistence else None,
     )  # fmt: skip
 
 
 def fading(
-    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"], says: Bool[Array, ""]
+    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"]
 ) -> Float[Array, ""] | None:
-    """The persistence of exploration after another batch: less if the batch `says` anything, and
-    much less once episodes end by themselves, as there is then something to learn from. Where a
-    batch says nothing no step is made, and persistent exploration is what finds a goal that no
-    episode has reached."""
+    """The persistence of exploration after another batch: less, and much less once episodes end by
+    themselves, as there is then something to learn from."""
     if persistence is None:
         return None
-    less = persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
-    return jnp.where(says, less, persistence)
+    return persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
 
 
 class Record(NamedTuple):
@@ -220,8 +217,13 @@ def advance(
 
     `raw` holds the same paths with raw observations, for the statistics that normalise the next
     batch. If any of `STAGES` is not finite the update is not made. A step shorter than `stop` is
-    taken and ends the run: later calls do not change its parameters. A gradient that is rounding is
-    zero, and makes no step (`_rounded`). Returns the posterior that was used, too.
+    taken and ends the run: later calls do not change its parameters. Returns the posterior that was
+    used, too.
+
+    A gradient that is rounding is zero, and makes no step. If rewards say nothing about the actions
+    (`_informed`), a policy that has seen lower returns stays as it is. One that has not has nothing
+    to lose: random steps, ever shorter (`Trust.allowed`), are how it comes to a goal that no
+    episode has reached, as on a mountain car.
 
     Without `described` the slope along the step, its error, the probability of going uphill and the
     divergence are NaN. They do not change the update, and may cost more than the gradient.
@@ -229,14 +231,15 @@ def advance(
     theta, rebuild = flatten(state.policy)
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
     mean = jnp.mean(returns(batch.paths))
-    lost = mean < state.highest - CLOSE * jnp.abs(state.highest)
-    posterior = _rounded(estimator(batch), estimator, batch, lost)
-    says = jnp.any(posterior.mean != 0)
-    trusted = state.trust.observe(posterior.info.get("products"), says)
+    informed = _informed(batch.paths) if estimator.needs.states else jnp.asarray(True)
+    stays = ~informed & (mean - state.lowest > CLOSE * jnp.abs(mean))
+    posterior = _rounded(estimator(batch), estimator, batch, stays)
+    K = posterior.info.get("products")
+    trusted = state.trust.observe(None if K is None else jnp.where(stays, 0.0, K), informed)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
-        allowed=trusted.allowed(M),
+        allowed=trusted.allowed(M, informed),
     )  # fmt: skip
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
@@ -245,7 +248,7 @@ def advance(
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
         recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
         key=state.key, counts=state.counts, running=_norm(change) >= stop,
-        highest=jnp.maximum(state.highest, mean).astype(theta.dtype),
+        lowest=jnp.minimum(state.lowest, mean).astype(theta.dtype),
         persistence=state.persistence,
     )  # fmt: skip
     acts = _log_probabilities(new.policy, batch.paths.states, batch.paths.actions)
@@ -263,7 +266,7 @@ def advance(
     )  # fmt: skip
     done, episodes, steps = state.counts
     counts = Counts(done + 1, episodes + M, steps + batch.paths.mask.sum(dtype=steps.dtype))
-    fewer = fading(state.persistence, batch.paths.terminated, says)
+    fewer = fading(state.persistence, batch.paths.terminated)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.persistence), new,
         (counts, going & new.running, fewer), is_leaf=lambda x: x is None,
@@ -285,33 +288,28 @@ def advance(
 
 
 def _rounded(
-    posterior: GradientPosterior, estimator: Estimator, batch: Batch, lost: Bool[Array, ""]
+    posterior: GradientPosterior, estimator: Estimator, batch: Batch, stays: Bool[Array, ""]
 ) -> GradientPosterior:
-    """The posterior with zeros in place of components of the mean that are rounding errors.
+    """The posterior with zeros in place of components of the mean that are rounding errors, and of
+    all of them if the policy `stays`.
 
     Component j is a sum of terms R u_j; without path scores, E|R u_j| is at most sqrt(E R^2 G_jj).
-    For an estimator that fits values, all are zero where rewards say nothing (`_differ`), unless the
-    policy has `lost` what it had, an earlier batch having returned more. Any step is then better
-    than none: on a mountain car that no longer reaches its goal, random steps find it again.
     """
-    g, R, G = posterior.mean, batch.returns, posterior.fisher
-    if estimator.needs.states:
-        g = jnp.where(_differ(batch.paths) | lost, g, 0.0)
-        posterior = eqx.tree_at(lambda p: p.mean, posterior, g)
+    g, R, G = jnp.where(stays, 0.0, posterior.mean), batch.returns, posterior.fisher
     if estimator.needs.path_scores:
         terms = jnp.mean(jnp.abs(R)[:, None] * jnp.abs(batch.scores), 0)
     elif G is None or isinstance(G, Network):
-        return posterior
+        terms = jnp.zeros_like(g)
     else:
         terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
     rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
 
 
-def _differ(paths: Trajectories) -> Bool[Array, ""]:
+def _informed(paths: Trajectories) -> Bool[Array, ""]:
     """Whether the rewards say anything about the actions: False if all rewards are equal and no
-    episode ended by itself, or if several episodes have the same lengths, ends and rewards, step by
-    step; rewards are equal if they differ by rounding only.
+    episode ended by itself, or if several episodes have the same lengths and the same rewards, step
+    by step; rewards are equal if they differ by rounding only.
 
     What an episode still earns is then a function of time alone, or unknown. Values of time would
     explain it, and scores, whose mean is zero at each time, cannot: what values of states leave to
@@ -324,7 +322,7 @@ def _differ(paths: Trajectories) -> Bool[Array, ""]:
     constant = ~jnp.any(ended) & (jnp.max(filled) - jnp.min(filled) <= rounding)
     if taken.shape[1] == 1:
         return ~constant
-    alike = jnp.all(taken == taken[:, :1]) & jnp.all(ended == ended[0])
+    alike = jnp.all(taken == taken[:, :1])
     apart = jnp.max(jnp.max(rewards, 1) - jnp.min(rewards, 1))
     return ~(constant | (alike & (apart <= rounding)))
 

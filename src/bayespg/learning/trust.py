@@ -43,30 +43,37 @@ class Trust(eqx.Module):
     """The running mean; 1 before the first update, and for estimators without K."""
 
     def observe(
-        self, K: Float[Array, "M M"] | None, says: Bool[Array, ""] | bool = True
+        self, K: Float[Array, "M M"] | None, informed: Bool[Array, ""] | bool = True
     ) -> "Trust":
-        """The running mean after another update. One episode, contributions of zero or a batch that
-        does not say anything (`says`) leave it as it is."""
+        """The running mean after another update. One episode, or contributions of zero, leave it as
+        it is; episodes whose rewards say nothing about the actions (not `informed`) agree on
+        nothing."""
         if K is None or len(K) < 2:
             return self
         own = jnp.trace(K)
         fresh = (jnp.sum(K) - own) / (len(K) - 1) / jnp.where(own > 0, own, 1.0)
-        mean = MEMORY * self.rho + (1 - MEMORY) * fresh
-        counts = says & (own > 0) & jnp.isfinite(fresh)
+        mean = MEMORY * self.rho + (1 - MEMORY) * jnp.where(informed, fresh, 0.0)
+        counts = (own > 0) & jnp.isfinite(fresh)
         return Trust(jnp.where(counts, mean, self.rho).astype(self.rho.dtype))
 
     def share(self, episodes: int) -> Float[Array, ""]:
-        """The share of the squared length of the sum of so many contributions that is signal."""
-        rho = jnp.clip(self.rho, 0.0, 1.0)
-        return episodes * rho / (1 + (episodes - 1) * rho)
+        """The share of the squared length of the sum of this many contributions that is signal."""
+        return _share(jnp.clip(self.rho, 0.0, 1.0), episodes)
 
-    def allowed(self, episodes: int) -> Float[Array, ""]:
-        """The share of its limit that a step from this many episodes may use."""
-        return jnp.clip(2 * self.share(episodes), FLOOR, 1.0)
+    def allowed(self, episodes: int, informed: Bool[Array, ""] | bool = True) -> Float[Array, ""]:
+        """The share of its limit that a step from this many episodes may use: `FLOOR` or more, but
+        nothing below that if the rewards say nothing about the actions."""
+        share = jnp.minimum(2 * self.share(episodes), 1.0)
+        return jnp.where(share < FLOOR, jnp.where(informed, FLOOR, 0.0), share)
 
     def episodes(self) -> int:
         """The number of episodes of the next update."""
-        return next((M for M in SIZES if M * float(self.share(M)) >= ENOUGH), SIZES[-1])
+        rho = min(max(float(self.rho), 0.0), 1.0)
+        return next((M for M in SIZES if M * _share(rho, M) >= ENOUGH), SIZES[-1])
+
+
+def _share(rho: Any, M: int) -> Any:
+    return M * rho / (1 + (M - 1) * rho)
 
 
 def begin(dtype: Any) -> Trust:

@@ -103,8 +103,8 @@ class TrustState(NamedTuple):
 
 
 def measures_divergence(state: Any) -> bool:
-    """Whether the update with this state measures how far the policy moves: `trust_region`, alone or
-    inside another update."""
+    """Whether the update with this state measures how far the policy moves: `trust_region`, alone
+    or inside another update."""
     parts = jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, TrustState))
     return any(isinstance(part, TrustState) for part in parts)
 

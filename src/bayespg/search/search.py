@@ -62,8 +62,10 @@ class Search:
     `start` is the number of parameters (the search then starts at zero) or the vector to start
     from. `scale` is the standard deviation of the first perturbations, in the units of the
     parameters; it adapts, to at most `WIDEST` times the first. A round tries perturbations of the
-    mean, and the mean itself. Parameters should have comparable units: a change of `scale` in each should matter about
-    equally. `draws` says how the perturbations of a round are chosen: "antithetic" ones are pairs
+    mean, and the mean itself. Parameters should have comparable units: a change of `scale` in each
+    should matter about equally.
+
+    `draws` says how the perturbations of a round are chosen: "antithetic" ones are pairs
     mean +- scale e along independent random directions e, "orthogonal" ones are pairs along
     orthogonal directions, "uphill" ones (the default) are twice as many orthogonal directions, each
     on the side where the posterior has the higher return, and "active" ones are the same near the

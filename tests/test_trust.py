@@ -1,0 +1,101 @@
+"""The agreement of episodes and what follows from it; batches that say nothing about actions."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayespg.environments import classic
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning import trust
+from bayespg.learning.advance import _informed
+from bayespg.learning.agents import Agent
+
+
+def after(*grams, rho=1.0):
+    """Trust after updates with these inner products."""
+    found = trust.Trust(jnp.asarray(rho))
+    for K in grams:
+        found = found.observe(K)
+    return found
+
+
+def test_contributions_that_agree_are_trusted_and_noise_is_not():
+    assert after(np.ones((3, 3))).rho == pytest.approx(1)
+    assert after(*[np.eye(3)] * 100).rho == pytest.approx(trust.MEMORY**100, rel=1e-4)
+    opposed = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    assert after(opposed).rho == pytest.approx(trust.MEMORY - (1 - trust.MEMORY))
+
+
+def test_the_agreement_of_one_episode_does_not_depend_on_their_number():
+    """h_i = g + noise: the ratio of the means of pairs and of squares is that of g^2 to all."""
+    rng = np.random.default_rng(0)
+    for M in (2, 4, 16):
+        h = 1 + rng.normal(size=(40_000, M, 1)) * 2
+        K = np.mean(h @ h.swapaxes(1, 2), 0)
+        rho = (after(K, rho=0.0).rho) / (1 - trust.MEMORY)
+        assert rho == pytest.approx(1 / 5, abs=0.02)  # its standard error is at most 0.005
+        share = trust.Trust(jnp.asarray(0.2)).share(M)
+        assert share == pytest.approx(M / (M + 4))
+
+
+@pytest.mark.parametrize("K", [None, np.ones((1, 1)), np.zeros((2, 2)), np.full((2, 2), np.nan)])
+def test_what_says_nothing_of_agreement_leaves_it(K):
+    assert after(K, rho=0.3).rho == pytest.approx(0.3)
+
+
+def test_fewer_agreeing_episodes_shorten_steps_and_ask_for_more_episodes():
+    levels = [trust.Trust(jnp.asarray(rho)) for rho in (1.0, 0.05, 0.01, 0.0, -0.3)]
+    assert [one.episodes() for one in levels] == [2, 4, 8, 16, 16]
+    allowed = [float(one.allowed(2)) for one in levels]
+    assert allowed[0] == 1
+    assert sorted(allowed, reverse=True) == allowed
+    assert allowed[-1] == pytest.approx(trust.FLOOR)
+    assert levels[-1].allowed(2, informed=False) == 0
+
+
+class Forever(classic.CartPole):
+    """CartPole whose episodes never end by themselves, so that all of them earn the same."""
+
+    def step(self, key, states, actions):
+        following, rewards, _ = super().step(key, states, actions)
+        return following, rewards, jnp.zeros_like(rewards, bool)
+
+
+@pytest.mark.parametrize("policy", ["mlp", "linear"])
+def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(policy):
+    agent = Agent(Forever(horizon=20), policy, seed=0)
+    agent.state = eqx.tree_at(lambda s: s.lowest, agent.state, jnp.asarray(19.0))
+    start = agent.parameters
+    row = agent.update()
+    assert all(np.array_equal(start[name], x) for name, x in agent.parameters.items())
+    assert row["step_norm"] == row["divergence"] == row["gradient_norm"] == 0
+    assert row["sure"] == 0.5
+    assert float(agent.state.trust.rho) == row["confirmed"] == 1
+
+
+def test_without_anything_to_lose_random_steps_are_made_and_end():
+    agent = Agent(Forever(horizon=20), "linear", episodes=2, seed=0)
+    assert agent.update()["step_norm"] > 0
+    agent.state = eqx.tree_at(lambda s: s.trust.rho, agent.state, jnp.asarray(0.004))
+    assert agent.update()["step_norm"] == 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_rewards_that_depend_on_time_alone_say_nothing(ended):
+    """Episodes that end together, with rewards of the same sum in the same or in another order."""
+    mask = np.arange(5)[:, None] < np.array([4, 4, 4])
+    paths = Trajectories(
+        np.zeros((5, 3, 1)), np.zeros((5, 3), int), np.tile(np.arange(5.0)[:, None], 3), mask,
+        np.full(3, ended), np.zeros((3, 1)),
+    )  # fmt: skip
+    assert not _informed(paths)
+    shorter = mask & (np.arange(15).reshape(5, 3) != 10)
+    rewards = np.where(np.arange(15).reshape(5, 3) % 7 == 1, 2.0, paths.rewards)
+    for change in ({"mask": shorter}, {"rewards": rewards}):
+        assert _informed(dataclasses.replace(paths, **change))
+    assert not _informed(dataclasses.replace(paths, terminated=np.array([ended, ended, not ended])))
+    ones = dataclasses.replace(paths, mask=shorter, rewards=np.ones((5, 3)))
+    assert _informed(ones) == ended
