@@ -253,7 +253,7 @@ def test_a_policy_of_one_s_own_trains_where_only_others_have_exact_answers():
 
 def test_an_agent_and_train_make_the_same_step_from_the_same_batches():
     """A trust region measures the divergence over recent states in both, here of two batches."""
-    environment, update = classic.CartPole(horizon=20), updates.trust_region(0.05)
+    environment, update = classic.CartPole(horizon=80), updates.trust_region(0.05)
     estimator = Reinforce("mean", estimators.actions_integrated_out)
     agent = Agent(environment, "linear", estimator, update, episodes=4, seed=0, persistence=0.0)
     result = train(

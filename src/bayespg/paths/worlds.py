@@ -176,6 +176,7 @@ class OnDevice(World):
         self.observation = observation(environment)
 
     def refuse_misfit(self, policy: AnyPolicy) -> None:
+        assert self.environment is not None
         fitting.check_in_jax(policy, self.environment, self.actions)
 
     def play(
