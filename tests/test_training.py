@@ -253,9 +253,10 @@ def test_a_policy_of_one_s_own_trains_where_only_others_have_exact_answers():
 
 
 def test_an_agent_and_train_make_the_same_step_from_the_same_batches():
-    """A trust region measures the divergence over recent states in both, here of two batches."""
-    environment, update = classic.CartPole(horizon=20), updates.trust_region(0.05)
-    estimator = Reinforce("mean", estimators.actions_integrated_out)
+    """A trust region measures the divergence over recent states in both, here of two batches. Only
+    the precision of the sums over paths differs."""
+    environment, update = classic.CartPole(horizon=80), updates.trust_region(0.05)
+    estimator = estimators.GPOMDP(estimators.steps_integrated_out)
     agent = Agent(environment, "linear", estimator, update, episodes=4, seed=0, persistence=0.0)
     result = train(
         environment, agent.policy, estimator, update, key=fast_key(3), updates=2, paths=4
@@ -269,7 +270,7 @@ def test_an_agent_and_train_make_the_same_step_from_the_same_batches():
             assert record.step_norm > 0
         assert agent.state.recent.weights.sum() > 48
         expected, found = (policies.flatten(p)[0] for p in (agent.policy, result.policy))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_what_goes_wrong_once_is_played_again(made, fault, policy):
 
 FAILURES = {
     "raise": r"^Unreliable, episode of seed \d+, step 2: KeyError: 'wheel'$",
-    "kill": r"^Unreliable, episode of seed \d+: worker \d \(process \d+\) was killed by SIGKILL",
+    "kill": r"^Unreliable, episode of seed \d+: worker \d+ \(process \d+\) was killed by SIGKILL",
     "hang": r"seed \d+: worker .* took longer than 1 seconds; episode_timeout= sets the limit$",
 }
 
