@@ -154,6 +154,17 @@ class Isotropic(Fisher):
     parameters: int = eqx.field(static=True)
     scale: float | Float[Array, ""]
 
+    def __check_init__(self):
+        # A count such as 1.0 is a scale in the wrong place.
+        if not isinstance(self.parameters, int | np.integer):
+            raise ValueError(
+                f"parameters: expected a whole number, found {checks.shown(self.parameters)}; the "
+                "order is Isotropic(parameters, scale)"
+            )
+        checks.whole("parameters", self.parameters, 1)
+        if not traced(self.scale):
+            checks.deviation("scale", self.scale)
+
     @property
     def size(self) -> int:
         return self.parameters

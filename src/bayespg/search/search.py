@@ -22,7 +22,7 @@ from bayespg._support import checks, files
 from bayespg._support.precision import in_float64
 from bayespg.posterior import GradientPosterior
 from bayespg.search import ascent
-from bayespg.search.smoothed import BLOCK, gradient_posterior
+from bayespg.search.smoothed import BLOCK, check_distances, gradient_posterior
 
 Array = np.ndarray
 MEMORY = 96
@@ -48,6 +48,8 @@ DRAWS = ("uphill", "active", "orthogonal", "antithetic")
 """How perturbations are drawn; the first is the default."""
 ROUNDING = 1e-12
 """How far the length of a unit vector may be from one."""
+MOST = 2**16
+"""The largest number of parameters, for which the directions of a round take 5 GiB."""
 FORMAT = "bayespg-search-3"
 
 
@@ -80,12 +82,15 @@ class Search:
         sphere: bool = False,
         seed: int = 0,
     ):
-        if np.ndim(start) == 0:
-            mean = np.zeros(checks.whole("start", start, 1))
+        if isinstance(start, int | float | np.number):
+            mean = np.zeros(checks.whole("start", start, 1, MOST))
         else:
             mean = checks.array("start", start)
-            if mean.ndim != 1 or not mean.size:
-                raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
+            if mean.ndim != 1 or not 1 <= mean.size <= MOST:
+                raise ValueError(
+                    f"start: expected a number of parameters or a vector of 1 to {MOST}, found "
+                    f"shape {mean.shape}"
+                )
         self.sphere = checks.flag("sphere", sphere)
         self.mean = self._placed(mean)
         """Where perturbations are centred now."""
@@ -93,7 +98,8 @@ class Search:
         self._widest = REACH / math.sqrt(self.n) if self.sphere else math.inf
         if scale is None:
             scale = self._widest if self.sphere else SCALE
-        self.scale = float(checks.positive("scale", scale, ()))
+        self.scale = checks.deviation("scale", scale)
+        check_distances("start", self.mean[None], self.mean, self.scale)
         if self.scale > self._widest:
             raise ValueError(
                 f"scale: expected at most {self._widest:.3g} on a sphere of {self.n} dimensions, "
@@ -207,7 +213,7 @@ class Search:
         ValueError, nothing.
         """
         X = checks.array("parameters", parameters)
-        y = np.asarray(_numbers(returns))
+        y = _returns(returns)
         if X.shape[-1:] != (self.n,) or X.ndim > 2:
             raise ValueError(
                 f"parameters: expected shape ({self.n},) or (k, {self.n}), found {X.shape}"
@@ -217,7 +223,8 @@ class Search:
                 f"returns: expected shape {X.shape[:-1]}, one per row of parameters, found "
                 f"{y.shape}"
             )
-        placed = map(self._placed, X.reshape(-1, self.n))
+        placed = self._placed(X.reshape(-1, self.n))
+        check_distances("parameters", placed, self.mean, self.scale)
         for theta, value in zip(placed, y.reshape(-1), strict=True):
             self._tried.append(theta)
             self._returns.append(float(value))
@@ -283,9 +290,14 @@ class Search:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
-        self.mean, self._best = (self._placed(x * factors) for x in (self.mean, self._best))
-        self._tried = [self._placed(theta * factors) for theta in self._tried]
-        self._asked = [self._placed(theta * factors) for theta in self._asked]
+        with np.errstate(over="ignore"):
+            mean, best, *rest = (
+                checks.sound("factors", self._placed(theta * factors))
+                for theta in (self.mean, self._best, *self._tried, *self._asked)
+            )
+        check_distances("factors", np.array([mean, best, *rest]), mean, self.scale)
+        self.mean, self._best = mean, best
+        self._tried, self._asked = rest[: len(self._tried)], rest[len(self._tried) :]
 
     def arrays(self) -> dict[str, Array]:
         """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
@@ -361,15 +373,13 @@ class Search:
         return found
 
 
-def _numbers(returns: Any) -> Array:
-    """Returns in float64, NaN allowed and infinity not."""
-    found = np.asarray(returns)
-    if found.dtype == object or found.dtype.kind not in "biuf":
-        given = [np.nan if r is None else r for r in np.ravel(found)]
-        found = np.asarray(given).reshape(found.shape)
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"returns: expected numbers, NaN or None for failed, found {returns!r}")
-    found = found.astype(np.float64)
+def _returns(given: Any) -> Array:
+    """Returns in float64, NaN and None allowed and infinity not."""
+    found = checks.unmasked("returns", given)
+    if found.dtype == object:
+        entries = [np.nan if r is None else r for r in found.reshape(-1)]
+        found = checks.numbers("returns", entries).reshape(found.shape)
+    found = checks.numbers("returns", found)
     if np.isinf(found).any():
         raise ValueError(
             "returns: infinite; give NaN for an episode that failed, or the lowest possible return"
