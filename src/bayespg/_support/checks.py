@@ -4,6 +4,7 @@ Every function here raises ValueError with the name of the argument and what was
 """
 
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -279,7 +280,7 @@ def real(
     """A finite number within bounds; True is not accepted."""
     is_real = isinstance(value, int | float | np.integer | np.floating)
     # An integer may be longer than any float.
-    inside = is_real and not isinstance(value, bool) and abs(value) <= np.finfo(float).max
+    inside = is_real and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     inside = inside and (least is None or value >= least) and (most is None or value <= most)
     if not inside or (above is not None and value <= above):
         where = f" above {above}" if above is not None else f" from {least}" * (least is not None)

@@ -206,14 +206,22 @@ def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
     if traced(scores, damping):
         return _monte_carlo(scores, damping)
     U, damping = checks.scores(scores), float(checks.nonnegative("damping", damping, ()))
-    size = np.linalg.norm(U / np.sqrt(U.size))  # the root of the mean eigenvalue
-    if size > 0 and not np.sqrt(damping) <= np.sqrt(DAMPING) * size:
-        raise ValueError(
-            f"damping: {damping:.3g} is {(np.sqrt(damping) / size) ** 2:.2g} times the mean "
-            f"eigenvalue of the scores' G and would lengthen the gradient by that much; give at "
-            f"most {DAMPING * size**2:.2g}, better {DAMPING / 10 * size**2:.2g}"
-        )
+    _refuse_long_gradients(U, damping)
     return checks.sound("scores, damping", in_float64(_monte_carlo)(U, damping))
+
+
+def _refuse_long_gradients(U: Float[np.ndarray, "M n"], damping: float) -> None:
+    largest = np.abs(U).max()
+    if largest == 0:
+        return
+    with np.errstate(over="ignore"):
+        share = damping / largest / largest / np.mean((U / largest) ** 2)
+    if share > DAMPING:
+        raise ValueError(
+            f"damping: {damping:.3g} is {share:.3g} times the mean eigenvalue of the scores' outer "
+            f"products, and Model 2's gradient would be about {1 + share:.3g} times too long; give "
+            f"at most {DAMPING / share * damping:.2g}, better {DAMPING / share * damping / 10:.2g}"
+        )
 
 
 def _monte_carlo(scores, damping) -> Fisher:

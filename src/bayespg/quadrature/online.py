@@ -6,6 +6,8 @@ moments after M paths are those of `model1` and `model2`, so that paths can be d
 gradient is known well enough. What those refuse is refused here too.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -69,7 +71,7 @@ class Online:
         self._U[m] = u
         self.paths += 1
 
-    def _row(self, u: Float[np.ndarray, " n"], R: float) -> tuple[np.ndarray, ...]:
+    def _row(self, u: Float[np.ndarray, " n"], R: float) -> tuple[Any, ...]:
         """The rows of R, A (its diagonal), R y and R B' of a new path, or a ValueError."""
         w, m = in_float64(_solve)(self._G, u), self.paths
         inner, own = self._U[:m] @ w, u @ w

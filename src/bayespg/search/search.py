@@ -22,7 +22,7 @@ from bayespg._support import checks, files
 from bayespg._support.precision import in_float64
 from bayespg.posterior import GradientPosterior
 from bayespg.search import ascent
-from bayespg.search.smoothed import BLOCK, check_distances, gradient_posterior
+from bayespg.search.smoothed import BLOCK, check_distances, check_mean, gradient_posterior
 
 Array = np.ndarray
 MEMORY = 96
@@ -99,7 +99,7 @@ class Search:
         if scale is None:
             scale = self._widest if self.sphere else SCALE
         self.scale = checks.deviation("scale", scale)
-        check_distances("start", self.mean[None], self.mean, self.scale)
+        check_mean("start", self.mean, self.scale)
         if self.scale > self._widest:
             raise ValueError(
                 f"scale: expected at most {self._widest:.3g} on a sphere of {self.n} dimensions, "
@@ -295,6 +295,7 @@ class Search:
                 checks.sound("factors", self._placed(theta * factors))
                 for theta in (self.mean, self._best, *self._tried, *self._asked)
             )
+        check_mean("factors", mean, self.scale)
         check_distances("factors", np.array([mean, best, *rest]), mean, self.scale)
         self.mean, self._best = mean, best
         self._tried, self._asked = rest[: len(self._tried)], rest[len(self._tried) :]

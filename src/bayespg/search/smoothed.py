@@ -111,21 +111,26 @@ def _place(parameters: Any, mean: Any, scale: Any) -> tuple[Any, Any, Any]:
         raise ValueError(f"parameters: expected shape (M, n), one row per episode, found {X.shape}")
     m = checks.vector("mean", mean, X.shape[1], "one entry per parameter")
     s = checks.deviation("scale", scale)
+    check_mean("mean", m, s)
     check_distances("parameters", X, m, s)
     return X, m, np.asarray(s)
+
+
+def check_mean(name: str, mean: Float[np.ndarray, " n"], scale: float) -> None:
+    """Refuse a mean so large that perturbations of it are lost in its rounding."""
+    largest = np.abs(mean).max()
+    if largest * np.finfo(float).eps > scale:
+        raise ValueError(
+            f"{name}: as large as {largest:.1e}, in whose rounding the scale {scale:g} is lost; "
+            "give the parameters in other units, or a larger scale"
+        )
 
 
 def check_distances(
     name: str, X: Float[np.ndarray, "M n"], mean: Float[np.ndarray, " n"], scale: float
 ) -> None:
     """Refuse parameters so far from the mean that the squares of their distances, in units of the
-    scale, are beyond float64, and a mean so large that the scale is lost in its rounding."""
-    largest = np.abs(mean).max()
-    if largest * np.finfo(float).eps > scale:
-        raise ValueError(
-            f"scale: {scale:g} is less than the rounding of a mean as large as {largest:.1e}; give "
-            "the parameters in other units, or a larger scale"
-        )
+    scale, are beyond float64."""
     with np.errstate(over="ignore"):
         away = np.abs(X - mean).max(initial=0.0) / scale
     if not away < LARGEST:
