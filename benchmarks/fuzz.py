@@ -320,7 +320,7 @@ def tell(parameters: Any, returns: Any) -> Any:
 
 
 def rescale(factors: Any) -> Any:
-    searching = search.Search([1.0, 2.0])
+    searching = search.Search(np.array([1.0, 2.0]))
     searching.rescale(factors)
     return state_of(searching)
 

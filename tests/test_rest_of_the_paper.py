@@ -60,9 +60,8 @@ ONES = np.ones((3, 3))
         ("scores?", G, np.full(3, 1e160), 1.0, 0.1),
         ("scores?", G, np.full(3, 1e200), 1.0, 0.1),
         ("fisher", ONES, np.array([1.0, -1.0, 0.0]), 1.0, 0.1),
-        ("scores?, \\w+", G, np.full(3, 1e-6), 1.7e308, 1e-9),
     ],
-    ids=["1e160", "1e200", "outside", "overflow"],
+    ids=["1e160", "1e200", "outside"],
 )
 def test_path_by_path_refuses_what_the_batch_refuses(
     name, fisher, score, path_return, noise, model
@@ -87,6 +86,8 @@ def test_path_by_path_refuses_a_singular_system_and_keeps_what_it_has():
     np.testing.assert_array_equal(online.mean, before)
     with pytest.raises(ValueError, match=r"^path_return: "):
         online.observe(U[1], 10**400)
+    with pytest.raises(ValueError, match=r"^score, path_return: "):
+        quadrature.Online(G, noise=1e-9).observe(np.full(3, 1e-6), 1.7e308)
 
 
 def kernel_and_integrals():

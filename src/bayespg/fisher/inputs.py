@@ -71,12 +71,11 @@ def checked_matrix(
             return fisher, None
         G = np.asarray(fisher.G, np.float64)
         return fisher, _range(G, checks.rounding(size, fisher.G.dtype))
-    if n is None:
-        n = (*checks.array("fisher", fisher).shape, 0)[0]
-        if n == 0:
-            raise ValueError("fisher: expected an (n, n) array with n at least 1")
-    G, tolerance = checks.psd("fisher", fisher, n), checks.rounding(n, checks.dtype(fisher))
-    same = tolerance == checks.rounding(n, G.dtype)
+    size = (*checks.array("fisher", fisher).shape, 0)[0] if n is None else n
+    if size == 0:
+        raise ValueError("fisher: expected an (n, n) array with n at least 1")
+    G, tolerance = checks.psd("fisher", fisher, size), checks.rounding(size, checks.dtype(fisher))
+    same = tolerance == checks.rounding(size, G.dtype)
     return G if same else Dense(G, tolerance=tolerance), _range(G, tolerance)
 
 

@@ -152,7 +152,7 @@ class Isotropic(Fisher):
     """I / scale^2: the exact Fisher matrix of parameters theta ~ N(mean, scale^2 I)."""
 
     parameters: int = eqx.field(static=True)
-    scale: Float[Array, ""]
+    scale: float | Float[Array, ""]
 
     def __init__(self, parameters: int, scale: float | Float[Array, ""]):
         # A count such as 1.0 is a scale in the wrong place.

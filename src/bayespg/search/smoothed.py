@@ -161,7 +161,7 @@ def _parts(kernel: Any) -> tuple[Any, Any]:
             return inner.length_scale, kernel.scale
     raise ValueError(
         "kernel: the integrals are known for kernels.Gaussian(length), alone or in "
-        f"kernels.Scaled, found {kernel!r}"
+        f"kernels.Scaled, found {checks.shown(kernel)}"
     )
 
 
