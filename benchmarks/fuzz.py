@@ -662,10 +662,10 @@ def everything(found: Any) -> Any:
     answers.append(found.probability_uphill(direction))
     if found.fisher is not None:
         answers.append(found.natural)
-    if found.influence.shape[0] > 1:  # pyright: ignore
-        answers += [found.standard_deviation, found.robust_covariance]
-        bounds = np.array(found.interval(0.9))
-        nothing = not (np.any(found.influence) or np.any(found.mean))
+    if found.paths > 1:
+        spread, bounds = found.robust_covariance, np.array(found.interval(0.9))
+        nothing = not (np.any(spread) or np.any(found.mean))
+        answers += [found.standard_deviation, spread]
         answers.append(np.where(np.isinf(bounds) & nothing, 0.0, bounds))
     return answers
 
