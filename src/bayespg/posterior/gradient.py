@@ -102,7 +102,7 @@ class GradientPosterior(eqx.Module):
         """M, the number of paths."""
         I = self.influence
         if isinstance(I, Influence):
-            return jax.eval_shape(lambda: I.along(jnp.zeros_like(self.mean))).shape[0]
+            return eqx.filter_eval_shape(type(I).along, I, self.mean).shape[0]
         return I.shape[0]
 
     def sample(self, key: PRNGKeyArray | int, k: int) -> Float[Array, "k n"]:
