@@ -530,6 +530,7 @@ OPTIONAL = {
 """Arguments that may be None."""
 MEANT = {
     ("Search.tell", "returns"): ("NaN", "objects", "None"),
+    ("search.Search", "start"): ("[1]", "array([1., 1.])"),
     ("quadrature.model2", "baseline"): ("inf",), ("evidence.choose_model2", "baseline"): ("inf",),
     ("evidence.model2", "baseline"): ("inf",),
 }  # fmt: skip
