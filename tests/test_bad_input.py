@@ -214,6 +214,14 @@ def test_no_ridge_needs_enough_paths():
     np.testing.assert_allclose(enac(U, R, ridge=0).mean, U.T @ U @ w / M, rtol=1e-9)
 
 
+@pytest.mark.parametrize("ridge", [1e-300, 1e-17, 1e-14])
+def test_a_ridge_below_the_rounding_of_g_is_no_ridge(ridge):
+    few = problem(3, 6)
+    with pytest.raises(ValueError, match=rf"^ridge: {ridge:g}, but 3 paths do not determine all 6"):
+        enac(*few[:2], ridge=ridge)
+    np.testing.assert_allclose(enac(U, R, ridge=ridge).mean, enac(U, R, ridge=0).mean, rtol=1e-9)
+
+
 @pytest.mark.parametrize("estimate", [enac, reinforce])
 def test_one_path_says_nothing_of_its_own_spread(estimate):
     found = estimate(U[:1], R[:1])
@@ -258,6 +266,40 @@ def test_a_bad_gradient_or_direction_is_named(vector):
             posterior.probability_uphill(vector)
 
 
+@pytest.mark.parametrize("robust", [0.0, 1, "1.0", NAN, None, np.ones(2), {True}, [], 10**400])
+def test_a_bad_robust_is_named(robust):
+    posterior = model2(U, R, G)
+    for ask in (
+        lambda: posterior.interval(robust=robust),
+        lambda: posterior.contains([0, 0], robust=robust),
+        lambda: posterior.probability_uphill(robust=robust),
+        lambda: posterior.probability_uphill([1, 0], robust=robust),
+    ):
+        with pytest.raises(ValueError, match=r"^robust: expected True or False"):
+            ask()
+
+
+@pytest.mark.parametrize("key", [None, 0.0, [0, 1], "0", -1, 10**400])
+def test_a_bad_key_is_named(key):
+    with pytest.raises(ValueError, match=r"^key: expected"):
+        model2(U, R, G).sample(key, 2)
+
+
+@pytest.mark.parametrize("k", [0, 2.5, "2", None, 10**12, 10**400])
+def test_a_bad_number_of_draws_is_named(k):
+    with pytest.raises(ValueError, match=r"^k: expected a whole number from 1 to 536870912"):
+        model2(U, R, G).sample(0, k)
+
+
+@pytest.mark.parametrize("robust", [True, False])
+@pytest.mark.parametrize("length", [1.7e308, 1e-320])
+def test_the_length_of_a_direction_does_not_matter(length, robust):
+    posterior = model2(U, R, G)
+    expected = posterior.probability_uphill([1, -1], robust=robust)
+    found = posterior.probability_uphill([length, -length], robust=robust)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_a_direction_must_point_somewhere():
     with pytest.raises(ValueError, match=r"^direction: .*zero"):
         model2(U, R, G).probability_uphill([0, 0])
@@ -282,7 +324,7 @@ def test_what_is_wrong_with_steps_is_named(name, arguments):
         gpomdp(*arguments)
 
 
-@pytest.mark.parametrize("discount", [-0.1, 1.1, NAN])
+@pytest.mark.parametrize("discount", [-0.1, 1.1, NAN, 10**400])
 def test_a_bad_discount_is_named(discount):
     with pytest.raises(ValueError, match=r"^discount: "):
         gpomdp(STEPS, REWARDS, discount=discount)

@@ -1,3 +1,5 @@
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from foreign import Attached, OnlyArray, OnlyDLPack
@@ -29,11 +31,62 @@ def test_anything_like_an_array_becomes_float64(value):
 
 @pytest.mark.parametrize(
     "value",
-    ["text", ["a", "b"], None, {"a": 1}, [1, [2, 3]], [1j], object(), np.array(["2020"], "M8[D]")],
-)
+    [
+        "text", ["a", "b"], None, {"a": 1}, {1.0, 2.0}, [1, [2, 3]], [1j], object(), [b"1"],
+        np.array(["2020"], "M8[D]"), np.array([(1.0,)], [("value", float)]), [10**400], 10**400,
+    ],
+)  # fmt: skip
 def test_what_is_not_numbers_is_refused_by_name(value):
     with pytest.raises(ValueError, match=r"^x: not an array of numbers"):
         checks.array("x", value)
+
+
+def test_half_precision_of_jax_is_numbers():
+    found = checks.array("x", jnp.asarray(VALUES, jnp.bfloat16))
+    np.testing.assert_array_equal(found, VALUES)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda row: row,
+        lambda row: [row, VALUES[0]],
+        lambda row: ([VALUES[0]], [row]),
+        lambda row: [1.0, np.ma.masked],
+    ],
+    ids=["array", "rows", "nested", "constant"],
+)
+def test_masked_entries_are_refused_however_deep(wrap):
+    with pytest.raises(ValueError, match=r"^x: 1 entries are masked"):
+        checks.array("x", wrap(np.ma.array([1.0, 2.0], mask=[False, True])))
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids=["400", "-400", "5000"])
+def test_integers_of_any_length_are_refused_in_a_short_message(value):
+    for check in (checks.number, checks.real, checks.discount, checks.probability):
+        name = () if check is checks.discount else ("x",)
+        with pytest.raises(ValueError, match=r"^(x|discount): expected") as refused:
+            check(*name, value)
+        assert len(str(refused.value)) < 200
+    with pytest.raises(ValueError, match=r"^x: expected a whole number"):
+        checks.whole("x", value, 1)
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-160, 1e-71, 1e71, 1e290])
+def test_a_deviation_whose_square_float64_cannot_hold_is_refused(value):
+    with pytest.raises(ValueError, match=r"^scale: expected a number from 1e-70 to 1e\+70"):
+        checks.deviation("scale", value)
+
+
+def test_a_key_is_a_seed_or_a_key_of_jax():
+    for value in (3, np.int64(3), jax.random.key(3), jax.random.PRNGKey(3)):
+        np.testing.assert_array_equal(
+            jax.random.key_data(checks.key("key", value)), jax.random.key_data(jax.random.key(3))
+        )
+    keys = jax.random.split(jax.random.key(0))
+    for value in (None, 0.0, [0, 1], -1, 2**64, 10**400, "0", True, np.ones(2), {}, keys):
+        with pytest.raises(ValueError, match=r"^key: expected"):
+            checks.key("key", value)
 
 
 def test_the_first_bad_entry_is_located_and_all_are_counted():

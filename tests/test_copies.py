@@ -110,7 +110,8 @@ def test_a_batch_of_observations_gives_a_batch_of_actions():
     pendulum = bayespg.BAC("Pendulum-v1", "linear")
     assert pendulum.predict(np.zeros((2, 3))).shape == (2, 1)
     assert pendulum.predict(np.zeros(3)).shape == (1,)
-    for wrong in (np.zeros((2, 3)), np.zeros((0, 4)), np.zeros((2, 2, 4))):
+    hidden = np.ma.array(np.zeros(4), mask=[0, 1, 0, 0])
+    for wrong in (np.zeros((2, 3)), np.zeros((0, 4)), np.zeros((2, 2, 4)), hidden, [hidden]):
         with pytest.raises(ValueError, match=r"^observation: "):
             agent.predict(wrong)
 

@@ -8,7 +8,7 @@ import scipy.stats
 from oracle import problem
 from test_posterior import make
 
-from bayespg import callbacks, evidence, monte_carlo, quadrature
+from bayespg import actor_critic, callbacks, evidence, fisher, kernels, monte_carlo, quadrature
 from bayespg.learning.agents import Agent
 from bayespg.learning.metrics import Evaluation
 from bayespg.learning.pgpe import PGPE
@@ -146,6 +146,12 @@ class Rows(Influence):
 def test_paths_are_counted_without_writing_influences_down():
     assert make(influence=Rows()).paths == 7
     assert make(M=5).paths == 5
+    U, last = problem(6, 2).scores, np.array([False, False, True] * 2)
+    found = actor_critic.gradient_posterior(
+        U, U, U[:, 0], fisher.LowRank(U, 1e-3), last=last, terminated=last, discount=0.9,
+        state_kernel=kernels.Gaussian(1.0),
+    )  # fmt: skip
+    assert found.paths == 2  # although its arrays are in float64
 
 
 def rows(sure, error):

@@ -7,12 +7,13 @@ import pytest
 from foreign import OnlyArray
 from oracle import problem, standard_errors
 
-from bayespg import fisher, kernels, quadrature
+from bayespg import evidence, fisher, kernels, quadrature
 from bayespg._support.random import fast_key
 from bayespg.algebra.sparse import Rows
 from bayespg.environments import LQR, RandomWalk
 from bayespg.environments.trajectories import Trajectories
 from bayespg.fisher import Dense, Implicit, Inverse, LowRank, Sparse
+from bayespg.fisher.estimates import DAMPING as LIMIT
 from bayespg.paths.rollout import rollout
 from bayespg.paths.scores import of_paths, of_steps
 from bayespg.policies import CMAC, LinearGaussian, Softmax, Tabular
@@ -163,9 +164,45 @@ def test_monte_carlo_is_the_average_outer_product():
 @pytest.mark.parametrize("M", [3, 8])
 def test_damping_adds_to_the_diagonal(M):
     U = jnp.asarray(problem(M, n).scores)
-    found = fisher.monte_carlo(U, damping=0.3)
+    found = fisher.monte_carlo(U, damping=0.1)
     assert isinstance(found, LowRank if n > M else Dense)
-    np.testing.assert_allclose(found.matrix(), U.T @ U / M + 0.3 * np.eye(n), rtol=1e-12)
+    np.testing.assert_allclose(found.matrix(), U.T @ U / M + 0.1 * np.eye(n), rtol=1e-12)
+
+
+def test_a_damping_that_lengthens_the_gradient_is_refused():
+    """Without the limit the length of Model 2's gradient grows in proportion to the damping."""
+    rng = np.random.default_rng(0)
+    U, w = rng.normal(size=(40, 30, 2)) * [1.0, 0.3], np.array([0.3, -0.3])
+    R = 3 + U @ w + rng.normal(size=U.shape[:2])
+
+    def lengths(share):
+        def one(U, R):
+            G = U.T @ U / len(U) + share * jnp.mean(U**2) * jnp.eye(2)
+            return jnp.linalg.norm(evidence.model2(U, R, G).mean)
+
+        return float(jnp.mean(jax.vmap(one)(U, R)))
+
+    without = lengths(0.0)
+    factors = [lengths(share) / without for share in (0.01, LIMIT, 100)]
+    assert 1 < factors[0] < 1.03
+    assert 1.05 < factors[1] < 1.25
+    assert factors[2] > 50
+    size = np.mean(U[0] ** 2)
+    fisher.monte_carlo(U[0], 0.99 * LIMIT * size)
+    with pytest.raises(ValueError, match=r"^damping: .* 100 times the mean .* 101 times"):
+        fisher.monte_carlo(U[0], 100 * size)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "scale"),
+    [
+        ("parameters", 1.0, 100_000), ("parameters", 0, 1.0), ("parameters", "2", 1.0),
+        ("scale", 2, 0.0), ("scale", 2, 1e-160), ("scale", 2, {1.0}), ("scale", 2, 10**400),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_isotropic_matrix_is_named(name, parameters, scale):
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        fisher.Isotropic(parameters, scale)
 
 
 def test_the_recursion_with_steps_one_over_i_ends_at_monte_carlo():

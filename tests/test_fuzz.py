@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import fuzz
 
-CASES = 200
+CASES = 470
 """Their arrays are of one size, which compiles once."""
 
 
@@ -18,8 +18,8 @@ def cases():
     return list(fuzz.cases(CASES, sizes=[(6, 2)]))
 
 
-@pytest.mark.parametrize("outcome", ["silent", "crashed"])
-def test_nothing_is_silent_or_crashes(cases, outcome):
+@pytest.mark.parametrize("outcome", fuzz.WRONG)
+def test_nothing_is_silent_or_crashes_or_wrongly_accepted(cases, outcome):
     assert not [str(case) for case in cases if case.outcome == outcome]
 
 
@@ -46,5 +46,7 @@ def test_an_outcome_is_what_came_of_asking():
     assert fuzz.outcome(function, {"x": "NaN"})[0] == "silent"
     assert fuzz.outcome(function, {"x": "number"})[0] == "answered"
     assert fuzz.outcome(function, {"x": "other"})[0] == "crashed"
+    assert fuzz.outcome(function, {"x": "number"}, wrong=True)[0] == "accepted"
+    assert fuzz.outcome(refuse, {"x": True}, wrong=True)[0] == "refused"
     assert fuzz.outcome(refuse, {"x": True})[0] == "refused"
     assert fuzz.outcome(refuse, {"x": False})[0] == "crashed"

@@ -44,6 +44,52 @@ def test_bad_settings_are_refused(wrong):
         quadrature.Online(G).observe(np.ones(2), 1.0)
 
 
+@pytest.mark.parametrize("fisher", [{1.0}, None, [[1.0], [1.0, 2.0]], 2.0, np.zeros((0, 0)), "G"])
+def test_path_by_path_names_a_bad_fisher_matrix(fisher):
+    with pytest.raises(ValueError, match=r"^fisher: "):
+        quadrature.Online(fisher)
+
+
+ONES = np.ones((3, 3))
+
+
+@pytest.mark.parametrize("model", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "fisher", "score", "path_return", "noise"),
+    [
+        ("scores?", G, np.full(3, 1e160), 1.0, 0.1),
+        ("scores?", G, np.full(3, 1e200), 1.0, 0.1),
+        ("fisher", ONES, np.array([1.0, -1.0, 0.0]), 1.0, 0.1),
+    ],
+    ids=["1e160", "1e200", "outside"],
+)
+def test_path_by_path_refuses_what_the_batch_refuses(
+    name, fisher, score, path_return, noise, model
+):
+    batch = {1: quadrature.model1, 2: quadrature.model2}[model]
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        batch(score[None], [path_return], fisher, noise=noise)
+    online = quadrature.Online(fisher, model=model, noise=noise)
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        online.observe(score, path_return)
+    assert online.paths == 0
+
+
+def test_path_by_path_refuses_a_singular_system_and_keeps_what_it_has():
+    online = quadrature.Online(G, noise=1e-14)
+    online.observe(U[0], R[0])
+    before = online.mean
+    with pytest.raises(ValueError, match=r"^noise: the kernel matrix plus noise is singular"):
+        online.observe(U[0], R[1])
+    with pytest.raises(ValueError, match=r"^noise: the kernel matrix plus noise is singular"):
+        quadrature.model2(U[[0, 0]], R[:2], G, noise=1e-14)
+    np.testing.assert_array_equal(online.mean, before)
+    with pytest.raises(ValueError, match=r"^path_return: "):
+        online.observe(U[1], 10**400)
+    with pytest.raises(ValueError, match=r"^score, path_return: "):
+        quadrature.Online(G, noise=1e-9).observe(np.full(3, 1e-6), 1.7e308)
+
+
 def kernel_and_integrals():
     inner = U @ inv(G) @ U.T
     return (1 + inner) ** 2, 1 + np.diag(inner), 4.0

@@ -19,6 +19,13 @@ Y = np.sin(X[:, 0]) + X[:, 1] ** 2 + 5.0 + 0.1 * RNG.normal(size=M)
 LENGTHS = np.array([0.9, 1.4])
 
 
+@pytest.mark.parametrize("scale", [1e-168, 1e-160, 1e290, {0.1}, "0.1"])
+def test_a_bad_scale_is_named(scale):
+    for ask in (search.scores, lambda X, **of: search.gradient_posterior(X, Y, **of)):
+        with pytest.raises(ValueError, match=r"^scale: "):
+            ask(X, mean=MEAN, scale=scale)
+
+
 def naive(X, y, mean, scale, length, amplitude, noise):
     """Cross-covariances by finite differences of the kernel mean, which is a product over
     parameters; the prior covariance by those of its double integral."""

@@ -35,6 +35,51 @@ def test_a_round_is_orthogonal_pairs_and_the_mean():
     assert [Search(n).pairs for n in (1, 2, 23, 24, 100)] == [1, 2, 2, 3, 9]
 
 
+@pytest.mark.parametrize(
+    ("name", "start", "options"),
+    [
+        ("start", 10**400, {}), ("start", {1.0}, {}), ("start", [1.0, [2.0]], {}),
+        ("start", 10**9, {}), ("start", np.ma.array([1.0, 2.0], mask=[0, 1]), {}),
+        ("scale", 2, {"scale": 1e-160}), ("scale", 2, {"scale": 1e290}),
+        ("start", [1e290, 0.0], {}), ("memory", 2, {"memory": 10**400}),
+    ],
+)  # fmt: skip
+def test_what_a_search_cannot_begin_with_is_named(name, start, options):
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        Search(start, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "returns"),
+    [
+        ("parameters", None, 1.0),
+        ("parameters", np.ma.array(np.ones(3), mask=[0, 0, 1]), 1.0),
+        ("parameters", [np.ma.array(np.ones(3), mask=[0, 0, 1])], [1.0]),
+        ("parameters", [1e290, 0.0, 0.0], 1.0),
+        ("returns", np.ones((2, 3)), np.ma.array([1.0, 2.0], mask=[0, 1])),
+        ("returns", np.ones((2, 3)), [1.0, [2.0]]),
+        ("returns", np.ones(3), 10**400),
+        ("returns", np.ones(3), {1.0}),
+        ("returns", np.ones(3), "1.0"),
+        ("returns", np.ones((1, 3)), np.array([(1.0,)], [("value", float)])),
+    ],
+)
+def test_what_cannot_be_told_is_named_and_nothing_is_taken(name, parameters, returns):
+    found = play(Search(3), 1)
+    before = found.episodes
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        found.tell(parameters, returns)
+    assert found.episodes == before
+
+
+@pytest.mark.parametrize("unit", [1e-310, 1e307])
+def test_returns_of_any_size_move_the_mean(unit):
+    found = play(Search(CENTRE + 1, seed=1), 3, lambda theta: unit * bowl(theta))
+    same = play(Search(CENTRE + 1, seed=1), 3)
+    np.testing.assert_allclose(found.mean, same.mean, rtol=1e-6)
+    assert found.steps == same.steps
+
+
 def test_the_best_may_be_one_that_was_tried():
     """The mean moves only so far in a round; an episode beyond it was better."""
     found = Search(3)

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from bayespg import fisher as fishers
@@ -21,6 +20,7 @@ from bayespg.environments.trajectories import discounted_tails
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, Diagonal, GradientPosterior
+from bayespg.quadrature import SINGULAR
 
 Baseline = Literal["none", "mean", "best"]
 
@@ -112,18 +112,20 @@ def enac(
     average of u u' (Peters and Schaal, 2008).
 
     `scores` are sums of discounted scores of steps. With fewer paths than parameters w is not
-    determined; the `ridge`, which is relative to G, then selects the shortest solution.
+    determined; the `ridge`, which is relative to G, then selects the shortest solution. A ridge
+    that is lost in the rounding of G is refused.
     """
     if traced(scores, returns):
         return _enac(scores, returns, ridge)
     U, R, _ = fishers.checked_problem(scores, returns, None, needed=False)
     ridge = float(checks.nonnegative("ridge", ridge, ()))
-    if ridge == 0 and np.linalg.matrix_rank(U - U.mean(0)) < U.shape[1]:
+    found = in_float64(_enac)(U, R, ridge)
+    if not found.info["condition"] < SINGULAR:
         raise ValueError(
-            f"ridge: 0, but {U.shape[0]} paths do not determine all {U.shape[1]} parameters; give "
-            "a positive ridge, for instance 1e-6"
+            f"ridge: {ridge:g}, but {U.shape[0]} paths do not determine all {U.shape[1]} "
+            "parameters to float64; give a larger ridge, for instance 1e-6"
         )
-    return _sound("scores, returns", in_float64(_enac)(U, R, ridge))
+    return _sound("scores, returns", found)
 
 
 def _enac(U, R, ridge) -> GradientPosterior:
@@ -139,7 +141,8 @@ def _enac(U, R, ridge) -> GradientPosterior:
     centred, y = U - U.mean(0), conditioning.less(R, jnp.mean(R))
     S = centred.T @ centred / M
     size = jnp.trace(S) / n
-    inverse = jnp.linalg.inv(S + jnp.where(size > 0, ridge * size, 1.0) * jnp.eye(n))
+    A = S + jnp.where(size > 0, ridge * size, 1.0) * jnp.eye(n)
+    inverse = jnp.linalg.inv(A)
     w = inverse @ (centred.T @ y / M)
     G = U.T @ U / M
     residuals = y - centred @ w
@@ -155,7 +158,7 @@ def _enac(U, R, ridge) -> GradientPosterior:
         influence=away / (M * left[:, None]),
         explained=jnp.asarray(float(M > 1)),
         freedom=jnp.asarray(M - 1.0),
-        info={},
+        info={"condition": jnp.max(jnp.abs(jnp.diagonal(A) * jnp.diagonal(inverse)))},
         added=unit * (y[:, None] * U) @ inverse @ G / M,
     )
 

@@ -4,21 +4,26 @@ Every function here raises ValueError with the name of the argument and what was
 """
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
+
+from bayespg._support.random import host_key
 
 Array = np.ndarray
+SMALLEST = 1e-70
+"""The smallest standard deviation; its fourth power is far from underflow."""
 
 
 def array(name: str, value: Any) -> Float[Array, "..."]:
     """`value` as a finite float64 array. Accepts lists, NumPy, JAX, PyTorch and DLPack arrays."""
-    found = _numbers(name, value)
+    found = numbers(name, value)
     bad = ~np.isfinite(found)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -40,30 +45,52 @@ def rounding(size: int, dtype: Any) -> float:
     return max(10 * size * eps, eps ** (2 / 3))  # thousands of paths may have been summed
 
 
-def _numbers(name: str, value: Any) -> Float[Array, "..."]:
-    """`value` in float64; ValueError if its entries are not numbers."""
-    found = _anything(name, value)
-    if found.dtype == object or np.iscomplexobj(found) or found.dtype.kind in "USMm":
+def numbers(name: str, value: Any) -> Float[Array, "..."]:
+    """`value` in float64, NaN and infinity allowed; ValueError if its entries are not numbers."""
+    found = unmasked(name, value)
+    # Types such as bfloat16 have the kind of a structure, but are numbers to JAX.
+    scalar = found.dtype.kind == "V" and jnp.issubdtype(found.dtype, jnp.number)
+    if found.dtype.kind not in "biuf" and not scalar:
         raise ValueError(f"{name}: not an array of numbers (entries of type {found.dtype})")
     with np.errstate(over="ignore"):  # a longer type may hold what float64 cannot
         return np.asarray(found, dtype=np.float64)
 
 
-def _anything(name: str, value: Any) -> np.ndarray:
-    """`value` as a NumPy array, none of whose entries is masked."""
+def unmasked(name: str, value: Any) -> np.ndarray:
+    """`value` as a NumPy array of any type, none of whose entries is masked."""
+    refuse_masked(name, value)
     try:
-        found = _to_numpy(value)
-        # Lists of masked arrays lose their masks on the way.
-        parts = value if isinstance(value, (list, tuple)) else [value]
-        masked = sum(int(np.ma.getmaskarray(p).sum()) for p in parts if np.ma.isMaskedArray(p))
+        return _to_numpy(value)
     except (TypeError, ValueError, RuntimeError, AttributeError, BufferError) as problem:
         raise ValueError(f"{name}: not an array of numbers ({problem})") from None
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """ValueError if an entry of an array, or of arrays in lists and dictionaries, is masked."""
+    masked = _masked(value)
     if masked:
         raise ValueError(
-            f"{name}: {masked} of {found.size} entries are masked; fill them in, or leave out the "
-            "paths they belong to"
+            f"{name}: {masked} entries are masked; fill them in, or leave out the paths they "
+            "belong to"
         )
-    return found
+
+
+def _masked(value: Any) -> int:
+    """The number of masked entries; NumPy drops the masks of arrays inside lists."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(map(_masked, value))
+    return int(np.ma.getmaskarray(value).sum()) if np.ma.isMaskedArray(value) else 0
+
+
+def shown(value: Any) -> str:
+    """`value` for an error message, on one line and at most 80 characters long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # the digits of a huge integer, or somebody else's __repr__
+        return f"an object of type {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _to_numpy(value: Any) -> np.ndarray:
@@ -77,11 +104,11 @@ def _to_numpy(value: Any) -> np.ndarray:
 def number(name: str, value: Any) -> float:
     """One number, which may be infinite or NaN."""
     try:
-        found = _numbers(name, value)
+        found = numbers(name, value)
     except ValueError:
         found = None
     if found is None or found.ndim:
-        raise ValueError(f"{name}: expected one number, found {value!r}")
+        raise ValueError(f"{name}: expected one number, found {shown(value)}")
     return float(found)
 
 
@@ -203,7 +230,7 @@ def probability(name: str, value: Any) -> float:
 
 def flags(name: str, value: Any, size: int | None = None) -> np.ndarray:
     """Booleans, one per step; without `size`, for any number of steps."""
-    found = _anything(name, value)
+    found = unmasked(name, value)
     if found.dtype != bool or found.shape != (found.size if size is None else size,):
         raise ValueError(
             f"{name}: expected booleans of shape ({'N' if size is None else size},), one per step, "
@@ -232,13 +259,13 @@ def suggestion(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
     return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
 
 
-def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+def whole(name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
     """A whole number; 4.0 is accepted, True is not."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     is_whole |= isinstance(value, float | np.floating) and float(value).is_integer()
-    if not is_whole or value < least or (most is not None and value > most):
-        to = "" if most is None else f" to {most}"
-        raise ValueError(f"{name}: expected a whole number from {least}{to}, found {value!r}")
+    if not is_whole or not least <= value <= most:
+        to = "" if most == 2**63 - 1 else f" to {most}"
+        raise ValueError(f"{name}: expected a whole number from {least}{to}, found {shown(value)}")
     return int(value)
 
 
@@ -252,19 +279,42 @@ def real(
 ) -> float:
     """A finite number within bounds; True is not accepted."""
     is_real = isinstance(value, int | float | np.integer | np.floating)
-    inside = is_real and not isinstance(value, bool) and np.isfinite(float(value))
+    # An integer may be longer than any float.
+    inside = is_real and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     inside = inside and (least is None or value >= least) and (most is None or value <= most)
     if not inside or (above is not None and value <= above):
         where = f" above {above}" if above is not None else f" from {least}" * (least is not None)
         where += "" if most is None else f" to {most}"
-        raise ValueError(f"{name}: expected a number{where}, found {value!r}")
+        raise ValueError(f"{name}: expected a number{where}, found {shown(value)}")
     return float(value)
+
+
+def deviation(name: str, value: Any) -> float:
+    """A standard deviation, whose square and the inverse of that float64 can hold."""
+    found = float(positive(name, value, ()))
+    if not SMALLEST < found < 1 / SMALLEST:
+        raise ValueError(
+            f"{name}: expected a number from {SMALLEST:g} to {1 / SMALLEST:g}, found {found:g}; "
+            "give it in other units"
+        )
+    return found
+
+
+def key(name: str, value: Any) -> PRNGKeyArray:
+    """A key of JAX, typed or a pair of words, or the key of a seed from 0 to 2^64 - 1."""
+    if isinstance(value, jax.Array):
+        typed = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+        if value.shape == () if typed else (value.shape, value.dtype) == ((2,), np.uint32):
+            return value
+    elif isinstance(value, int | np.integer):
+        return host_key(whole(name, value, 0, 2**64 - 1))
+    raise ValueError(f"{name}: expected a key of jax.random or a seed, found {shown(value)}")
 
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name}: expected True or False, found {value!r}")
+        raise ValueError(f"{name}: expected True or False, found {shown(value)}")
     return bool(value)
 
 
@@ -273,5 +323,5 @@ def one_of(name: str, value: Any, names: Iterable[str]) -> str:
     names = list(names)
     if not isinstance(value, str) or value not in names:
         expected = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-        raise ValueError(f"{name}: expected {expected}, found {value!r}")
+        raise ValueError(f"{name}: expected {expected}, found {shown(value)}")
     return value

@@ -41,7 +41,8 @@ def checked(sparsify: Any) -> None:
     """Check that the argument is a `Sparsify` or None."""
     if sparsify is not None and not isinstance(sparsify, Sparsify):
         raise ValueError(
-            f"sparsify: expected None or Sparsify(threshold, capacity), found {sparsify!r}"
+            "sparsify: expected None or Sparsify(threshold, capacity), found "
+            f"{checks.shown(sparsify)}"
         )
 
 

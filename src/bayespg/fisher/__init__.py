@@ -26,7 +26,7 @@ from bayespg.fisher.estimates import (
     recursive_inverse,
     step_weights,
 )
-from bayespg.fisher.inputs import checked, checked_problem
+from bayespg.fisher.inputs import checked, checked_matrix, checked_problem
 from bayespg.fisher.matrices import Dense, Fisher, as_dense
 from bayespg.fisher.networks import Network, damped, effective, network, trace
 from bayespg.fisher.structured import (
@@ -53,6 +53,7 @@ __all__ = [
     "as_dense",
     "as_fisher",
     "checked",
+    "checked_matrix",
     "checked_problem",
     "damped",
     "directions",

@@ -24,6 +24,10 @@ from bayespg.policies import (
     sparse_information_root,
 )
 
+DAMPING = 0.1
+"""The largest damping of `monte_carlo` in units of the mean eigenvalue. The gradient of Model 2 is
+then some 10 % longer than without (docs/how-to/scores.md)."""
+
 
 def exact(environment: Solved, policy: Policy) -> Dense:
     """G in closed form, if the environment has one."""
@@ -161,12 +165,12 @@ def g_est(
     U = checks.scores(scores)
     ends, time = places(last, U.shape[0])
     discount = checks.discount(discount)
-    if as_printed and discount == 1:
+    if checks.flag("as_printed", as_printed) and discount == 1:
         raise ValueError("discount: the printed weight of the last pair, 1/(1 - gamma), needs < 1")
     if key is None:
         weights = np.power(discount, time)
     else:
-        lives = np.asarray(_lives(key, discount, len(ends)))
+        lives = np.asarray(_lives(checks.key("key", key), discount, len(ends)))
         weights = (time < np.repeat(lives, np.diff(ends, prepend=-1))).astype(float)
     if as_printed:
         weights[ends] /= 1 - discount
@@ -190,11 +194,33 @@ def _weighted(U: Float[Array, "N n"], weights: Float[Array, " N"]) -> Dense:
 
 
 def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
-    """(1/M) sum_i u_i u_i' (Section 4.3); with damping and n > M no n x n array is formed."""
+    """(1/M) sum_i u_i u_i' + damping I (Section 4.3); with damping and n > M no n x n array is
+    formed.
+
+    The gradient of Model 2 is G w with w the weights of the scores, so that the damping lengthens
+    it: by the factor (l + damping) / l along an eigenvector of eigenvalue l, which has no limit. A
+    damping of more than a tenth of the mean eigenvalue tr(G) / n is refused; a hundredth is a good
+    size. Inside a transformation nothing is refused.
+    """
     if traced(scores, damping):
         return _monte_carlo(scores, damping)
     U, damping = checks.scores(scores), float(checks.nonnegative("damping", damping, ()))
+    _refuse_long_gradients(U, damping)
     return checks.sound("scores, damping", in_float64(_monte_carlo)(U, damping))
+
+
+def _refuse_long_gradients(U: Float[np.ndarray, "M n"], damping: float) -> None:
+    largest = np.abs(U).max()
+    if largest == 0:
+        return
+    with np.errstate(over="ignore"):
+        share = damping / largest / largest / np.mean((U / largest) ** 2)
+    if share > 1.01 * DAMPING:
+        raise ValueError(
+            f"damping: {damping:.3g} is {share:.3g} times the mean eigenvalue of the scores' outer "
+            f"products, and Model 2's gradient would be about {1 + share:.3g} times too long; give "
+            f"at most {DAMPING / share * damping:.3g}, better {DAMPING / share * damping / 10:.1g}"
+        )
 
 
 def _monte_carlo(scores, damping) -> Fisher:

@@ -1,6 +1,6 @@
 """Checks of arguments that are Fisher matrices."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,26 +16,76 @@ LARGEST = 1e70
 """The largest whitened scores; their fourth powers, which Model 1 needs, are far from overflow."""
 
 
-def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores") -> Any:
-    """The argument `fisher` as a `Fisher`, or a ValueError that says what is wrong with it. `name`
-    is the name of the argument with the scores."""
-    n = scores.shape[1]
+class Range(NamedTuple):
+    """The scores that a Fisher matrix has information on: all whose standardised form has no
+    component along `unknown`."""
+
+    units: Float[np.ndarray, " n"]
+    """The square roots of the diagonal of G, or 1 where it is zero."""
+    unknown: Float[np.ndarray, "n k"]
+
+    def check(self, name: str, scores: Float[np.ndarray, "M n"]) -> None:
+        """Refuse scores outside, whose kernel values would be infinite."""
+        with np.errstate(over="ignore"):
+            standardised = scores / self.units
+        largest = np.abs(standardised).max(initial=0.0)
+        if not largest < LARGEST:
+            raise ValueError(
+                f"{name}: as large as {largest:.1e} times the square root of fisher's diagonal; "
+                "one of the two is in the wrong units"
+            )
+        if np.abs(standardised @ self.unknown).max(initial=0.0) > 1e-5 * largest:
+            raise ValueError(
+                "fisher: singular, and the scores have components it gives no information on; "
+                "estimate it from these samples or add a small multiple of the identity"
+            )
+
+
+def _range(G: Float[np.ndarray, "n n"], tolerance: float) -> Range:
+    D = np.sqrt(np.diag(G))
+    units = np.where(D > 0, D, 1.0)
+    correlation = G / units[:, None] / units
+    try:
+        np.linalg.cholesky(correlation - tolerance * np.eye(D.size))
+        return Range(units, np.zeros((D.size, 0)))
+    except np.linalg.LinAlgError:
+        eigenvalues, Q = np.linalg.eigh(correlation)
+        return Range(units, Q[:, eigenvalues <= max(tolerance, -2 * eigenvalues[0])])
+
+
+def checked_matrix(
+    fisher: Any, n: int | None = None, name: str = "scores"
+) -> tuple[Any, Range | None]:
+    """The argument `fisher` as a `Fisher` or an array, and its range; an operator has none, because
+    it is taken to be regular. Without `n` it may be of any size."""
     if fisher is None:
         raise ValueError(NEEDED)
     if isinstance(fisher, Fisher) or is_operator(fisher):
         size = as_fisher(fisher).size
-        if size != n:
+        if size != (size if n is None else n):
             raise ValueError(f"fisher: acts on R^{size} but {name} have {n} columns")
         for leaf in jax.tree.leaves(fisher):
             if eqx.is_inexact_array(leaf):
                 checks.array("fisher", leaf)
-        if isinstance(fisher, Dense):
-            G = np.asarray(fisher.G, np.float64)
-            _check_range(name, G, scores, checks.rounding(n, fisher.G.dtype))
-        return fisher
-    G, tolerance = checks.psd("fisher", fisher, n), checks.rounding(n, checks.dtype(fisher))
-    _check_range(name, G, scores, tolerance)
-    return G if tolerance == checks.rounding(n, G.dtype) else Dense(G, tolerance=tolerance)
+        if not isinstance(fisher, Dense):
+            return fisher, None
+        G = np.asarray(fisher.G, np.float64)
+        return fisher, _range(G, checks.rounding(size, fisher.G.dtype))
+    size = (*checks.array("fisher", fisher).shape, 0)[0] if n is None else n
+    if size == 0:
+        raise ValueError("fisher: expected an (n, n) array with n at least 1")
+    G, tolerance = checks.psd("fisher", fisher, size), checks.rounding(size, checks.dtype(fisher))
+    same = tolerance == checks.rounding(size, G.dtype)
+    return G if same else Dense(G, tolerance=tolerance), _range(G, tolerance)
+
+
+def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores") -> Any:
+    """The argument `fisher` as a `Fisher` or an array, or a ValueError that says what is wrong with
+    it. `name` is the name of the argument with the scores."""
+    found, within = checked_matrix(fisher, scores.shape[1], name)
+    if within is not None:
+        within.check(name, scores)
+    return found
 
 
 def checked_problem(
@@ -46,29 +96,3 @@ def checked_problem(
     U = checks.scores(scores)
     R = checks.vector("returns", returns, U.shape[0], "one return per row of scores")
     return U, R, to_float64(checked(fisher, U)) if needed or fisher is not None else None
-
-
-def _check_range(
-    name: str, G: Float[np.ndarray, "n n"], scores: Float[np.ndarray, "M n"], tolerance: float
-) -> None:
-    """Check that all scores lie in the range of G, outside which their kernel values would be
-    infinite."""
-    D = np.sqrt(np.diag(G))
-    units = np.where(D > 0, D, 1.0)
-    correlation, standardised = G / units[:, None] / units, scores / units
-    largest = np.abs(standardised).max(initial=0.0)
-    if not largest < LARGEST:
-        raise ValueError(
-            f"{name}: as large as {largest:.1e} times the square root of fisher's diagonal; one of "
-            "the two is in the wrong units"
-        )
-    try:
-        np.linalg.cholesky(correlation - tolerance * np.eye(D.size))
-    except np.linalg.LinAlgError:
-        eigenvalues, Q = np.linalg.eigh(correlation)
-        outside = standardised @ Q[:, eigenvalues <= max(tolerance, -2 * eigenvalues[0])]
-        if np.abs(outside).max(initial=0.0) > 1e-5 * largest:
-            raise ValueError(
-                "fisher: singular, and the scores have components it gives no information on; "
-                "estimate it from these samples or add a small multiple of the identity"
-            ) from None

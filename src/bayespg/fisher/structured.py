@@ -154,24 +154,38 @@ class Isotropic(Fisher):
     parameters: int = eqx.field(static=True)
     scale: float | Float[Array, ""]
 
+    def __init__(self, parameters: int, scale: float | Float[Array, ""]):
+        # A count such as 1.0 is a scale in the wrong place.
+        if not isinstance(parameters, int | np.integer):
+            raise ValueError(
+                f"parameters: expected a whole number, found {checks.shown(parameters)}; the "
+                "order is Isotropic(parameters, scale)"
+            )
+        self.parameters = checks.whole("parameters", parameters, 1)
+        self.scale = scale if traced(scale) else np.asarray(checks.deviation("scale", scale))
+
     @property
     def size(self) -> int:
         return self.parameters
 
+    @float64_when_eager
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return V / self.scale**2
 
+    @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return V * self.scale**2
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         return jax.random.normal(key, (*shape, self.size)) / self.scale
 
+    @float64_when_eager
     def matrix(self) -> Float[Array, "n n"]:
-        return jnp.diag(self.diagonal())
+        return jnp.eye(self.size) / self.scale**2
 
+    @float64_when_eager
     def diagonal(self) -> Float[Array, " n"]:
-        return jnp.full(self.size, 1 / jnp.asarray(self.scale) ** 2)
+        return jnp.ones(self.size) / self.scale**2
 
 
 class Inverse(Fisher):

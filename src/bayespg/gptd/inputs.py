@@ -74,7 +74,9 @@ def checked_kernel(name: str, kernel: Any) -> Kernel:
     """The kernel in float64, with its parameters as arrays so that other values need no new
     compilation."""
     if not isinstance(kernel, Kernel):
-        raise ValueError(f"{name}: expected a kernel of bayespg.kernels, found {kernel!r}")
+        raise ValueError(
+            f"{name}: expected a kernel of bayespg.kernels, found {checks.shown(kernel)}"
+        )
     for path, leaf in jax.tree_util.tree_leaves_with_path(kernel):
         if isinstance(leaf, (int, float)) or eqx.is_inexact_array(leaf):
             least = SIGNS.get(getattr(path[-1], "name", ""))

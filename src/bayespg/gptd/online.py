@@ -109,7 +109,8 @@ def online(
     """An `Online` critic without data; `example_point` is any point, given for its shape."""
     if not isinstance(sparsify, Sparsify) or sparsify.capacity is None:
         raise ValueError(
-            f"sparsify: expected Sparsify(threshold, capacity) with a capacity, found {sparsify!r}"
+            "sparsify: expected Sparsify(threshold, capacity) with a capacity, found "
+            f"{checks.shown(sparsify)}"
         )
     tau, m = sparsify.threshold, sparsify.capacity
     if traced(kernel, example_point, discount, noise):

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bayespg._support import checks
 from bayespg._support.random import host_key
 from bayespg.environments import masks
 from bayespg.learning import settings
@@ -28,6 +29,7 @@ def predict(
     `memory` is None before the first observation of an episode; the policy computes within
     `precision`."""
     key = host_key(int(np.random.default_rng().integers(2**31)))
+    checks.refuse_masked("observation", observation)
     try:
         seen, several = world.rows(observation)
     except (TypeError, ValueError) as problem:

@@ -197,7 +197,10 @@ class OnDevice(World):
         return paths
 
     def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
-        found, shape = np.asarray(observation, np.float32), self.observation.shape
+        found, shape = np.asarray(observation), self.observation.shape
+        if found.dtype.kind not in "biuf":
+            raise ValueError(f"expected numbers, found entries of type {found.dtype}")
+        found = found.astype(np.float32)
         several = found.shape[1:] == shape and found.ndim == len(shape) + 1
         if found.shape != shape and not (several and len(found)):
             raise ValueError(f"expected shape {shape}, or (B, ...) of them, found {found.shape}")

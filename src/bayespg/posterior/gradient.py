@@ -28,6 +28,9 @@ from bayespg.posterior.statistics import (
     uphill,
 )
 
+MOST = 2**30
+"""The largest number of random numbers in one sample, 8 GiB of them."""
+
 
 def _solve(fisher: Fisher, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
     return fisher.solve(V)
@@ -99,14 +102,13 @@ class GradientPosterior(eqx.Module):
         """M, the number of paths."""
         I = self.influence
         if isinstance(I, Influence):
-            return jax.eval_shape(lambda: I.along(jnp.zeros_like(self.mean))).shape[0]
+            return eqx.filter_eval_shape(type(I).along, I, self.mean).shape[0]
         return I.shape[0]
 
     def sample(self, key: PRNGKeyArray | int, k: int) -> Float[Array, "k n"]:
         """k draws from the model's posterior N(mean, covariance), given a key or a seed."""
-        k = checks.whole("k", k, 1)
-        if isinstance(key, int | np.integer):
-            key = jax.random.key(checks.whole("key", key, 0))
+        k = checks.whole("k", k, 1, MOST // self.mean.size)
+        key = checks.key("key", key)
         if not traced(self) and not np.all(np.isfinite(self.standard_deviation)):
             raise ValueError(
                 "sample: the covariance is infinite, as it is for Monte Carlo of one path"
@@ -119,14 +121,14 @@ class GradientPosterior(eqx.Module):
 
         With ``robust=False`` the bounds use the model's covariance instead.
         """
-        level = checks.probability("level", level)
+        level, robust = checks.probability("level", level), checks.flag("robust", robust)
         centre, spread, freedom = run(component_statistics, self, robust)
         reach = spread * student_quantile(level, freedom)
         return Interval(centre - reach, centre + reach)
 
     def contains(self, gradient: Any, level: float = 0.95, *, robust: bool = True) -> bool:
         """Whether the joint region of probability `level` contains `gradient`."""
-        level = checks.probability("level", level)
+        level, robust = checks.probability("level", level), checks.flag("robust", robust)
         gradient = checks.vector(
             "gradient", gradient, self.mean.shape[-1], "one entry per parameter"
         )
@@ -150,7 +152,7 @@ class GradientPosterior(eqx.Module):
         result would be optimistic, because their noise points the same way. ``robust=False`` uses
         the model's covariance.
         """
-        natural = checks.flag("natural", natural)
+        natural, robust = checks.flag("natural", natural), checks.flag("robust", robust)
         if direction is None and robust:
             return float(run(uphill, self, natural))
         if direction is None:
@@ -165,6 +167,7 @@ class GradientPosterior(eqx.Module):
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry per parameter")
         if not d.any():
             raise ValueError("direction: all entries are zero")
+        d = np.ldexp(d, -np.frexp(np.abs(d).max())[1])  # only its direction matters
         statistics = direction_statistics
         if robust and self.biased:
             statistics = unbiased_statistics

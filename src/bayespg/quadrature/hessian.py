@@ -68,5 +68,7 @@ def newton(
     if g.ndim != 1 or H.shape != (g.size, g.size):
         raise ValueError(f"hessian: expected shape {(g.size, g.size)}, found {H.shape}")
     least = float(checks.positive("least", least, ()))
-    curvature, V = np.linalg.eigh((H + H.T) / 2)
-    return V @ ((V.T @ g) / np.maximum(np.abs(curvature), least))
+    curvature, V = np.linalg.eigh(H / 2 + H.T / 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = V @ ((V.T @ g) / np.maximum(np.abs(curvature), least))
+    return checks.sound("gradient, hessian", step)

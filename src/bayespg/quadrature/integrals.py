@@ -149,8 +149,11 @@ def bayes_hermite(
     y = checks.vector("function", y, X.shape[0], "one value per point")
     kernel = kernels.Gaussian(checks.positive("length_scale", length_scale, (X.shape[1:],)))
     c = checks.positive("scale", scale, ())
-    K, b, b0 = in_float64(_gaussian_integrals)(kernel, X, m, S)
-    return integral(c * K, y, c * b, c * b0, noise=noise)
+    integrals = in_float64(_gaussian_integrals)(kernel, X, m, S)
+    with np.errstate(over="ignore"):
+        K, b, b0 = (c * part for part in integrals)
+    checks.sound("points, length_scale, scale", (K, b, b0))
+    return integral(K, y, b, b0, noise=noise)
 
 
 def _gaussian_integrals(kernel, X, m, S):

@@ -249,7 +249,12 @@ def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
             raise ValueError(SINGULAR_MESSAGE)
 
 
-def _sound(posterior: GradientPosterior) -> GradientPosterior:
-    if not posterior.info["condition"] < SINGULAR:
+def regular(condition: float | Float[Array, ""]) -> None:
+    """Refuse a kernel matrix plus noise that is singular in float64."""
+    if not condition < SINGULAR:
         raise ValueError(SINGULAR_MESSAGE)
+
+
+def _sound(posterior: GradientPosterior) -> GradientPosterior:
+    regular(posterior.info["condition"])
     return checks.sound("scores, returns", posterior)

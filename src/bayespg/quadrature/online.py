@@ -1,14 +1,15 @@
 """Algorithm 1 path by path: the posterior of the gradient after each path, as printed.
 
-Line 8 lets K grow by one row and column (Eq. 28). Its Cholesky factor grows with it, by one row,
-and so do L^-1 y and L^-1 B', whose products are the posterior moments. A path costs M^2, and the
+Line 8 lets K grow by one row and column (Eq. 28). With A = K + Sigma = L L', R = L^-1 grows by one
+row, and so do R y and R B', whose products are the posterior moments. A path costs M^2, and the
 moments after M paths are those of `model1` and `model2`, so that paths can be drawn until the
-gradient is known well enough.
+gradient is known well enough. What those refuse is refused here too.
 """
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import solve_triangular
 
 from bayespg import fisher as fishers
 from bayespg import kernels
@@ -16,6 +17,7 @@ from bayespg._support import checks
 from bayespg._support.precision import in_float64, to_float64
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
+from bayespg.quadrature.models import regular
 
 FIRST = 16
 """Paths for which there is room at first; it doubles when it is full."""
@@ -39,45 +41,61 @@ class Online:
         noise: float = 1e-3,
         scale: float = 1.0,
     ):
-        if model not in (1, 2):
-            raise ValueError(f"model: expected 1 or 2, found {model!r}")
-        n = fisher.size if isinstance(fisher, Fisher) else np.shape(fisher)[-1]
-        self._G = fishers.as_fisher(to_float64(fishers.checked(fisher, np.zeros((1, n)))))
-        self._model, self._n = model, n
+        self._model = checks.whole("model", model, 1, 2)
+        found, self._range = fishers.checked_matrix(fisher)
+        self._G = fishers.as_fisher(to_float64(found))
+        self._n = n = self._G.size
         self._noise = float(checks.positive("noise", noise, ()))
         self._scale = float(checks.positive("scale", scale, ()))
-        prior = in_float64(_quadratic_prior if model == 1 else _linear_prior)
-        self._prior = self._scale * prior(self._G)
+        prior = in_float64(_quadratic_prior if self._model == 1 else _linear_prior)
+        self._prior = checks.sound("fisher, scale", self._scale * prior(self._G))
         self.paths = 0
-        self._L = np.zeros((FIRST, FIRST))
+        self._R, self._A = np.zeros((FIRST, FIRST)), np.zeros(FIRST)
         self._U = np.zeros((FIRST, n))
-        self._Y = np.zeros((FIRST, n if model == 1 else 1))
+        self._Y = np.zeros((FIRST, n if self._model == 1 else 1))
         self._B = np.zeros((FIRST, self._prior.shape[0]))
 
     def observe(self, score: Float[Array, " n"], path_return: float) -> None:
-        """Lines 4 to 10: a path with score u(xi) and return R(xi)."""
-        u = np.asarray(checks.vector("score", score, self._n, "one entry per parameter"), float)
-        R = checks.real("path_return", path_return)
-        w = in_float64(_solve)(self._G, u)
+        """Lines 4 to 10: a path with score u(xi) and return R(xi). Either it is taken or, with a
+        ValueError, nothing changes."""
+        u = checks.vector("score", score, self._n, "one entry per parameter")
+        R = float(checks.shaped("path_return", path_return, ((),)))
+        if self._range is not None:
+            self._range.check("score", u[None])
+        with np.errstate(over="ignore", invalid="ignore"):
+            new = self._row(u, R)
         m = self.paths
-        if m == len(self._L):
+        if m == len(self._R):
             self._grow()
+        self._R[m, : m + 1], self._A[m], self._Y[m], self._B[m] = new
+        self._U[m] = u
+        self.paths += 1
+
+    def _row(self, u: Float[np.ndarray, " n"], R: float) -> tuple[Any, ...]:
+        """The rows of R, A (its diagonal), R y and R B' of a new path, or a ValueError."""
+        w, m = in_float64(_solve)(self._G, u), self.paths
         inner, own = self._U[:m] @ w, u @ w
         if self._model == 1:  # Eq. 23, R u and 1 + u' G^-1 u
             k, kk, y, b = (1 + inner) ** 2, (1 + own) ** 2, R * u, np.array([1 + own])
         else:  # Eq. 27, R and u
             k, kk, y, b = inner, own, np.array([R]), u
-        row = solve_triangular(self._L[:m, :m], self._scale * k, lower=True) if m else np.zeros(0)
-        left = np.sqrt(self._scale * kk + self._noise - row @ row)
-        self._L[m, :m], self._L[m, m] = row, left
-        self._Y[m] = (y - row @ self._Y[:m]) / left
-        self._B[m] = (self._scale * b - row @ self._B[:m]) / left
-        self._U[m] = u
-        self.paths += 1
+        inverse = self._R[:m, :m]
+        row, variance = inverse @ (self._scale * k), self._scale * kk + self._noise
+        left = np.sqrt(np.maximum(variance - row @ row, np.finfo(float).tiny))
+        below = np.append(-row @ inverse, 1.0) / left
+        squares = np.append(np.sum(inverse**2, 0), 0.0) + below**2
+        diagonal = np.append(self._A[:m], variance)
+        new = (
+            below, variance, (y - row @ self._Y[:m]) / left,
+            (self._scale * b - row @ self._B[:m]) / left,
+        )  # fmt: skip
+        checks.sound("score, path_return", new)
+        regular(np.max(diagonal * squares))  # max_i A_ii (A^-1)_ii, as in `model2`
+        return new
 
     def _grow(self) -> None:
-        m = len(self._L)
-        self._L = np.pad(self._L, ((0, m), (0, m)))
+        m = len(self._R)
+        self._R, self._A = np.pad(self._R, ((0, m), (0, m))), np.pad(self._A, (0, m))
         self._U, self._Y, self._B = (
             np.pad(rows, ((0, m), (0, 0))) for rows in (self._U, self._Y, self._B)
         )

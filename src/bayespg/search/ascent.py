@@ -66,12 +66,14 @@ def views(y: Float[np.ndarray, " M"]) -> tuple[Float[np.ndarray, "2 M"], Float[n
     """The returns and their logarithms as above, centred and in units of their spread, each with
     the logarithm of its Jacobian (for the M - 1 differences that remain after a flat constant). The
     returns must not all be equal."""
+    digits = np.frexp(np.abs(y).max())[1] + 1
+    y = np.ldexp(y, -digits)  # so that differences do not overflow
     below = y.max() - y
     c = np.quantile(below[below > 0], 0.25)
     found = np.stack([-below, -np.log1p(below / c)])
     found -= found.mean(1, keepdims=True)
     spread = found.std(1)
-    jacobian = np.array([0.0, -np.log(c + below).mean()]) - np.log(spread)
+    jacobian = np.array([0.0, -np.log(c + below).mean()]) - np.log(spread) - digits * np.log(2)
     return found / spread[:, None], (y.size - 1) * jacobian
 
 

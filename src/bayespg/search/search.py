@@ -22,7 +22,7 @@ from bayespg._support import checks, files
 from bayespg._support.precision import in_float64
 from bayespg.posterior import GradientPosterior
 from bayespg.search import ascent
-from bayespg.search.smoothed import BLOCK, gradient_posterior
+from bayespg.search.smoothed import BLOCK, check_distances, check_mean, gradient_posterior
 
 Array = np.ndarray
 MEMORY = 96
@@ -87,12 +87,15 @@ class Search:
         sphere: bool = False,
         seed: int = 0,
     ):
-        if np.ndim(start) == 0:
+        if isinstance(start, int | float | np.number):
             mean = np.broadcast_to(0.0, checks.whole("start", start, 1))
         else:
             mean = checks.array("start", start)
             if mean.ndim != 1 or not mean.size:
-                raise ValueError(f"start: expected a vector of parameters, found {mean.shape}")
+                raise ValueError(
+                    "start: expected a number of parameters or a vector of them, found shape "
+                    f"{mean.shape}"
+                )
         if math.prod(_axes(mean.size)) > MOST:
             raise ValueError(
                 f"start: {mean.size:,} parameters are too many, the directions of one round would "
@@ -105,8 +108,9 @@ class Search:
         reach = REACH / math.sqrt(self.n)
         if scale is None:
             scale = reach if self.sphere else SCALE
-        self.scale = float(checks.positive("scale", scale, ()))
+        self.scale = checks.deviation("scale", scale)
         self._widest = reach if self.sphere else WIDEST * self.scale
+        check_mean("start", self.mean, self.scale)
         if self.scale > self._widest:
             raise ValueError(
                 f"scale: expected at most {self._widest:.3g} on a sphere of {self.n} dimensions, "
@@ -220,7 +224,7 @@ class Search:
         ValueError, nothing.
         """
         X = checks.array("parameters", parameters)
-        y = np.asarray(_numbers(returns))
+        y = _returns(returns)
         if X.shape[-1:] != (self.n,) or X.ndim > 2:
             raise ValueError(
                 f"parameters: expected shape ({self.n},) or (k, {self.n}), found {X.shape}"
@@ -230,7 +234,8 @@ class Search:
                 f"returns: expected shape {X.shape[:-1]}, one per row of parameters, found "
                 f"{y.shape}"
             )
-        placed = map(self._placed, X.reshape(-1, self.n))
+        placed = self._placed(X.reshape(-1, self.n))
+        check_distances("parameters", placed, self.mean, self.scale)
         for theta, value in zip(placed, y.reshape(-1), strict=True):
             self._tried.append(theta)
             self._returns.append(float(value))
@@ -296,9 +301,15 @@ class Search:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
-        self.mean, self._best = (self._placed(x * factors) for x in (self.mean, self._best))
-        self._tried = [self._placed(theta * factors) for theta in self._tried]
-        self._asked = [self._placed(theta * factors) for theta in self._asked]
+        with np.errstate(over="ignore"):
+            mean, best, *rest = (
+                checks.sound("factors", self._placed(theta * factors))
+                for theta in (self.mean, self._best, *self._tried, *self._asked)
+            )
+        check_mean("factors", mean, self.scale)
+        check_distances("factors", np.array([mean, best, *rest]), mean, self.scale)
+        self.mean, self._best = mean, best
+        self._tried, self._asked = rest[: len(self._tried)], rest[len(self._tried) :]
 
     def arrays(self) -> dict[str, Array]:
         """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
@@ -377,9 +388,9 @@ class Search:
             found._best, found._axes = checks.array("best", stored["best"]), stored["axes"]
             found._tried = list(checks.array("tried", stored["tried"]))
             found._asked = list(checks.array("asked", stored["asked"]))
-            found._returns = _numbers(stored["returns"]).tolist()
+            found._returns = _returns(stored["returns"]).tolist()
             found._answers = [
-                None if r is None else float(_numbers(checks.number("answers", r)))
+                None if r is None else float(_returns(checks.number("answers", r)))
                 for r in header["answers"]
             ]
             found.rounds = checks.whole("rounds", header["rounds"], 0)
@@ -405,15 +416,13 @@ def _axes(n: int) -> tuple[int, int]:
     return min(2 * _pairs(n), n), n
 
 
-def _numbers(returns: Any) -> Array:
-    """Returns in float64, NaN allowed and infinity not."""
-    found = np.asarray(returns)
-    if found.dtype == object or found.dtype.kind not in "biuf":
-        given = [np.nan if r is None else r for r in np.ravel(found)]
-        found = np.asarray(given).reshape(found.shape)
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"returns: expected numbers, NaN or None for failed, found {returns!r}")
-    found = found.astype(np.float64)
+def _returns(given: Any) -> Array:
+    """Returns in float64, NaN and None allowed and infinity not."""
+    found = checks.unmasked("returns", given)
+    if found.dtype == object:
+        entries = [np.nan if r is None else r for r in found.reshape(-1)]
+        found = checks.numbers("returns", entries).reshape(found.shape)
+    found = checks.numbers("returns", found)
     if np.isinf(found).any():
         raise ValueError(
             "returns: infinite; give NaN for an episode that failed, or the lowest possible return"

@@ -25,6 +25,7 @@ from bayespg._support.precision import in_float64, traced
 from bayespg._support.types import Array
 from bayespg.algebra import conditioning
 from bayespg.fisher import Isotropic
+from bayespg.fisher.inputs import LARGEST
 from bayespg.posterior import (
     LARGE,
     Covariance,
@@ -109,7 +110,34 @@ def _place(parameters: Any, mean: Any, scale: Any) -> tuple[Any, Any, Any]:
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"parameters: expected shape (M, n), one row per episode, found {X.shape}")
     m = checks.vector("mean", mean, X.shape[1], "one entry per parameter")
-    return X, m, checks.positive("scale", scale, ())
+    s = checks.deviation("scale", scale)
+    check_mean("mean", m, s)
+    check_distances("parameters", X, m, s)
+    return X, m, np.asarray(s)
+
+
+def check_mean(name: str, mean: Float[np.ndarray, " n"], scale: float) -> None:
+    """Refuse a mean so large that perturbations of it are lost in its rounding."""
+    largest = np.abs(mean).max()
+    if largest * np.finfo(float).eps > scale:
+        raise ValueError(
+            f"{name}: as large as {largest:.1e}, in whose rounding the scale {scale:g} is lost; "
+            "give the parameters in other units, or a larger scale"
+        )
+
+
+def check_distances(
+    name: str, X: Float[np.ndarray, "M n"], mean: Float[np.ndarray, " n"], scale: float
+) -> None:
+    """Refuse parameters so far from the mean that the squares of their distances, in units of the
+    scale, are beyond float64."""
+    with np.errstate(over="ignore"):
+        away = np.abs(X - mean).max(initial=0.0) / scale
+    if not away < LARGEST:
+        raise ValueError(
+            f"{name}: as far as {away:.1e} times the scale from the mean; one of them is in the "
+            "wrong units"
+        )
 
 
 def _kernel(kernel: Any, n: int) -> tuple[Any, Any]:
@@ -133,7 +161,7 @@ def _parts(kernel: Any) -> tuple[Any, Any]:
             return inner.length_scale, kernel.scale
     raise ValueError(
         "kernel: the integrals are known for kernels.Gaussian(length), alone or in "
-        f"kernels.Scaled, found {kernel!r}"
+        f"kernels.Scaled, found {checks.shown(kernel)}"
     )
 
 
