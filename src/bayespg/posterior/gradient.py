@@ -19,7 +19,7 @@ from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, 
 from bayespg.posterior.statistics import (
     component_statistics,
     direction_statistics,
-    products,
+    measures,
     region_statistics,
     robust_covariance,
     slopes,
@@ -66,6 +66,11 @@ class GradientPosterior(eqx.Module):
     they judge the mean. Together with `added` where the mean has a bias that all paths share, as
     with lambda < 1, which relies on fitted values; without it in Model 2, where paths that fit
     every return say little by what they add."""
+    retained: Float[Array, ""] | None = None
+    """The fraction of the gradient that is left in the mean, in the directions that paths inform:
+    tr(A^2) / tr(A) with A = B C B' B_0^-1, as the mean of many batches is A times the gradient.
+    Intervals are then centred on the mean divided by it, and what A leaves of the prior is part of
+    their width. Without it they are centred on the mean divided by `explained`."""
     twice: bool = eqx.field(static=True, default=False)
     """Whether `influence` judges the mean too and the smaller probability counts: where paths may
     be those of other policies, `unbiased` has a bias, and the influences of few paths are bold."""
@@ -86,7 +91,9 @@ class GradientPosterior(eqx.Module):
 
     @property
     def robust_covariance(self) -> Float[Array, "n n"]:
-        """sum_i D_i D_i' / explained^2, with D_i the rows of `influence`."""
+        """sum_i D_i D_i' / e^2 with D_i the rows of `influence` and e the fraction `retained`, or
+        `explained`; with a prior of the gradient, plus the prior's variance that the paths leave:
+        (A / e - I) B_0 (A / e - I)'."""
         return run(robust_covariance, self)
 
     @property
@@ -117,7 +124,9 @@ class GradientPosterior(eqx.Module):
         """For each component, bounds that should contain the true gradient with probability
         `level`.
 
-        With ``robust=False`` the bounds use the model's covariance instead.
+        They are about as far apart as the prior's where paths say nothing about a component, and
+        infinite where there is no prior for it either, as in a state that no path visited. With
+        ``robust=False`` the bounds use the model's covariance instead.
         """
         level = checks.probability("level", level)
         centre, spread, freedom = run(component_statistics, self, robust)
@@ -125,7 +134,11 @@ class GradientPosterior(eqx.Module):
         return Interval(centre - reach, centre + reach)
 
     def contains(self, gradient: Any, level: float = 0.95, *, robust: bool = True) -> bool:
-        """Whether the joint region of probability `level` contains `gradient`."""
+        """Whether the joint region of probability `level` contains `gradient`.
+
+        Directions in the null space of G, which no score reaches, are left out of the comparison:
+        the answer does not depend on what `gradient` is there.
+        """
         level = checks.probability("level", level)
         gradient = checks.vector(
             "gradient", gradient, self.mean.shape[-1], "one entry per parameter"
@@ -178,9 +191,9 @@ class GradientPosterior(eqx.Module):
         probability `level`, with an interval of that number.
 
         With `natural`, the step is along G^-1 mean. The number refers to the actual probability;
-        `probability_uphill` is cautious and reaches `level` later. Where the mean is biased, the
-        number is that of a step along the mean of the `unbiased` gradients. At least two paths are
-        needed.
+        `probability_uphill` is cautious and reaches `level` later. Both compare the same
+        contributions of paths. Where the posterior has `unbiased` gradients of paths, the number is
+        that of a step along their mean. At least two paths are needed.
         The number is infinite where the paths show no gradient.
         """
         level = checks.probability("level", level)
@@ -189,12 +202,10 @@ class GradientPosterior(eqx.Module):
             raise ValueError(
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
-        left_out = eqx.tree_at(
-            lambda p: (p.added, p.unbiased), self, (self.unbiased if self.biased else None, None),
-            is_leaf=lambda x: x is None,
-        )  # fmt: skip
-        K = run(products, left_out, natural)
-        return episodes_needed(np.asarray(K), self.paths, level)
+        found = [
+            episodes_needed(np.asarray(K), self.paths, level) for K in run(measures, self, natural)
+        ]
+        return Episodes(*(max(of) for of in zip(*found, strict=True)))
 
     def certain(self, level: float = 0.95) -> Certain:
         """The directions whose slope is known not to be zero, among the eigenvectors of G, which do

@@ -175,9 +175,17 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
         freedom=at.freedom,
         info=_info(G, at) | info,
         prior=Multiple(G, jnp.asarray(scale, U.dtype)),
+        retained=_retained(G.solve(U) @ at.gain),
         # What paths add to a fit that passes close to every return cancels one another.
         unbiased=shifted[:, None] * U,
     )
+
+
+def _retained(A: Float[Array, "M M"]) -> Float[Array, ""]:
+    """tr(A^2) / tr(A), the mean of the eigenvalues of A weighted by themselves; 1 for A = 0."""
+    explained = jnp.trace(A)
+    some = explained > 0
+    return jnp.where(some, jnp.sum(A * A.T) / jnp.where(some, explained, 1.0), 1.0)
 
 
 def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, form: Form):
