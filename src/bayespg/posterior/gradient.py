@@ -64,8 +64,8 @@ class GradientPosterior(eqx.Module):
     unbiased: Float[Array, "M n"] | None = None
     """Row i is the gradient that path i alone shows, up to a common factor; where they are given,
     they judge the mean. Together with `added` where the mean has a bias that all paths share, as
-    with lambda < 1, which relies on fitted values; without it in Model 2, where paths that fit
-    every return say little by what they add."""
+    with lambda < 1, which relies on fitted values, and in Model 1, whose quadratic kernel can fit
+    noise; without it in Model 2, where paths that fit every return say little by what they add."""
     retained: Float[Array, ""] | None = None
     """The fraction of the gradient that is left in the mean, in the directions that paths inform:
     tr(A^2) / tr(A) with A = B C B' B_0^-1, as the mean of many batches is A times the gradient.
@@ -98,7 +98,7 @@ class GradientPosterior(eqx.Module):
 
     @property
     def biased(self) -> bool:
-        """Whether the mean has a bias that all paths share, such as that of fitted values."""
+        """Whether the mean may have a bias that all paths share, such as that of fitted values."""
         return self.unbiased is not None and self.added is not None
 
     @property
@@ -136,8 +136,9 @@ class GradientPosterior(eqx.Module):
     def contains(self, gradient: Any, level: float = 0.95, *, robust: bool = True) -> bool:
         """Whether the joint region of probability `level` contains `gradient`.
 
-        Directions in the null space of G, which no score reaches, are left out of the comparison:
-        the answer does not depend on what `gradient` is there.
+        Where G is singular, `gradient` less the centre is projected onto the range of G, in units of
+        the square roots of G's diagonal. What lies outside, which no score reaches, is left out of
+        the comparison: it neither excludes a gradient nor is anything said about it.
         """
         level = checks.probability("level", level)
         gradient = checks.vector(
@@ -154,9 +155,8 @@ class GradientPosterior(eqx.Module):
         Without `direction` it is the probability for a step along `mean`, or with `natural` along
         G^-1 mean. Each path is then judged by the others (see `posterior.agreement`): on returns
         of pure noise the probability is uniform between 0 and 1, and on average it does not exceed
-        the frequency of going uphill. With M paths it is at most 1 - 2^-M (in Model 1, whose
-        constant counts as one more path, 1 - 2^-(M + 1)); with one path, or a mean of zero, it is
-        one half. Where the posterior has `unbiased` gradients of paths, they are the judges.
+        the frequency of going uphill. With M paths it is at most 1 - 2^-M; with one path, or a mean
+        of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they are the judges.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the

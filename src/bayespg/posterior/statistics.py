@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
+from bayespg.fisher import Dense
 from bayespg.posterior.agreement import GROUPS, agreement, contributions, judged
 from bayespg.posterior.operators import Covariance, Downdate, Influence, Invertible
 
@@ -34,7 +35,7 @@ def robust_covariance(posterior: "GradientPosterior") -> Float[Array, "n n"]:
 
 def _compared(posterior: "GradientPosterior") -> bool:
     """Whether it is known how the mean depends on the gradient, direction by direction."""
-    return posterior.retained is not None and posterior.prior is not None
+    return posterior.retained is not None and isinstance(posterior.prior, Invertible)
 
 
 def left_over(posterior: "GradientPosterior", V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
@@ -64,7 +65,8 @@ def _component_left_over(posterior: "GradientPosterior") -> Float[Array, " n"]:
     if isinstance(S, Downdate):
         assert isinstance(prior, Invertible)
         Z = S.Z / _explained(posterior)[0]
-        left = prior.diagonal() - 2 * jnp.sum(S.Z * Z, 0) + jnp.sum(Z * (prior.solve(S.Z) @ S.Z.T @ Z), 0)
+        twice = jnp.sum(Z * (prior.solve(S.Z) @ S.Z.T @ Z), 0)
+        left = prior.diagonal() - 2 * jnp.sum(S.Z * Z, 0) + twice
     else:
         left = jnp.diagonal(left_over(posterior, jnp.eye(posterior.mean.size, dtype=S.dtype)))
     return jnp.maximum(left, 0.0)
@@ -300,14 +302,13 @@ def region_statistics(
 
 
 def _ellipsoid(posterior: "GradientPosterior", gradient: Float[Array, " n"]):
+    """With a singular covariance, what lies outside its range is left out of the comparison."""
     S, away = posterior.covariance, gradient - posterior.mean
     if isinstance(S, Covariance):
         raise ValueError("region: the model's covariance is too large to invert; use robust=True")
     variances = jnp.diagonal(S)
     bounded = jnp.isfinite(variances)  # an infinite variance excludes nothing
-    scale = jnp.sqrt(jnp.where(bounded, jnp.maximum(variances, jnp.finfo(S.dtype).tiny), 1.0))
-    both = jnp.outer(bounded, bounded)
-    correlation = jnp.where(both, S, jnp.eye(away.size)) / jnp.outer(scale, scale)
-    z = jnp.where(bounded, away / scale, 0.0)
-    n = float(away.size)
-    return z @ jnp.linalg.solve(correlation, z) / n, jnp.ones(()), jnp.asarray(n), jnp.asarray(1e12)
+    inverse = Dense(jnp.where(jnp.outer(bounded, bounded), S, jnp.eye(away.size)))
+    z = jnp.where(bounded, away, 0.0)
+    rank = jnp.maximum(jnp.sum(inverse.known), 1).astype(S.dtype)
+    return z @ inverse.solve(z) / rank, jnp.ones(()), rank, jnp.asarray(1e12)
