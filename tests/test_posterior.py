@@ -329,7 +329,9 @@ def test_what_is_left_of_the_prior_is_the_covariance_of_what_the_mean_misses():
     Z = np.linalg.cholesky(2 * G - np.asarray(found.covariance) + 1e-12 * np.eye(6)).T
     lazy = eqx.tree_at(lambda p: p.covariance, found, Downdate(Dense(jnp.asarray(G)), 2.0, Z))
     np.testing.assert_allclose(component_statistics(lazy)[1], spread, rtol=1e-6)
-    assert direction_statistics(lazy, d)[1] == pytest.approx(float(direction_statistics(found, d)[1]))
+    assert direction_statistics(lazy, d)[1] == pytest.approx(
+        float(direction_statistics(found, d)[1])
+    )
 
 
 def test_a_component_without_paths_and_without_a_prior_is_unknown():

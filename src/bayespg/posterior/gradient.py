@@ -136,9 +136,9 @@ class GradientPosterior(eqx.Module):
     def contains(self, gradient: Any, level: float = 0.95, *, robust: bool = True) -> bool:
         """Whether the joint region of probability `level` contains `gradient`.
 
-        Where G is singular, `gradient` less the centre is projected onto the range of G, in units of
-        the square roots of G's diagonal. What lies outside, which no score reaches, is left out of
-        the comparison: it neither excludes a gradient nor is anything said about it.
+        Where G is singular, `gradient` less the centre is projected onto the range of G, in units
+        of the square roots of G's diagonal. What lies outside, which no score reaches, is left out
+        of the comparison: it excludes no gradient, and nothing is said about it.
         """
         level = checks.probability("level", level)
         gradient = checks.vector(
@@ -156,7 +156,8 @@ class GradientPosterior(eqx.Module):
         G^-1 mean. Each path is then judged by the others (see `posterior.agreement`): on returns
         of pure noise the probability is uniform between 0 and 1, and on average it does not exceed
         the frequency of going uphill. With M paths it is at most 1 - 2^-M; with one path, or a mean
-        of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they are the judges.
+        of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they are
+        the judges.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the

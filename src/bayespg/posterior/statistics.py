@@ -68,7 +68,8 @@ def _component_left_over(posterior: "GradientPosterior") -> Float[Array, " n"]:
         twice = jnp.sum(Z * (prior.solve(S.Z) @ S.Z.T @ Z), 0)
         left = prior.diagonal() - 2 * jnp.sum(S.Z * Z, 0) + twice
     else:
-        left = jnp.diagonal(left_over(posterior, jnp.eye(posterior.mean.size, dtype=S.dtype)))
+        every = jnp.eye(posterior.mean.size, dtype=posterior.mean.dtype)
+        left = jnp.diagonal(left_over(posterior, every))
     return jnp.maximum(left, 0.0)
 
 
@@ -214,7 +215,7 @@ def influences(posterior: "GradientPosterior") -> Float[Array, "M n"]:
     return I.matrix() if isinstance(I, Influence) else I
 
 
-def _student(mean, influence, posterior, model, robust, left=0.0):
+def _student(mean, influence, posterior, model, robust, left: Any = 0.0):
     """`left` is the variance that the paths leave of the prior, whose scale is chosen from M
     returns."""
     if not robust:
