@@ -59,6 +59,18 @@ def test_without_a_gradient_no_number_of_episodes_is_enough():
     assert found.more == found.upper == np.inf
 
 
+def test_pure_noise_is_rarely_enough_where_parameters_outnumber_paths():
+    """At most about 7 % of batches; the standard error over 60 batches is 0.033."""
+    M, n, rng, enough = 8, 20, np.random.default_rng(0), 0
+    for _ in range(60):
+        U, R = rng.normal(size=(M, n)), rng.normal(size=M)
+        found = quadrature.model2(U, R, np.eye(n), noise=0.1, baseline=np.inf).episodes_needed()
+        enough += found.more == 0
+    assert enough / 60 < 0.07 + 3 * 0.033
+    alone = monte_carlo.reinforce(U, R, baseline="mean").episodes_needed()
+    np.testing.assert_allclose(found, alone, rtol=1e-9)
+
+
 def test_known_directions_are_eigenvectors_of_fisher_and_rarely_wrong():
     """Of pure noise a direction is known in at most 5 % of batches; standard error 0.022."""
     rng, wrong = np.random.default_rng(0), 0
@@ -212,3 +224,22 @@ def test_results_print_themselves_in_a_line(tmp_path):
 def test_a_posterior_without_a_gradient_says_so():
     found = monte_carlo.reinforce(np.ones((4, 2)), np.full(4, 500.0), np.eye(2), baseline="mean")
     assert "probability 0.5\nno gradient shows" in str(found)
+
+
+def test_a_number_that_the_paths_do_not_know_is_not_printed():
+    """Three paths and fifty parameters: an estimate without bounds, or a mean that paths speak
+    against."""
+    rng, refused = np.random.default_rng(0), []
+    for _ in range(6):
+        U, R = rng.normal(size=(3, 50)), rng.normal(size=3)
+        found = quadrature.model2(U, R, np.eye(50), baseline=np.inf)
+        more, lower, upper = found.episodes_needed()
+        assert "more paths until 0.95 (0 or more)" not in str(found)
+        if np.isfinite(more):
+            open_ended = (lower == 0 and upper == np.inf) or found.probability_uphill() < 0.5
+            assert ("cannot be said yet" in str(found)) == open_ended
+            refused.append(open_ended)
+    assert any(refused)
+    U = rng.normal(size=(30, 3))
+    sure = monte_carlo.reinforce(U, U @ [1.0, 0.3, 0.2] + rng.normal(size=30), baseline="mean")
+    assert "cannot be said" not in str(sure)

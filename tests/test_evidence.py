@@ -79,6 +79,18 @@ def test_with_a_flat_baseline_a_shift_of_the_returns_changes_nothing(seed, shift
     np.testing.assert_allclose(there.log_evidence, here.log_evidence, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("shift", [1e6, -1e6])
+def test_not_even_a_shift_that_is_large_beside_the_spread(batch, shift):
+    """Rounding of 1e6 is 1e-10; the floor of the noise must not be 1e-10 times its square."""
+    U, R, G = batch
+    here, there = (evidence.choose_model2(U, r, G) for r in (R, R + shift))
+    np.testing.assert_allclose(there.noise, here.noise, rtol=1e-6)
+    np.testing.assert_allclose(there.scale, here.scale, rtol=1e-6)
+    assert there.log_evidence == pytest.approx(float(here.log_evidence), rel=1e-6)
+    found, expected = (evidence.model2(U, r, G).mean for r in (R + shift, R))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
 def test_the_units_of_the_parameters_do_not_matter(batch):
     U, R, G = batch
     D = np.array([1e-3, 1e4])

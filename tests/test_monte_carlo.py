@@ -38,12 +38,21 @@ def test_the_covariance_is_that_of_an_average(batch, baseline):
     np.testing.assert_allclose(posterior.natural, np.linalg.solve(G, posterior.mean), rtol=1e-9)
 
 
-def test_influence_is_the_jackknifes(batch):
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_influence_is_the_jackknifes_and_leaves_paths_out_of_the_baseline_too(batch, baseline):
     U, R, _ = batch
-    posterior = reinforce(U, R)
+    posterior = reinforce(U, R, baseline=baseline)
     for i in range(M):
-        without = np.delete(R[:, None] * U, i, 0).mean(0)
+        without = reinforce(np.delete(U, i, 0), np.delete(R, i), baseline=baseline).mean
         np.testing.assert_allclose(posterior.influence[i], posterior.mean - without, atol=1e-12)
+
+
+def test_intervals_undo_the_bias_of_the_mean_baseline(batch):
+    """(1/M) sum (R_i - mean R) u_i has the expectation (1 - 1/M) times the gradient."""
+    U, R, _ = batch
+    posterior = reinforce(U, R, baseline="mean")
+    lower, upper = posterior.interval()
+    np.testing.assert_allclose((lower + upper) / 2, posterior.mean * M / (M - 1), rtol=1e-9)
 
 
 def test_the_best_baseline_has_the_least_second_moment(batch):

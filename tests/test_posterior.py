@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,10 +6,17 @@ import pytest
 import scipy.stats
 from oracle import problem, standard_errors
 
-from bayespg import quadrature
+from bayespg import evidence, monte_carlo, quadrature
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Dense, LowRank
-from bayespg.posterior import Diagonal, Downdate, GradientPosterior
+from bayespg.posterior import (
+    Diagonal,
+    Downdate,
+    GradientPosterior,
+    component_statistics,
+    direction_statistics,
+)
+from bayespg.posterior.statistics import left_over
 
 M, n = 8, 2
 DRAWS = 20_000
@@ -279,3 +287,107 @@ def test_beyond_2048_parameters_model1_holds_a_diagonal(big):
     assert isinstance(found.covariance, Diagonal)
     assert found.standard_deviation.shape == (BIG,)
     assert np.isfinite(found.mean).all()
+
+
+# What paths leave of the prior.
+
+
+def test_a_component_that_no_path_informs_has_the_priors_interval():
+    U, R = np.array([[1.0, 0], [-1, 0], [2, 0], [0.5, 0]]), np.array([1.0, 2, 0, 3])
+    found = evidence.model2(U, R, np.eye(2))
+    own = found.standard_deviation[1]
+    assert own == pytest.approx(np.sqrt(found.prior.diagonal()[1]))
+    lower, upper = found.interval(0.95)
+    reach = own * scipy.stats.t.ppf(0.975, 3)  # the scale is chosen from four returns
+    np.testing.assert_allclose([lower[1], upper[1]], [-reach, reach], rtol=1e-9)
+    assert found.robust_covariance[1, 1] == pytest.approx(own**2)
+    assert found.contains([found.mean[0], own])
+    assert not found.contains([found.mean[0], 100 * own])
+    assert found.probability_uphill([0, 1]) == 0.5
+
+
+@pytest.mark.usefixtures("x64")
+def test_what_is_left_of_the_prior_is_the_covariance_of_what_the_mean_misses():
+    """L = (A / e - I) B_0 (A / e - I)', for components, directions and operators."""
+    U, R, G = problem(4, 6)
+    found = quadrature.model2(U, R, G, noise=0.3, scale=2.0, baseline=np.inf)
+    P = np.eye(4) - 1 / 4
+    C = np.linalg.pinv(P @ (2 * U @ np.linalg.solve(G, U.T) + 0.3 * np.eye(4)) @ P)
+    A = 2 * U.T @ C @ U @ np.linalg.inv(G)
+    e = np.trace(A @ A) / np.trace(A)
+    assert found.retained == pytest.approx(e)
+    away = A / e - np.eye(6)
+    L = away @ (2 * G) @ away.T
+    np.testing.assert_allclose(left_over(found, jnp.eye(6)), L, atol=1e-9)
+    D = found.influence / e
+    np.testing.assert_allclose(found.robust_covariance, D.T @ D + L, atol=1e-9)
+    centre, spread, _ = component_statistics(found)
+    np.testing.assert_allclose(spread**2, np.diag(D.T @ D + L), rtol=1e-9)
+    np.testing.assert_allclose(centre, found.mean / e, rtol=1e-12)
+    d = np.arange(6.0)
+    assert direction_statistics(found, d)[1] ** 2 == pytest.approx(d @ (D.T @ D + L) @ d)
+    Z = np.linalg.cholesky(2 * G - np.asarray(found.covariance) + 1e-12 * np.eye(6)).T
+    lazy = eqx.tree_at(lambda p: p.covariance, found, Downdate(Dense(jnp.asarray(G)), 2.0, Z))
+    np.testing.assert_allclose(component_statistics(lazy)[1], spread, rtol=1e-6)
+    assert direction_statistics(lazy, d)[1] == pytest.approx(
+        float(direction_statistics(found, d)[1])
+    )
+
+
+def test_a_component_without_paths_and_without_a_prior_is_unknown():
+    U, R, _ = problem(6, 3)
+    U = U * [1.0, 1.0, 0.0]
+    G = np.diag([1.0, 1.0, 0.0])
+    untried = np.where([True, True, False], U, -0.3)  # as of an arm that no path pulled
+    for found in (
+        monte_carlo.reinforce(U, R),
+        monte_carlo.reinforce(U, R, baseline="mean"),
+        monte_carlo.reinforce(untried, R, baseline="mean"),
+        monte_carlo.reinforce(untried, R, baseline="best"),
+        quadrature.model1(U, R, G),
+        quadrature.model2(U, R, G),
+    ):
+        lower, upper = found.interval()
+        np.testing.assert_array_equal(np.isinf(upper - lower), [False, False, True])
+        assert "2            0   unknown" in str(found)
+
+
+@pytest.mark.parametrize("baseline", [0.0, np.inf])
+def test_equal_scores_and_a_singular_fisher_matrix_contain_the_mean(baseline):
+    p = np.array([0.2, 0.3, 0.5])
+    U, G = np.tile([0.8, -0.3, -0.5], (4, 1)), np.diag(p) - np.outer(p, p)
+    found = quadrature.model2(U, [1.0, 2, 3, 5], G, baseline=baseline)
+    for robust in (True, False):
+        centre = found.mean / (found.retained if robust else 1)
+        assert found.contains(centre, robust=robust)
+        assert not found.contains(centre + 1e3 * U[0], robust=robust)
+        # In units of the square roots of its diagonal this is orthogonal to the range.
+        outside = np.diag(G if robust else found.covariance)
+        assert found.contains(centre + 1e3 * outside, robust=robust)
+
+
+@pytest.mark.parametrize("M", [8, 16])
+def test_intervals_of_a_softmax_hold_also_for_arms_that_were_not_pulled(M):
+    """Ten arms, 60 batches of new problems: 600 components, of which up to half were not pulled.
+    The standard error of a share of 0.95 over 60 batches is at most 0.028."""
+    n, batches, rng = 10, 60, np.random.default_rng(M)
+
+    def fit(p, arms, R):
+        G = Dense(jnp.diag(p) - jnp.outer(p, p))
+        return component_statistics(evidence.model2(jnp.eye(n)[arms] - p, R, G))
+
+    p = np.exp(rng.normal(size=(batches, n)))
+    p /= p.sum(1, keepdims=True)
+    worth = rng.normal(size=(batches, n))
+    arms = np.array([rng.choice(n, M, p=row) for row in p])
+    R = np.take_along_axis(worth, arms, 1) + rng.normal(size=(batches, M))
+    with jax.enable_x64(True):
+        found = jax.jit(jax.vmap(fit))(p, jnp.asarray(arms), R)
+    centre, spread, freedom = map(np.asarray, found)
+    truth = p * (worth - np.sum(p * worth, 1, keepdims=True))
+    held = np.abs(centre - truth) <= spread * scipy.stats.t.ppf(0.975, freedom)
+    pulled = np.array([np.isin(np.arange(n), row) for row in arms])
+    assert held.mean() >= 0.93
+    assert held[~pulled].mean() >= 0.93
+    assert np.isfinite(spread).all()
+    assert np.median(spread[~pulled] / np.abs(truth[~pulled])) < 20

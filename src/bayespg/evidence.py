@@ -19,7 +19,7 @@ from bayespg._support import checks
 from bayespg._support.precision import in_float64, traced
 from bayespg._support.types import Array
 from bayespg.actor_critic.scales import FLOOR, LEAST, SIGNAL, chosen
-from bayespg.algebra.conditioning import LOG_2PI
+from bayespg.algebra.conditioning import LOG_2PI, less
 from bayespg.fisher import Fisher
 from bayespg.posterior import GradientPosterior
 
@@ -198,7 +198,13 @@ def _choose_model2(U, R, fisher, baseline) -> Choice:
 
 def _in_units(Psi, y, baseline) -> Choice:
     """`_maximise` for observations in units of the largest, so that their squares do not overflow;
-    variances that would vanish stay at `LEAST`."""
+    variances that would vanish stay at `LEAST`.
+
+    A flat baseline makes the evidence independent of a constant. It is subtracted first, so that
+    neither the floor of the noise nor rounding depends on it.
+    """
+    if baseline == jnp.inf:
+        y = less(y, jnp.mean(y))
     largest = jnp.max(jnp.abs(y))
     unit = jnp.where(largest > 0, largest, 1.0)
     scale, noise, constant, value = _maximise(spectrum(Psi, y / unit), baseline)

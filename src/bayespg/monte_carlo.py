@@ -36,8 +36,9 @@ def reinforce(
 
     `baseline` "mean" subtracts the mean return; "best" the constant of least variance, one for each
     component (Greensmith et al., 2004): b_j = E[R u_j^2] / E[u_j^2]. Both are estimated from the
-    same paths, a bias of order 1/M that buys a smaller error. `fisher` is needed for the natural
-    gradient only.
+    same paths, a bias of order 1/M that buys a smaller error. That of the mean is exactly the
+    factor 1 - 1/M, by which intervals divide; their spread is that of leaving a path out of the
+    baseline too. `fisher` is needed for the natural gradient only.
     """
     checks.one_of("baseline", baseline, ("none", "mean", "best"))
     if traced(scores, returns, fisher):
@@ -47,15 +48,35 @@ def reinforce(
 
 
 def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
+    M = R.size
     if baseline == "none":
-        b = jnp.zeros(())
-    elif baseline == "mean":
-        b = jnp.mean(R)
+        return average(R[:, None] * U, fisher)
+    if baseline == "mean":
+        shares = jnp.ones((M, 1), U.dtype)
     else:
         largest = jnp.max(jnp.abs(U), 0)
         shares = (U / jnp.where(largest > 0, largest, 1.0)) ** 2
-        b = R @ shares / jnp.where(largest > 0, jnp.sum(shares, 0), 1.0)
-    return average(conditioning.less(R[:, None], b) * U, fisher)
+    y = conditioning.less(R, jnp.mean(R))
+    found = average(conditioning.less(R[:, None], _weighted(R, shares)) * U, fisher)
+    if M == 1:
+        return found
+    # Without path i, the baseline is that of the other paths. Where all scores of a component are
+    # equal nothing but rounding is left: no path says anything about it.
+    others = jnp.sum(shares, 0) - shares
+    b = (y @ shares - y[:, None] * shares) / jnp.where(others > 0, others, 1.0)
+    without = (y @ U - y[:, None] * U - b * (jnp.sum(U, 0) - U)) / (M - 1)
+    rounding = conditioning.ROUNDING * jnp.finfo(U.dtype).eps * jnp.max(jnp.abs(y[:, None] * U), 0)
+    exact = [jnp.where(jnp.abs(x) > rounding, x, 0.0) for x in (found.mean, found.mean - without)]
+    retained = jnp.asarray(1 - 1 / M) if baseline == "mean" else None
+    return eqx.tree_at(
+        lambda p: (p.mean, p.influence, p.retained), found, (*exact, retained),
+        is_leaf=lambda x: x is None,
+    )  # fmt: skip
+
+
+def _weighted(R: Float[Array, " M"], shares: Float[Array, "M k"]) -> Float[Array, " k"]:
+    whole = jnp.sum(shares, 0)
+    return R @ shares / jnp.where(whole > 0, whole, 1.0)
 
 
 def gpomdp(

@@ -8,7 +8,7 @@ sum of its outer products (the jackknife, or leverage-corrected sandwich) is the
 (docs/calibration.md):
 
 - the prior shrinks the mean, so intervals are centred on the mean divided by the fraction
-`explained`;
+`retained`, or `explained`, and what the paths leave of the prior's variance is part of their width;
 - influences have heavy tails, so quantiles are Student's t with degrees of freedom from their
 kurtosis (Satterthwaite);
 - where the Fisher matrix is an average over the same paths, each path is also left out of that

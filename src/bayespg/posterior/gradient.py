@@ -19,7 +19,7 @@ from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, 
 from bayespg.posterior.statistics import (
     component_statistics,
     direction_statistics,
-    products,
+    measures,
     region_statistics,
     robust_covariance,
     slopes,
@@ -67,8 +67,13 @@ class GradientPosterior(eqx.Module):
     unbiased: Float[Array, "M n"] | None = None
     """Row i is the gradient that path i alone shows, up to a common factor; where they are given,
     they judge the mean. Together with `added` where the mean has a bias that all paths share, as
-    with lambda < 1, which relies on fitted values; without it in Model 2, where paths that fit
-    every return say little by what they add."""
+    with lambda < 1, which relies on fitted values, and in Model 1, whose quadratic kernel can fit
+    noise; without it in Model 2, where paths that fit every return say little by what they add."""
+    retained: Float[Array, ""] | None = None
+    """The fraction of the gradient that is left in the mean, in the directions that paths inform:
+    tr(A^2) / tr(A) with A = B C B' B_0^-1, as the mean of many batches is A times the gradient.
+    Intervals are then centred on the mean divided by it, and what A leaves of the prior is part of
+    their width. Without it they are centred on the mean divided by `explained`."""
     twice: bool = eqx.field(static=True, default=False)
     """Whether `influence` judges the mean too and the smaller probability counts: where paths may
     be those of other policies, `unbiased` has a bias, and the influences of few paths are bold."""
@@ -89,12 +94,14 @@ class GradientPosterior(eqx.Module):
 
     @property
     def robust_covariance(self) -> Float[Array, "n n"]:
-        """sum_i D_i D_i' / explained^2, with D_i the rows of `influence`."""
+        """sum_i D_i D_i' / e^2 with D_i the rows of `influence` and e the fraction `retained`, or
+        `explained`; with a prior of the gradient, plus the prior's variance that the paths leave:
+        (A / e - I) B_0 (A / e - I)'."""
         return run(robust_covariance, self)
 
     @property
     def biased(self) -> bool:
-        """Whether the mean has a bias that all paths share, such as that of fitted values."""
+        """Whether the mean may have a bias that all paths share, such as that of fitted values."""
         return self.unbiased is not None and self.added is not None
 
     @property
@@ -119,7 +126,9 @@ class GradientPosterior(eqx.Module):
         """For each component, bounds that should contain the true gradient with probability
         `level`.
 
-        With ``robust=False`` the bounds use the model's covariance instead.
+        They are about as far apart as the prior's where paths say nothing about a component, and
+        infinite where there is no prior for it either, as in a state that no path visited. With
+        ``robust=False`` the bounds use the model's covariance instead.
         """
         level, robust = checks.probability("level", level), checks.flag("robust", robust)
         centre, spread, freedom = run(component_statistics, self, robust)
@@ -127,7 +136,12 @@ class GradientPosterior(eqx.Module):
         return Interval(centre - reach, centre + reach)
 
     def contains(self, gradient: Any, level: float = 0.95, *, robust: bool = True) -> bool:
-        """Whether the joint region of probability `level` contains `gradient`."""
+        """Whether the joint region of probability `level` contains `gradient`.
+
+        Where G is singular, `gradient` less the centre is projected onto the range of G, in units
+        of the square roots of G's diagonal. What lies outside, which no score reaches, is left out
+        of the comparison: it excludes no gradient, and nothing is said about it.
+        """
         level, robust = checks.probability("level", level), checks.flag("robust", robust)
         gradient = checks.vector(
             "gradient", gradient, self.mean.shape[-1], "one entry per parameter"
@@ -143,9 +157,9 @@ class GradientPosterior(eqx.Module):
         Without `direction` it is the probability for a step along `mean`, or with `natural` along
         G^-1 mean. Each path is then judged by the others (see `posterior.agreement`): on returns
         of pure noise the probability is uniform between 0 and 1, and on average it does not exceed
-        the frequency of going uphill. With M paths it is at most 1 - 2^-M (in Model 1, whose
-        constant counts as one more path, 1 - 2^-(M + 1)); with one path, or a mean of zero, it is
-        one half. Where the posterior has `unbiased` gradients of paths, they are the judges.
+        the frequency of going uphill. With M paths it is at most 1 - 2^-M; with one path, or a mean
+        of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they are
+        the judges.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the
@@ -181,9 +195,9 @@ class GradientPosterior(eqx.Module):
         probability `level`, with an interval of that number.
 
         With `natural`, the step is along G^-1 mean. The number refers to the actual probability;
-        `probability_uphill` is cautious and reaches `level` later. Where the mean is biased, the
-        number is that of a step along the mean of the `unbiased` gradients. At least two paths are
-        needed.
+        `probability_uphill` is cautious and reaches `level` later. Both compare the same
+        contributions of paths. Where the posterior has `unbiased` gradients of paths, the number is
+        that of a step along their mean. At least two paths are needed.
         The number is infinite where the paths show no gradient.
         """
         level = checks.probability("level", level)
@@ -192,12 +206,10 @@ class GradientPosterior(eqx.Module):
             raise ValueError(
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
-        left_out = eqx.tree_at(
-            lambda p: (p.added, p.unbiased), self, (self.unbiased if self.biased else None, None),
-            is_leaf=lambda x: x is None,
-        )  # fmt: skip
-        K = run(products, left_out, natural)
-        return episodes_needed(np.asarray(K), self.paths, level)
+        found = [
+            episodes_needed(np.asarray(K), self.paths, level) for K in run(measures, self, natural)
+        ]
+        return Episodes(*(max(of) for of in zip(*found, strict=True)))
 
     def certain(self, level: float = 0.95) -> Certain:
         """The directions whose slope is known not to be zero, among the eigenvectors of G, which do

@@ -27,13 +27,25 @@ class Covariance(eqx.Module):
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]: ...
 
 
-class Diagonal(Covariance):
+class Invertible(Covariance):
+    """A covariance that one can solve with, as priors are; a singular one acts through a
+    generalised inverse."""
+
+    @abc.abstractmethod
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]: ...
+
+
+class Diagonal(Invertible):
     """Independent components."""
 
     variances: Float[Array, " n"]
 
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return V * self.variances
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        known = self.variances > 0
+        return jnp.where(known, V / jnp.where(known, self.variances, 1.0), 0.0)
 
     def diagonal(self) -> Float[Array, " n"]:
         return self.variances
@@ -67,7 +79,7 @@ class Downdate(Covariance):
         return x - ((((x @ W.T) @ E) * shrink) @ E.T) @ self.Z
 
 
-class Multiple(Covariance):
+class Multiple(Invertible):
     """scale G, the prior of Model 2 and of the actor-critic."""
 
     fisher: Fisher
@@ -75,6 +87,9 @@ class Multiple(Covariance):
 
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return self.scale * self.fisher.multiply(V)
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.fisher.solve(V) / self.scale
 
     def diagonal(self) -> Float[Array, " n"]:
         return self.scale * self.fisher.diagonal()

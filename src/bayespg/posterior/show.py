@@ -31,16 +31,21 @@ def _rows(posterior: "GradientPosterior") -> list[tuple[int, float, float, float
 def _summary(posterior: "GradientPosterior") -> list[str]:
     n, M = posterior.mean.size, posterior.paths
     lines = [f"Gradient of {n} parameter{'s' * (n != 1)} from {M} path{'s' * (M != 1)}"]
-    lines.append(f"uphill along the mean with probability {posterior.probability_uphill():.3g}")
+    sure = posterior.probability_uphill()
+    lines.append(f"uphill along the mean with probability {sure:.3g}")
     if M > 1:
-        lines.append(_needed(posterior.episodes_needed()))
+        lines.append(_needed(posterior.episodes_needed(), sure))
     return lines
 
 
-def _needed(episodes: Episodes) -> str:
+def _needed(episodes: Episodes, sure: float) -> str:
+    """How many more paths it takes, where the paths say so: not where they speak against the mean,
+    nor where their bounds leave everything open."""
     more, lower, upper = episodes
     if not np.isfinite(more):
         return "no gradient shows: how many more paths it takes is unknown"
+    if sure < 0.5 or (lower == 0 and np.isinf(upper)):
+        return "how many more paths it takes until 0.95 cannot be said yet"
     if upper == 0:
         return "enough paths for 0.95"
     bounds = (

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
+from bayespg.fisher import Dense
 from bayespg.posterior.agreement import GROUPS, agreement, contributions, judged
-from bayespg.posterior.operators import Covariance, Influence
+from bayespg.posterior.operators import Covariance, Downdate, Influence, Invertible
 
 if TYPE_CHECKING:
     from bayespg.posterior.gradient import GradientPosterior
@@ -24,9 +25,52 @@ NOTHING = 1e-12
 def robust_covariance(posterior: "GradientPosterior") -> Float[Array, "n n"]:
     e, known = _explained(posterior)
     D = influences(posterior) / e
+    found = D.T @ D
+    if _compared(posterior):
+        found = found + left_over(posterior, jnp.eye(posterior.mean.size, dtype=found.dtype))
     if isinstance(posterior.covariance, Covariance):
-        return D.T @ D
-    return jnp.where(jnp.all(known), D.T @ D, posterior.covariance)
+        return found
+    return jnp.where(jnp.all(known), found, posterior.covariance)
+
+
+def _compared(posterior: "GradientPosterior") -> bool:
+    """Whether it is known how the mean depends on the gradient, direction by direction."""
+    return posterior.retained is not None and isinstance(posterior.prior, Invertible)
+
+
+def left_over(posterior: "GradientPosterior", V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    """V L with L the variance that the paths leave of the prior.
+
+    The mean of many batches is A g, A = X B_0^-1 with X = B_0 - S what the paths explain of the
+    prior's covariance B_0. An estimate A g / e of g ~ N(0, B_0) is therefore off by (A / e - I) g,
+    whose covariance is
+
+        L = (A / e - I) B_0 (A / e - I)' = B_0 - 2 X / e + X B_0^-1 X / e^2.
+
+    It is zero where A = e, and B_0 where the paths say nothing.
+    """
+    S, prior, e = posterior.covariance, posterior.prior, _explained(posterior)[0]
+    assert isinstance(prior, Invertible)
+
+    def explained(V):
+        return prior.multiply(V) - (S.multiply(V) if isinstance(S, Covariance) else V @ S)
+
+    X = explained(V)
+    return prior.multiply(V) - 2 * X / e + explained(prior.solve(X)) / e**2
+
+
+def _component_left_over(posterior: "GradientPosterior") -> Float[Array, " n"]:
+    """The diagonal of L; from the root Z of X = Z'Z where n is large."""
+    S, prior = posterior.covariance, posterior.prior
+    if isinstance(S, Downdate):
+        assert isinstance(prior, Invertible)
+        Z = S.Z / _explained(posterior)[0]
+        twice = jnp.sum(Z * (prior.solve(S.Z) @ S.Z.T @ Z), 0)
+        left = prior.diagonal() - 2 * jnp.sum(S.Z * Z, 0) + twice
+    else:
+        every = jnp.eye(posterior.mean.size, dtype=posterior.mean.dtype)
+        left = jnp.diagonal(left_over(posterior, every))
+    return jnp.maximum(left, 0.0)
 
 
 def standard_deviation(covariance: Any) -> Float[Array, " n"]:
@@ -38,14 +82,17 @@ def standard_deviation(covariance: Any) -> Float[Array, " n"]:
 def component_statistics(posterior: "GradientPosterior", robust: bool = True):
     """Centre, spread and degrees of freedom of each component's t interval.
 
-    Paths whose returns are all the same say nothing of the gradient: the spread is infinite.
+    Paths whose returns are all the same say nothing of the gradient: the spread is infinite. It is
+    also infinite for a component that no path reaches and to which the prior gives no variance.
     """
     model = (posterior.mean, standard_deviation(posterior.covariance), jnp.inf)
-    if not robust:
-        return _student(posterior.mean, influences(posterior), posterior, model, robust)
     D = influences(posterior)
-    centre, spread, freedom = _student(posterior.mean, D, posterior, model, robust)
-    return centre, jnp.where(_silent(posterior, D), jnp.inf, spread), freedom
+    if not robust:
+        return _student(posterior.mean, D, posterior, model, robust)
+    left = _component_left_over(posterior) if _compared(posterior) else 0.0
+    centre, spread, freedom = _student(posterior.mean, D, posterior, model, robust, left)
+    unreached = (spread == 0) & ~jnp.any(D != 0, 0) & (posterior.mean == 0)
+    return centre, jnp.where(unreached | _silent(posterior, D), jnp.inf, spread), freedom
 
 
 def _silent(posterior: "GradientPosterior", D: Float[Array, "M n"]) -> Bool[Array, ""]:
@@ -80,12 +127,16 @@ def direction_statistics(
     # In Model 1 every component has its own explained fraction: correct each before adding them.
     weights = direction / _explained(posterior)[0]
     whole = eqx.tree_at(
-        lambda p: (p.explained, p.freedom),
+        lambda p: (p.explained, p.retained, p.freedom),
         posterior,
-        (jnp.where(known, 1.0, 0.0), jnp.min(posterior.freedom)),
+        (jnp.where(known, 1.0, 0.0), None, jnp.min(posterior.freedom)),
+        is_leaf=lambda x: x is None,
     )
     along = I.along(weights) if isinstance(I, Influence) else I @ weights
-    return _student(posterior.mean @ weights, along, whole, model, robust)
+    left = 0.0
+    if _compared(posterior):
+        left = jnp.maximum(left_over(posterior, direction) @ direction, 0.0)
+    return _student(posterior.mean @ weights, along, whole, model, robust, left)
 
 
 def unbiased_statistics(
@@ -97,8 +148,9 @@ def unbiased_statistics(
     if M == 1:
         return slope, jnp.asarray(jnp.inf), jnp.ones(())
     whole = eqx.tree_at(
-        lambda p: (p.explained, p.freedom), posterior, (jnp.ones(()), jnp.asarray(M - 1.0))
-    )
+        lambda p: (p.explained, p.retained, p.freedom), posterior,
+        (jnp.ones(()), None, jnp.asarray(M - 1.0)), is_leaf=lambda x: x is None,
+    )  # fmt: skip
     return _student(slope, (each - slope) / (M - 1), whole, (slope, slope, slope), robust)
 
 
@@ -109,11 +161,22 @@ def uphill(posterior: "GradientPosterior", natural: bool = False) -> Float[Array
     Contributions are compared in the metric of the step, which is A for the direction A mean. Where
     influences are an operator, groups of paths replace paths.
     """
-    K = products(posterior, natural)
+    if posterior.biased:
+        return judged(products(posterior, natural))
+    return jnp.min(jnp.stack([agreement(K) for K in measures(posterior, natural)]))
+
+
+def measures(posterior: "GradientPosterior", natural: bool) -> list[Float[Array, "B B"]]:
+    """Inner products with one another of the contributions that judge a step: of the unbiased
+    gradients of paths where they are given, and with `twice` of the influences too."""
+    own = posterior
+    if posterior.biased:
+        own = eqx.tree_at(lambda p: (p.added, p.unbiased), posterior, (posterior.unbiased, None))
+    found = [products(own, natural)]
     if posterior.twice:
         influences_only = eqx.tree_at(lambda p: p.unbiased, posterior, None)
-        return jnp.minimum(agreement(K), agreement(products(influences_only, natural)))
-    return judged(K) if posterior.biased else agreement(K)
+        found.append(products(influences_only, natural))
+    return found
 
 
 def products(posterior: "GradientPosterior", natural: bool) -> Float[Array, "B B"]:
@@ -152,7 +215,9 @@ def influences(posterior: "GradientPosterior") -> Float[Array, "M n"]:
     return I.matrix() if isinstance(I, Influence) else I
 
 
-def _student(mean, influence, posterior, model, robust):
+def _student(mean, influence, posterior, model, robust, left: Any = 0.0):
+    """`left` is the variance that the paths leave of the prior, whose scale is chosen from M
+    returns."""
     if not robust:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, jnp.shape(mean)), model)
     M, (e, known) = influence.shape[0], _explained(posterior)
@@ -160,15 +225,26 @@ def _student(mean, influence, posterior, model, robust):
     squares = (influence / unit) ** 2
     variance = squares.sum(0)
     freedom = _satterthwaite(squares, variance, posterior.freedom, M)
-    found = (mean / e, unit * jnp.sqrt(variance) / e, freedom)
+    sampled = unit * jnp.sqrt(variance) / e
+    spread = jnp.hypot(sampled, jnp.sqrt(left))
+    share = (sampled / jnp.where(spread > 0, spread, 1.0)) ** 2
+    found = (mean / e, spread, _together(share, freedom, M))
     return jax.tree.map(lambda new, old: jnp.where(known, new, old), found, model)
 
 
+def _together(share, freedom, M: int):
+    """The degrees of freedom (Satterthwaite) of a variance of which `share` has `freedom` of them,
+    and the rest, the prior's, the M - 1 of its scale; `freedom` where there is no rest."""
+    both = 1 / (share**2 / freedom + (1 - share) ** 2 / max(M - 1.0, 1.0))
+    return jnp.where(share < 1, both, freedom)
+
+
 def _explained(posterior: "GradientPosterior"):
-    """The fraction explained, and whether it is more than rounding. Where it is not, the model's
-    own statistics are used."""
+    """By what the mean is divided to undo the prior's shrinkage, and whether the paths explain more
+    than rounding. Where they do not, the model's own statistics are used."""
     known = posterior.explained > NOTHING
-    return jnp.where(known, posterior.explained, 1.0), known
+    kept = posterior.explained if posterior.retained is None else posterior.retained
+    return jnp.where(known, kept, 1.0), known
 
 
 def _unit(X: Float[Array, "..."], axis: int | None = None) -> Float[Array, "..."]:
@@ -192,8 +268,9 @@ def region_statistics(
 
     The model's region is the ellipsoid of its covariance. The robust one is a ball in the metric
     G^-1, which stays well defined with fewer paths than parameters: with Z_i = D_i in that metric
-    and V = sum |Z_i|^2, distance^2 / V is compared with F(f, nu), f the effective number of
-    directions. Both are in units of the largest D_i.
+    and V = sum |Z_i|^2, plus what the paths leave of the prior, distance^2 / V is compared with
+    F(f, nu), f the effective number of directions. Both are in units of the largest D_i. Where the
+    covariance is an operator, what is left of the prior is not counted.
     """
     if not robust:
         return _ellipsoid(posterior, gradient)
@@ -208,10 +285,16 @@ def region_statistics(
 
     K = D @ metric(D).T
     q = jnp.diagonal(K)
-    V = jnp.where(_silent(posterior, D), jnp.inf, q.sum())
+    sampled = jnp.where(_silent(posterior, D), jnp.inf, q.sum())
     cross = (jnp.sum(K**2) - jnp.sum(q**2)) * M / max(M - 1, 1)
+    freedom = _satterthwaite(q, sampled, jnp.min(posterior.freedom), M)
+    V = sampled
+    if _compared(posterior) and not isinstance(posterior.covariance, Covariance):
+        L = metric(left_over(posterior, jnp.eye(n, dtype=D.dtype)).T / unit**2)
+        V = sampled + jnp.maximum(jnp.trace(L), 0.0)
+        cross = cross + 2 * jnp.sum((D @ L) * metric(D)) + jnp.sum(L * L.T)
+        freedom = _together(sampled / jnp.where(V > 0, V, 1.0), freedom, M)
     rank = jnp.clip(V**2 / jnp.maximum(cross, jnp.finfo(K.dtype).tiny), 1.0, n)
-    freedom = _satterthwaite(q, V, jnp.min(posterior.freedom), M)
     found = (away @ metric(away), V, rank, freedom)
     if isinstance(posterior.covariance, Covariance):
         return found
@@ -220,14 +303,13 @@ def region_statistics(
 
 
 def _ellipsoid(posterior: "GradientPosterior", gradient: Float[Array, " n"]):
+    """With a singular covariance, what lies outside its range is left out of the comparison."""
     S, away = posterior.covariance, gradient - posterior.mean
     if isinstance(S, Covariance):
         raise ValueError("region: the model's covariance is too large to invert; use robust=True")
     variances = jnp.diagonal(S)
     bounded = jnp.isfinite(variances)  # an infinite variance excludes nothing
-    scale = jnp.sqrt(jnp.where(bounded, jnp.maximum(variances, jnp.finfo(S.dtype).tiny), 1.0))
-    both = jnp.outer(bounded, bounded)
-    correlation = jnp.where(both, S, jnp.eye(away.size)) / jnp.outer(scale, scale)
-    z = jnp.where(bounded, away / scale, 0.0)
-    n = float(away.size)
-    return z @ jnp.linalg.solve(correlation, z) / n, jnp.ones(()), jnp.asarray(n), jnp.asarray(1e12)
+    inverse = Dense(jnp.where(jnp.outer(bounded, bounded), S, jnp.eye(away.size)))
+    z = jnp.where(bounded, away, 0.0)
+    rank = jnp.maximum(jnp.sum(inverse.known), 1).astype(S.dtype)
+    return z @ inverse.solve(z) / rank, jnp.ones(()), rank, jnp.asarray(1e12)

@@ -80,8 +80,6 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     kernel = kernels.Quadratic(G)
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
-    # The part of a constant return belongs to no path, because its integral is zero.
-    varying = conditioning.less(returns, jnp.mean(returns))[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
     if noise.ndim == 2 or scale.ndim == 1:  # one regression per component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
@@ -90,14 +88,14 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         )
         covariance = at.covariance
         influence = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T
-        added = at.gain[:, 0].T * varying
+        added = at.gain[:, 0].T * Y
         mean = jnp.sum(at.gain[:, 0] * Y.T, -1)
         explained = jax.vmap(lambda gain: kernel.explained(U, gain))(at.gain)
     else:
         at = condition(Y, noise, scale)
         covariance = at.covariance
         influence = at.leave_one_out()
-        added = at.gain[0][:, None] * varying
+        added = at.gain[0][:, None] * Y
         mean = (at.gain @ Y)[0]
         explained = kernel.explained(U, at.gain)
     assert covariance is not None
@@ -111,7 +109,9 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         freedom=at.freedom,
         info=_info(G, at) | info,
         prior=Diagonal(jnp.broadcast_to(scale * kernel.prior()[0, 0], (n,))),
-        added=jnp.concatenate([added, (mean - added.sum(0))[None]]),
+        added=added,
+        # The quadratic kernel can fit noise, and then what all paths add agrees on it.
+        unbiased=conditioning.less(returns, jnp.mean(returns))[:, None] * U,
     )
 
 
@@ -175,9 +175,17 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
         freedom=at.freedom,
         info=_info(G, at) | info,
         prior=Multiple(G, jnp.asarray(scale, U.dtype)),
+        retained=_retained(G.solve(U) @ at.gain),
         # What paths add to a fit that passes close to every return cancels one another.
         unbiased=shifted[:, None] * U,
     )
+
+
+def _retained(A: Float[Array, "M M"]) -> Float[Array, ""]:
+    """tr(A^2) / tr(A), the mean of the eigenvalues of A weighted by themselves; 1 for A = 0."""
+    explained = jnp.trace(A)
+    some = explained > 0
+    return jnp.where(some, jnp.sum(A * A.T) / jnp.where(some, explained, 1.0), 1.0)
 
 
 def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, form: Form):
