@@ -23,9 +23,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from bayespg.learning import copies, saved
-from bayespg.learning.agents import Agent
-from bayespg.learning.best import Best
+from bayespg.agents import load, serialise
+from bayespg.agents.agent import Agent
+from bayespg.agents.store import Best
 from bayespg.runs.store import CONFIG, Run
 
 CALLS = ("write", "fsync", "replace", "ftruncate", "unlink")
@@ -144,14 +144,14 @@ class Undisturbed:
         return ""
 
     def _is(self, state: Any, update: int) -> bool:
-        return copies.equal(state, self.states[update])
+        return serialise.equal(state, self.states[update])
 
 
 def train(path: Path, steps: int) -> None:
     """A run from its beginning, or from where it was stopped."""
     agent, run = made(), path
     if (path / CONFIG).exists():
-        agent, run = saved.resume(path)
+        agent, run = load.resume(path)
     left = steps - int(agent.state.steps)
     if left > 0:
         agent.learn(left, run=run, progress=False)

@@ -41,8 +41,8 @@ import bayespg  # isort: skip  (first, for the thread pool)
 from rivals import sb3
 
 from bayespg._support import together
-from bayespg.learning.agents import Agent
-from bayespg.learning.tuned import TUNED
+from bayespg.agents.agent import Agent
+from bayespg.agents.tuned import TUNED
 from bayespg.runs import plots
 
 POLICIES = sb3.POLICIES

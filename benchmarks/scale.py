@@ -195,13 +195,14 @@ def seeds(options: argparse.Namespace):
     import jax
     import jax.numpy as jnp
 
-    from bayespg.learning import choices, estimators, training
-    from bayespg.learning.settings import DEFAULTS
+    from bayespg.agents import names
+    from bayespg.agents.settings import DEFAULTS
+    from bayespg.learning import estimators, training
     from bayespg.paths.rollout import rollout
     from bayespg.paths.worlds import world
     from bayespg.policies import named
 
-    found = choices.built_in("jax/CartPole-v1")
+    found = names.built_in("jax/CartPole-v1")
     assert found is not None
     where = world(found.environment)
     environment: Any = where.environment
@@ -218,7 +219,7 @@ def seeds(options: argparse.Namespace):
         begun = time.perf_counter()
         result = training.train(
             environment, many, estimators.adaptive(DEFAULTS["smoothing"]),
-            choices.update("natural", DEFAULTS["limit"], 0.0), key=jax.random.key(seed),
+            names.update("natural", DEFAULTS["limit"], 0.0), key=jax.random.key(seed),
             updates=options.updates, paths=2, runs=options.runs, normalise=True,
             persistence=DEFAULTS["persistence"], evaluate=evaluate, every=5,
         )  # fmt: skip

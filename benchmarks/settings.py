@@ -120,9 +120,10 @@ def cell(
     import jax.numpy as jnp
 
     from bayespg._support.random import fast_key
+    from bayespg.agents import build, names
+    from bayespg.agents.settings import DEFAULTS
     from bayespg.environments.classic import Pendulum
-    from bayespg.learning import choices, estimators, making, training, trust
-    from bayespg.learning.settings import DEFAULTS
+    from bayespg.learning import estimators, training, trust
     from bayespg.paths.rollout import rollout
     from bayespg.paths.worlds import world
     from bayespg.policies import named
@@ -138,7 +139,7 @@ def cell(
     if task == CHOICES:
         task_of = PendulumChoices()
     else:
-        found = choices.built_in(f"jax/{task}")
+        found = names.built_in(f"jax/{task}")
         assert found is not None
         task_of = found.environment
     where = world(dataclasses.replace(task_of, discount=changed.get("discount", task_of.discount)))
@@ -148,7 +149,7 @@ def cell(
     asked = {key: value for key, value in changed.items() if key in of_bac}
     estimator: Any = estimators.adaptive(**asked)
     environment: Any = where.environment
-    policy = policy or making.default_policy(where.actions, estimator.needs)
+    policy = policy or build.default_policy(where.actions, estimator.needs)
     keys = jax.random.split(jax.random.key(seed), seeds)
     policies = [named.make(policy, *where.observation.shape, where.actions, key) for key in keys]
 
@@ -160,7 +161,7 @@ def cell(
         environment,
         jax.tree.map(lambda *each: jnp.stack(each), *policies),
         estimator,
-        choices.update("natural", changed.get("limit", DEFAULTS["limit"]), 0.0),
+        names.update("natural", changed.get("limit", DEFAULTS["limit"]), 0.0),
         key=fast_key(seed), updates=updates or TASKS[task].updates,
         paths=changed.get("episodes", trust.SIZES[0]), runs=seeds, normalise=True,
         persistence=changed.get("persistence", DEFAULTS["persistence"]),

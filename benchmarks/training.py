@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from measure import Table, once
 
+from bayespg.agents.agent import Agent
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning.agents import Agent
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import MonteCarlo, adaptive
 from bayespg.policies.features import MLP

@@ -23,13 +23,13 @@ from gymnasium import spaces
 
 import bayespg
 from bayespg import callbacks
+from bayespg.agents import load, names
+from bayespg.agents.agent import Agent
+from bayespg.agents.settings import Settings
+from bayespg.agents.store import Best
 from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
-from bayespg.learning import batch_size, choices, saved
-from bayespg.learning.agents import Agent
 from bayespg.learning.batch import MOST_DENSE
-from bayespg.learning.best import Best
-from bayespg.learning.settings import Settings
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
 from bayespg.runs import store
 from bayespg.runs.columns import Column
@@ -104,7 +104,7 @@ def test_cartpole_is_balanced_within_forty_thousand_steps():
 
 
 @pytest.mark.slow("bac-returns", "rebase", "gae", "fitted", "mc", "mc-baseline")
-@pytest.mark.parametrize("name", choices.ESTIMATORS)
+@pytest.mark.parametrize("name", names.ESTIMATORS)
 def test_every_estimator_by_name_takes_sound_steps(name):
     agent = Agent("Walk-v0", estimator=name, episodes=6, seed=2)
     for _ in range(3):
@@ -115,9 +115,9 @@ def test_every_estimator_by_name_takes_sound_steps(name):
 
 
 @pytest.mark.slow("sgd")
-@pytest.mark.parametrize("name", [name for name in choices.UPDATES if name != "natural"])
+@pytest.mark.parametrize("name", [name for name in names.UPDATES if name != "natural"])
 def test_every_update_by_name_changes_the_policy(name):
-    rate = None if name in choices.LIMITED else 0.01
+    rate = None if name in names.LIMITED else 0.01
     estimator = "model1" if "var" in name else "gpomdp"  # quick to compile
     agent = Agent("Walk-v0", update=name, estimator=estimator, rate=rate)
     assert agent.update()["step_norm"] > 0
@@ -143,7 +143,7 @@ def test_resuming_on_gymnasium_continues_exactly(tmp_path):
     rows_of(whole, 160)
     half = Agent("Walk-v0", seed=4)
     rows_of(half, 80, run=tmp_path / "run")
-    agent, run = saved.resume(tmp_path / "run")
+    agent, run = load.resume(tmp_path / "run")
     assert same(agent, half)
     agent.learn(160 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
@@ -159,7 +159,7 @@ def test_resuming_in_jax_continues_bit_for_bit(tmp_path):
     rows_of(whole, 800)
     rows_of(made(), 400, run=tmp_path / "run")
     objects = {"environment": MountainCar(horizon=50), "policy": mountain_car_softmax()}
-    agent, run = saved.resume(tmp_path / "run", **objects)
+    agent, run = load.resume(tmp_path / "run", **objects)
     agent.learn(800 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
 
@@ -250,7 +250,7 @@ def test_an_agent_that_was_trained_before_its_run_is_resumed_as_it_was(tmp_path)
         patch.setattr(Run, "log", killed)
         with pytest.raises(kills.Killed):
             rows_of(agent, 60, run=tmp_path / "run")
-    again, _ = saved.resume(tmp_path / "run")
+    again, _ = load.resume(tmp_path / "run")
     assert int(again.state.updates) == 1
 
 
@@ -367,7 +367,7 @@ def test_only_saved_agents_are_replaced(tmp_path):
 
 def test_two_agents_do_not_write_one_run(tmp_path):
     Agent("Walk-v0", "linear", seed=6).learn(10, run=tmp_path / "run", progress=False)
-    (one, its_run), (other, other_run) = (saved.resume(tmp_path / "run") for _ in range(2))
+    (one, its_run), (other, other_run) = (load.resume(tmp_path / "run") for _ in range(2))
     with its_run, pytest.raises(ValueError, match="in use by this process already"):
         other.learn(10, run=other_run, progress=False)
     one.learn(100, run=its_run, progress=False)
@@ -457,7 +457,7 @@ def test_a_directory_runs_no_code_of_its_own(tmp_path, evil, change):
     agent = Agent("Walk-v0", "linear", seed=6)
     with Run.create(tmp_path / "run", agent.config | change) as run:
         run.checkpoint(agent.state)
-    for read in (bayespg.load, bayespg.resume, saved.reopen):
+    for read in (bayespg.load, bayespg.resume, load.reopen):
         for imports in ((), "beside", ["json"]):
             with pytest.raises(ValueError, match=r"import the module 'beside\.evil'.* --import"):
                 read(tmp_path / "run", imports=imports)
@@ -473,7 +473,7 @@ def test_a_path_with_a_colon_is_no_module(tmp_path):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         Run.create(tmp_path / "run", config | {"options": {"xml_file": path}})
         with pytest.raises(ValueError, match="unexpected keyword argument 'xml_file'"):
-            saved.reopen(tmp_path / "run")
+            load.reopen(tmp_path / "run")
 
 
 def test_a_module_is_imported_where_the_call_names_it(tmp_path, evil):
@@ -515,7 +515,7 @@ def test_observations_in_jax_are_normalised_where_asked(tmp_path):
     assert whole.state.normaliser is statistics
     rows_of(made(normalise=True), 200, run=tmp_path / "run")
     objects = dict(zip(("environment", "policy"), task, strict=True))
-    agent, run = saved.resume(tmp_path / "run", **objects)
+    agent, run = load.resume(tmp_path / "run", **objects)
     agent.learn(400 - int(agent.state.steps), run=run, progress=False)
     assert same(agent, whole)
     assert np.ndim(agent.predict(np.full((2, *whole.world.observation.shape[1:]), 50.0))) == 0
@@ -557,10 +557,10 @@ def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble,
     agent = Agent(Walk, "linear", seed=8)
     rows_of(agent, 50, run=tmp_path / "run")
     whole = int(agent.state.updates)
-    agent, run = saved.resume(tmp_path / "run", environment=lambda: Walk(trouble=trouble))
+    agent, run = load.resume(tmp_path / "run", environment=lambda: Walk(trouble=trouble))
     with pytest.raises(EnvironmentFailure, match=f"Walk.*seed [0-9]+, step 5.*{says}"):
         agent.learn(50, run=run, progress=False)
-    agent, run = saved.resume(tmp_path / "run", environment=Walk)
+    agent, run = load.resume(tmp_path / "run", environment=Walk)
     assert int(agent.state.updates) == whole
     agent.learn(50, run=run, progress=False)
 
@@ -810,7 +810,7 @@ def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.communicate()
         updates = rows_in(metrics)  # one more, perhaps, than the checkpoint holds
-        agent, _ = saved.resume(tmp_path / "run" / "seed-0")
+        agent, _ = load.resume(tmp_path / "run" / "seed-0")
         last = int(agent.state.updates)
         assert last >= updates - 1
         process = started("train", "--resume", "run", cwd=tmp_path)
@@ -819,7 +819,7 @@ def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
     said, _ = process.communicate(timeout=200)
     assert process.returncode == 130
     assert "bayespg train --resume run/seed-0" in said
-    agent, _ = saved.resume(tmp_path / "run" / "seed-0")
+    agent, _ = load.resume(tmp_path / "run" / "seed-0")
     assert int(agent.state.updates) > last
     assert json.loads((tmp_path / "run" / "seed-0" / "config.json").read_text())["seed"] == 0
 
@@ -846,7 +846,7 @@ def test_auto_plays_more_episodes_the_less_they_agree():
     assert agent.draw().mask.shape[1] == 16
     row = agent.update()
     assert row[Column.EPISODES] == 16
-    assert agent.episodes in batch_size.SIZES
+    assert agent.episodes in trust.SIZES
 
 
 def test_episodes_of_a_network_confirm_one_another():

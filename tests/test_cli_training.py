@@ -12,12 +12,12 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from bayespg.agents import load
+from bayespg.agents.agent import Agent
+from bayespg.agents.imports import resuming
+from bayespg.agents.settings import DEFAULTS
 from bayespg.cli import app, main
 from bayespg.environments import classic
-from bayespg.learning import saved
-from bayespg.learning.agents import Agent
-from bayespg.learning.imports import resuming
-from bayespg.learning.settings import DEFAULTS
 from bayespg.runs import seeds
 from bayespg.runs.store import METRICS, Run
 
@@ -316,7 +316,7 @@ def test_every_flipped_bit_of_the_plan_is_found_or_does_not_matter(tmp_path):
 
 def test_a_seed_that_the_caller_gave_is_not_blamed_on_the_configuration(run):
     with pytest.raises(ValueError, match=r"^seed: expected a whole number from 0 to \d+, found -1"):
-        saved.reopen(run / "seed-0", seed=-1)
+        load.reopen(run / "seed-0", seed=-1)
 
 
 def test_seeds_are_not_trained_through_a_link(run, tmp_path, monkeypatch, capsys):
@@ -352,11 +352,11 @@ def test_pictures_are_not_drawn_through_a_link(tmp_path, monkeypatch, capsys):
 
 
 def test_a_saved_agent_says_how_it_is_trained_on(run, tmp_path, monkeypatch, capsys):
-    saved.load(run / "seed-0").save(tmp_path / "kept")
+    load.load(run / "seed-0").save(tmp_path / "kept")
     told = said(monkeypatch, capsys, "train", "--resume", tmp_path / "kept")
     assert "is a saved agent" in told
     assert ".learn(STEPS, run='NEW FOLDER')" in told
-    again = saved.load(tmp_path / "kept").learn(1, run=tmp_path / "new", progress=False)
+    again = load.load(tmp_path / "kept").learn(1, run=tmp_path / "new", progress=False)
     done = bayespg("train", "--resume", tmp_path / "new")
     assert f"done, {int(again.state.steps):,} steps" in done.output
 
@@ -388,7 +388,7 @@ def module(tmp_path, monkeypatch):
 def test_a_module_that_a_run_names_is_imported_only_with_consent(
     run, module, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("bayespg.learning.film.record", lambda *_: [1.0])
+    monkeypatch.setattr("bayespg.agents.film.record", lambda *_: [1.0])
     folder = shutil.copytree(run / "seed-0", tmp_path / "downloaded")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"environment": "own_tasks:Own-v0"}))
@@ -416,7 +416,7 @@ def test_a_module_that_the_user_types_is_imported(module, tmp_path):
     assert Run.open(out / "seed-0").config["environment"] == "own_tasks:Own-v0"
     shutil.rmtree(out)
     assert bayespg("train", "own_tasks:Own-v0", *small).exit_code == 0
-    agent, found = saved.resume(out / "seed-0", imports="own_tasks")
+    agent, found = load.resume(out / "seed-0", imports="own_tasks")
     assert resuming(found.path, agent.config).endswith(f"{out / 'seed-0'} --import own_tasks")
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bayespg import estimators, training, updates
+from bayespg.agents import names
+from bayespg.agents.agent import Agent
 from bayespg.environments import classic
-from bayespg.learning import choices
-from bayespg.learning.agents import Agent
 from bayespg.learning.batch import by_products
 from bayespg.policies import FiniteStateController, as_dtype, flatten
 from bayespg.policies.features import MLP, Linear
@@ -23,8 +23,8 @@ POLICIES = {
     "a network": lambda: Composed(MLP(4, (48,), key=KEY), Choice(49, (2,), True)),
     "memory": lambda: FiniteStateController.random(KEY, 4, 2, 2),
 }
-ESTIMATORS = {name: make(0.9) for name, make in choices.ESTIMATORS.items()}
-UPDATES = {name: choices.update(name, 0.02, 1e-2) for name in choices.UPDATES}
+ESTIMATORS = {name: make(0.9) for name, make in names.ESTIMATORS.items()}
+UPDATES = {name: names.update(name, 0.02, 1e-2) for name in names.UPDATES}
 
 
 def traced(estimator, update, policy, normalise=False):

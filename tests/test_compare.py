@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from bayespg.agents import compare
 from bayespg.cli import app, common
-from bayespg.learning import comparing
 from bayespg.runs import comparison
 
 
@@ -106,7 +106,7 @@ def test_one_page_shows_ours_beside_rivals_and_goes_on_where_it_stopped(
 def test_a_damaged_comparison_is_named(tmp_path, content, says):
     (tmp_path / "compare.json").write_text(content)
     with pytest.raises(ValueError, match=rf"compare\.json.*{says}"):
-        comparing.Comparison(tmp_path / "compare.json", {"a": 1})
+        compare.Comparison(tmp_path / "compare.json", {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -126,17 +126,17 @@ def test_a_wrong_name_is_refused_before_anything_is_trained(words, says, tmp_pat
 
 def test_rivals_that_are_missing_or_cannot_act_are_named(rivals, monkeypatch):
     with pytest.raises(ValueError, match=r"sac is for continuous actions, .* CartPole-v1"):
-        comparing.refuse_actions("sac", "CartPole-v1")
+        compare.refuse_actions("sac", "CartPole-v1")
     with pytest.raises(ValueError, match="dqn is for discrete actions"):
-        comparing.refuse_actions("dqn", "Pendulum-v1")
+        compare.refuse_actions("dqn", "Pendulum-v1")
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(ImportError, match="pip install stable-baselines3, or leave it out"):
-        comparing.rival("ppo")
+        compare.rival("ppo")
 
 
 def test_steps_to_a_threshold_need_two_evaluations_in_a_row():
-    assert comparing.steps_to([(0, 1.0), (10, 9.0), (20, 1.0), (30, 9.0), (40, 9.5)], 9.0) == 30
-    assert comparing.steps_to([(0, 9.0)], 9.0) == math.inf
+    assert compare.steps_to([(0, 1.0), (10, 9.0), (20, 1.0), (30, 9.0), (40, 9.5)], 9.0) == 30
+    assert compare.steps_to([(0, 9.0)], 9.0) == math.inf
     rows = comparison.rows(
         {"a": [[(0, 0.0), (9, 1.0)], [(0, 0.0), (9, 3.0)]]}, {"a": [5.0, math.inf]}, {"a": [1.0]}
     )

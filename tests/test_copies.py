@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 import bayespg
 from bayespg._support.random import fast_key
+from bayespg.agents.settings import Settings
 from bayespg.environments.spaces import Observations
-from bayespg.learning.settings import Settings
 from bayespg.policies import FiniteStateController
 
 X = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)

@@ -9,9 +9,9 @@ from oracle import problem
 from test_posterior import make
 
 from bayespg import actor_critic, callbacks, evidence, fisher, kernels, monte_carlo, quadrature
-from bayespg.learning.agents import Agent
-from bayespg.learning.metrics import Evaluation
-from bayespg.learning.pgpe import PGPE
+from bayespg.agents.agent import Agent
+from bayespg.agents.metrics import Evaluation
+from bayespg.agents.pgpe import PGPE
 from bayespg.learning.training import History, Result
 from bayespg.posterior import LARGE, Influence
 from bayespg.posterior.decisions import _noncentrality, episodes_needed

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from bayespg import line_search, training
+from bayespg.agents import agent
 from bayespg.fisher.networks import SUBSET
-from bayespg.learning import agents
-from bayespg.learning.information import KAPPA, SHARE
-from bayespg.learning.recent import BATCHES, KEPT
+from bayespg.learning.metric import KAPPA, SHARE
+from bayespg.learning.observations import BATCHES, KEPT
 from bayespg.policies.named import HIDDEN
 from bayespg.reproduce import EXPERIMENTS
 
@@ -99,8 +99,8 @@ def small(monkeypatch):
 
         monkeypatch.setattr(owner, name, cut)
 
-    least(agents.Agent, "learn", 1, "steps", STEPS)
-    least(agents.Agent, "evaluate", 1, "episodes", EPISODES)
+    least(agent.Agent, "learn", 1, "steps", STEPS)
+    least(agent.Agent, "evaluate", 1, "episodes", EPISODES)
     least(training, "train", 99, "updates", UPDATES)
     least(line_search, "train", 99, "iterations", 2)
 

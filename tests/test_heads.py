@@ -13,9 +13,9 @@ from gymnasium import spaces as gym
 from hypothesis import given
 from oracle import standard_errors
 
+from bayespg.agents.build import default_policy
 from bayespg.environments import spaces
 from bayespg.learning.estimators import Needs
-from bayespg.learning.making import default_policy
 from bayespg.policies import flatten, information_root, named, score, sparse_score, tiles
 from bayespg.policies.distributions import Categoricals, Gaussians
 from bayespg.policies.features import MLP, Fourier, Linear, learns_features

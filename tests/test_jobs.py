@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from bayespg._support import device
+from bayespg.agents import jobs, load
+from bayespg.agents.agent import Agent
 from bayespg.cli import sweep
 from bayespg.cli.commands import app
-from bayespg.learning import jobs, saved
-from bayespg.learning.agents import Agent
 
 COMPILE_QUICKLY = True
 SMALL = {"estimator": "gpomdp", "policy": "linear", "horizon": 20}
@@ -40,7 +40,7 @@ def test_a_job_trains_what_an_agent_trains_and_finishes_what_was_stopped(tmp_pat
     with pytest.raises(KeyboardInterrupt):
         jobs.train(*arguments, advance)
     last = jobs.train(*arguments, advance)
-    assert_same(saved.load(tmp_path / "run").policy, expected.policy)
+    assert_same(load.load(tmp_path / "run").policy, expected.policy)
     assert said[-1][0] == 1.0
     assert f"return {last:.1f}" in said[-1][1]
     assert np.isnan(jobs.train(*arguments, advance))  # done
@@ -53,11 +53,11 @@ def test_seeds_in_processes_are_those_of_one_and_a_folder_resumes(tmp_path, expe
     done = CliRunner().invoke(app, [*words, "--seed", "3", "--seeds", "2", "--jobs", "2"])
     assert done.exit_code == 0, done.output
     assert "2 seeds" in done.output
-    assert_same(saved.load(tmp_path / "f" / "seed-3").policy, expected.policy)
+    assert_same(load.load(tmp_path / "f" / "seed-3").policy, expected.policy)
     more = ["train", "--resume", str(tmp_path / "f"), "--steps", "400", "--jobs", "2"]
     done = CliRunner().invoke(app, more)
     assert done.exit_code == 0, done.output
-    assert int(saved.load(tmp_path / "f" / "seed-4").state.steps) >= 400
+    assert int(load.load(tmp_path / "f" / "seed-4").state.steps) >= 400
 
 
 def test_workers_and_jobs_contradict_each_other():

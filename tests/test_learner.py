@@ -13,12 +13,13 @@ import pytest
 from gymnasium import spaces
 
 from bayespg import fisher, updates
+from bayespg.agents.agent import Agent
 from bayespg.environments import LQR, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import estimators
-from bayespg.learning.advance import STAGES, NotFinite, no_statistics
-from bayespg.learning.agents import Agent
+from bayespg.learning.advance import STAGES, NotFinite
+from bayespg.learning.observations import no_statistics
 from bayespg.policies import LinearGaussian, Tabular, flatten
 
 

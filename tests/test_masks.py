@@ -10,9 +10,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import bayespg
 from bayespg._support.random import fast_key
+from bayespg.agents import film
 from bayespg.environments import masks
 from bayespg.environments.host import EnvironmentFailure, Host
-from bayespg.learning import film
 from bayespg.policies.distributions import Categorical, Categoricals
 from bayespg.policies.masked import FORBIDDEN, Allowed, Masked
 from bayespg.policies.named import make

@@ -9,12 +9,12 @@ from gymnasium.vector import SyncVectorEnv
 
 import bayespg
 from bayespg import estimators, kernels
+from bayespg.agents import load, names
+from bayespg.agents.agent import Agent
 from bayespg.environments import TMaze
 from bayespg.environments.host import Host
 from bayespg.environments.vector import Vector
-from bayespg.learning import choices, saved
-from bayespg.learning.advance import Normalised, no_statistics
-from bayespg.learning.agents import Agent
+from bayespg.learning.observations import Normalised, no_statistics
 from bayespg.paths.acting import Acting
 from bayespg.paths.rollout import play
 from bayespg.policies import FiniteStateController, Recurrent, memory
@@ -24,7 +24,7 @@ POLICIES = {
     "controller": FiniteStateController.random(jax.random.key(1), 4, 3, 2),
     "recurrent": Recurrent.random(jax.random.key(2), 4, 3, 2),
 }
-WITHOUT_STATES = [name for name, make in choices.ESTIMATORS.items() if not make(0.95).needs.states]
+WITHOUT_STATES = [name for name, make in names.ESTIMATORS.items() if not make(0.95).needs.states]
 """Estimators that take policies with memory."""
 
 
@@ -127,13 +127,13 @@ def test_every_estimator_of_paths_takes_sound_steps(name, environment, kind):
 @pytest.mark.parametrize("update", ["natural", "plain", "adam", "sgd", "variance-scaled"])
 def test_every_update_moves_a_policy_with_memory(update):
     estimator = "model1" if "var" in update else "mc"
-    rate = None if update in choices.LIMITED else 0.01
+    rate = None if update in names.LIMITED else 0.01
     agent = Agent(MAZE, POLICIES["controller"], estimator, update, episodes=12, rate=rate)
     assert sum(agent.update()["step_norm"] for _ in range(3)) > 0
 
 
 @pytest.mark.parametrize(
-    "estimator", [*(name for name in choices.ESTIMATORS if name not in WITHOUT_STATES), "object"]
+    "estimator", [*(name for name in names.ESTIMATORS if name not in WITHOUT_STATES), "object"]
 )
 def test_an_estimator_of_steps_is_refused_and_names_those_that_can(estimator, policy):
     if estimator == "object":
@@ -171,7 +171,7 @@ def test_saved_loaded_and_resumed_it_goes_on_exactly(tmp_path, environment):
 
     whole = made().learn(120, progress=False)
     made().learn(60, run=tmp_path / "run", progress=False)
-    again, run = saved.resume(tmp_path / "run", environment=environment, policy=policy)
+    again, run = load.resume(tmp_path / "run", environment=environment, policy=policy)
     again.learn(120 - int(again.state.steps), run=run, progress=False)
     assert same(whole, again)
     loaded = bayespg.load(tmp_path / "run", environment=environment, policy=policy)

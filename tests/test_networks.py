@@ -24,8 +24,8 @@ from bayespg.learning.estimators import (
     MonteCarlo,
     stationary_integrated_out,
 )
-from bayespg.learning.information import SHARE
-from bayespg.learning.recent import Recent
+from bayespg.learning.metric import SHARE
+from bayespg.learning.observations import Recent
 from bayespg.policies import as_dtype, flatten, information_root, score
 from bayespg.policies.features import MLP, Fourier
 from bayespg.policies.heads import Choice, Composed, Normals

@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from bayespg.agents.hints import AFTER, FAINT, LONG, Stuck, Unconfirmed
 from bayespg.environments.host import Host
-from bayespg.learning.hints import AFTER, FAINT, LONG, Stuck, Unconfirmed
 from bayespg.runs.columns import Column, tag
 from bayespg.runs.numbers import over_seeds, shown
 

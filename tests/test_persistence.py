@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bayespg._support.random import WORD, child, host_key
+from bayespg.agents.agent import Agent
 from bayespg.environments.classic import MountainCarContinuous
 from bayespg.learning.advance import fading
-from bayespg.learning.agents import Agent
 from bayespg.paths.acting import times_of
 from bayespg.paths.persistence import held
 from bayespg.paths.rollout import rollout

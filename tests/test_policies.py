@@ -11,8 +11,8 @@ import pytest
 import bayespg
 from bayespg import updates
 from bayespg._support.random import fast_key
+from bayespg.agents.agent import Agent
 from bayespg.environments import LQR, classic
-from bayespg.learning.agents import Agent
 from bayespg.learning.estimators import GPOMDP
 from bayespg.learning.training import train
 from bayespg.policies import (

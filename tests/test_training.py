@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from bayespg import fisher, kernels, policies, training, updates
 from bayespg._support.random import fast_key
+from bayespg.agents.agent import Agent
 from bayespg.environments import (
     LQR,
     MountainCar,
@@ -22,7 +23,6 @@ from bayespg.environments import (
     exact_gradient,
 )
 from bayespg.learning import estimators
-from bayespg.learning.agents import Agent
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import BAC, Model2, Reinforce
 from bayespg.learning.training import train
@@ -277,7 +277,6 @@ def test_an_agent_and_train_make_the_same_step_from_the_same_batches():
     ("update", "kept"),
     [
         (updates.trust_region(0.05), True),
-        (updates.only_if_sure(updates.trust_region(0.05)), True),
         (updates.conventional(0.1), False),
     ],
 )

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bayespg.agents.agent import Agent
 from bayespg.environments import classic
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import trust
 from bayespg.learning.advance import _informed
-from bayespg.learning.agents import Agent
 
 
 def after(*grams, rho=1.0):

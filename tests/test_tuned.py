@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 import bayespg
+from bayespg.agents.tuned import TUNED, Tuned
 from bayespg.cli.commands import app
-from bayespg.learning.tuned import TUNED, Tuned
 from bayespg.runs.store import Run
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -10,10 +10,10 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from test_host import SEEDS, Counting, Faulty, by_state
 
+from bayespg.agents import load
+from bayespg.agents.agent import Agent
 from bayespg.environments.host import FALLBACK, EnvironmentFailure, Host
 from bayespg.environments.vector import Vector
-from bayespg.learning import saved
-from bayespg.learning.agents import Agent
 from bayespg.paths.acting import Acting
 from bayespg.paths.rollout import play
 from bayespg.policies import named
@@ -192,7 +192,7 @@ def test_an_agent_learns_and_goes_on_exactly(tmp_path):
     agent = made().learn(1_000, progress=False)
     assert agent.evaluate(8).mean > 30
     made().learn(500, run=tmp_path / "run", progress=False)
-    again, run = saved.resume(tmp_path / "run", environment=sync("CartPole-v1", 4))
+    again, run = load.resume(tmp_path / "run", environment=sync("CartPole-v1", 4))
     again.learn(1_000 - int(again.state.steps), run=run, progress=False)
     for a, b in zip(*(jax.tree.leaves(x.state.policy) for x in (agent, again)), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -16,9 +16,9 @@ import pytest
 from test_host import Counting
 
 from bayespg._support import processes, workers
+from bayespg.agents.agent import Agent
+from bayespg.agents.pgpe import PGPE
 from bayespg.environments.host import EnvironmentFailure
-from bayespg.learning.agents import Agent
-from bayespg.learning.pgpe import PGPE
 from bayespg.paths.players import WorkersLost
 from bayespg.paths.worlds import InWorkers, world
 from bayespg.policies import named

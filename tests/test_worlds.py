@@ -14,10 +14,10 @@ from gymnasium.wrappers import NormalizeReward
 from test_host import Counting
 
 from bayespg._support import device
+from bayespg.agents.agent import Agent
+from bayespg.agents.load import load
 from bayespg.environments import Environment
 from bayespg.environments.host import FALLBACK, EnvironmentFailure
-from bayespg.learning.agents import Agent
-from bayespg.learning.saved import load
 from bayespg.paths.rollout import rollout
 from bayespg.policies import LinearGaussian
 

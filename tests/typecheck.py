@@ -13,10 +13,10 @@ TAKES_ANYTHING = {
     f"bayespg.{name}"
     for name in (
         "actor_critic.gradient_posterior",
-        "learning.agents.Agent.__init__",
-        "learning.agents.Agent.evaluate",
-        "learning.agents.Agent.learn",
-        "learning.agents.Agent.predict",
+        "agents.agent.Agent.__init__",
+        "agents.agent.Agent.evaluate",
+        "agents.agent.Agent.learn",
+        "agents.agent.Agent.predict",
         "environments.host.Host.__init__",
         "evidence.choose_model1",
         "evidence.choose_model2",
@@ -66,7 +66,7 @@ TAKES_ANYTHING = {
         "search.search.Search.rescale",
         "search.search.Search.tell",
         "search.smoothed.scores",
-        "learning.settings.Settings.__init__",
+        "agents.settings.Settings.__init__",
         "algebra.sparsification.Sparsify.__init__",
         "learning.training.train",
         "paths.worlds.world",

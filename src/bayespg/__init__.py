@@ -35,17 +35,17 @@ _MODULES = {
         )
     },
     **{
-        name: f"learning.{name}"
-        for name in ("callbacks", "estimators", "line_search", "training", "updates")
+        name: f"learning.{name}" for name in ("estimators", "line_search", "training", "updates")
     },
+    "callbacks": "agents.callbacks",
     "random": "_support.random",
     "scores": "paths.scores",
 }  # fmt: skip
 """Modules that are attributes of this package, and where they are."""
 _NAMES = {
-    "BAC": "learning.agents", "BPG": "learning.agents", "MCPG": "learning.agents",
-    "PGPE": "learning.pgpe", "Agent": "learning.agents", "load": "learning.saved",
-    "resume": "learning.saved", "tuned": "learning.tuned",
+    "BAC": "agents.agent", "BPG": "agents.agent", "MCPG": "agents.agent",
+    "PGPE": "agents.pgpe", "Agent": "agents.agent", "load": "agents.load",
+    "resume": "agents.load", "tuned": "agents.tuned",
     "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
     "Trajectories": "environments.trajectories", "rollout": "paths.rollout",
     "__version__": "_support.version",

@@ -8,11 +8,12 @@ from typing import Annotated
 import gymnasium
 import typer
 
+from bayespg.agents import compare as comparing
+from bayespg.agents import names
+from bayespg.agents.imports import import_all
 from bayespg.cli.common import app, progress, say, table
 from bayespg.cli.options import Imports
 from bayespg.cli.training import ALGORITHMS
-from bayespg.learning import choices, comparing
-from bayespg.learning.imports import import_all
 from bayespg.runs import comparison, plots
 
 POINTS = 20
@@ -49,11 +50,11 @@ def compare(
     over seeds and a table. Started again, it goes on where it stopped."""
     import_all(imports or [])
     if environment not in gymnasium.registry:
-        raise choices.known("environment", environment, list(gymnasium.registry))
+        raise names.known("environment", environment, list(gymnasium.registry))
     ours, others = _names(algorithms), _names(rivals)
     for name in ours:
         if name not in ALGORITHMS:
-            raise choices.known("algorithms", name, list(ALGORITHMS))
+            raise names.known("algorithms", name, list(ALGORITHMS))
     for name in others:
         comparing.rival(name)
         comparing.refuse_actions(name, environment)

@@ -6,12 +6,12 @@ from typing import Any
 
 import typer
 
+from bayespg.agents import load
+from bayespg.agents.agent import Agent
+from bayespg.agents.imports import resuming
+from bayespg.agents.jobs import side_by_side
 from bayespg.cli import looking
 from bayespg.cli.common import bars, say
-from bayespg.learning import saved
-from bayespg.learning.agents import Agent
-from bayespg.learning.imports import resuming
-from bayespg.learning.jobs import side_by_side
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
@@ -59,7 +59,7 @@ def resume_together(
         raise ValueError(f"jobs: {path} is one run; give the folder of several seeds")
     if steps is not None:
         extend_all(members, steps, imports)
-    config = saved.reopen(members[0], imports=imports)[0].config | {"steps": steps_of(members[0])}
+    config = load.reopen(members[0], imports=imports)[0].config | {"steps": steps_of(members[0])}
     seeds = [int(member.name.removeprefix("seed-")) for member in members]
     seeds += folders.waiting(path)
     train_together(path, config, seeds, jobs, ray, imports, tensorboard)
@@ -73,7 +73,7 @@ def resume(
         extend_all(members, steps, imports)
     wanted = {member: steps_of(member) for member in members}
     for member, total in wanted.items():
-        agent, run = saved.resume(member, tensorboard=tensorboard, imports=imports, **chosen)
+        agent, run = load.resume(member, tensorboard=tensorboard, imports=imports, **chosen)
         left = total - int(agent.state.steps)
         if left <= 0:
             say(f"{member}: done, {int(agent.state.steps):,} steps")
@@ -84,7 +84,7 @@ def resume(
     for k in folders.waiting(path):
         run = folders.directory(path, k)
         say(f"{run}: starting")
-        agent, _ = saved.reopen(members[0], seed=k, imports=imports, **chosen)
+        agent, _ = load.reopen(members[0], seed=k, imports=imports, **chosen)
         agent.learn(wanted[members[0]], run=run, tensorboard=tensorboard)
         stop_if_asked(agent, path)
     summary(path)
@@ -102,7 +102,7 @@ def extend_all(members: list[Path], steps: int, imports: list[str]) -> None:
             )
     for member in members:
         if steps != steps_of(member):
-            agent, run = saved.resume(member, imports=imports)
+            agent, run = load.resume(member, imports=imports)
             agent.extend(run, steps)
 
 

@@ -9,9 +9,9 @@ import typer
 
 from bayespg._support.files import refuse_link, write_json
 from bayespg._support.version import __version__
+from bayespg.agents import film, load, names
 from bayespg.cli.common import app, beside, say, table
 from bayespg.cli.options import Best, Imports, RunPath
-from bayespg.learning import choices, film, saved
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.numbers import over_seeds, shown
@@ -37,7 +37,7 @@ def evaluate(
     """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
     rows, means, kept = [], [], {}
     for member in folders.members(run):
-        agent = saved.load(member, best=best, imports=imports or [])
+        agent = load.load(member, best=best, imports=imports or [])
         found = agent.evaluate(episodes, deterministic=deterministic)
         mean, low, high = shown(found.mean, *found.interval)
         means.append(found.mean)
@@ -95,7 +95,7 @@ def watch(
     """Record a trained policy as a GIF; needs pip install 'bayespg\\[render]'."""
     member = folders.members(run)[0]
     path = out or run / "watch.gif"
-    agent = saved.load(member, best=best, imports=imports or [])
+    agent = load.load(member, best=best, imports=imports or [])
     returns = film.record(agent, path, episodes, seed, deterministic)
     say(f"Return {', '.join(shown(*returns))}. Film: ", (str(path), "bold"))
 
@@ -107,7 +107,7 @@ def environments(
     """List the environments: those of the paper and classic control in JAX, and all that are
     registered with Gymnasium."""
     of = {True: "Gymnasium's, in JAX", False: "the paper's, in JAX"}
-    rows = [[name, of[name.startswith("jax/")]] for name in choices.BUILT_IN]
+    rows = [[name, of[name.startswith("jax/")]] for name in names.BUILT_IN]
     for name, spec in sorted(gymnasium.registry.items()):
         where: Any = spec.entry_point
         if callable(where):
@@ -117,5 +117,5 @@ def environments(
         rows.append([name, str(where).split(":")[0].removeprefix("gymnasium.envs.")])
     rows = [row for row in rows if pattern.lower() in row[0].lower()]
     if not rows:
-        raise choices.known("environment", pattern, [*choices.BUILT_IN, *gymnasium.registry])
+        raise names.known("environment", pattern, [*names.BUILT_IN, *gymnasium.registry])
     table(["name", "where"], rows)

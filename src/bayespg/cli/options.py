@@ -6,7 +6,7 @@ from typing import Annotated
 import gymnasium
 import typer
 
-from bayespg.learning.imports import import_all
+from bayespg.agents.imports import import_all
 
 Imports = Annotated[
     list[str] | None,

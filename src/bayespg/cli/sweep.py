@@ -9,10 +9,10 @@ import typer
 
 from bayespg._support.files import refuse_link, write_json
 from bayespg._support.version import __version__
+from bayespg.agents import load
+from bayespg.agents.jobs import Runs, side_by_side
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
 from bayespg.cli.options import Imports, Ray, registered, widths
-from bayespg.learning import saved
-from bayespg.learning.jobs import Runs, side_by_side
 from bayespg.runs import curves, overview
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
@@ -61,7 +61,7 @@ def sweep(
         folder = out / name.replace("/", "-")
         refuse_link(folder)
         places[name] = folder, chosen
-        config = saved.made({"environment": task} | chosen | {"seed": seed}).config
+        config = load.made({"environment": task} | chosen | {"seed": seed}).config
         folders.plan(folder, range(seed, seed + seeds), config | {"steps": steps})
         for k in range(seed, seed + seeds):
             path = folders.directory(folder, k).absolute()

@@ -9,14 +9,14 @@ import typer
 
 from bayespg._support import device as devices
 from bayespg._support.statistics import student_interval
+from bayespg.agents import describe, names, pgpe
+from bayespg.agents import tuned as tuning
+from bayespg.agents.agent import Agent
+from bayespg.agents.metrics import Row
+from bayespg.agents.settings import DEFAULTS, WHERE
 from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, progress, say, table
 from bayespg.cli.options import Imports, Ray, Workers, registered, widths
-from bayespg.learning import choices, describing, pgpe
-from bayespg.learning import tuned as tuning
-from bayespg.learning.agents import Agent
-from bayespg.learning.metrics import Row
-from bayespg.learning.settings import DEFAULTS, WHERE
 from bayespg.learning.trust import SIZES
 from bayespg.paths.players import LIMIT as EPISODE_TIMEOUT
 from bayespg.policies.named import Name
@@ -91,12 +91,12 @@ def train(
         ),
     ] = None,
     estimator: Annotated[
-        str | None, typer.Option(help=", ".join(choices.ESTIMATORS), show_default="bac")
+        str | None, typer.Option(help=", ".join(names.ESTIMATORS), show_default="bac")
     ] = None,
     update: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(choices.UPDATES)}, or another optimiser of optax.",
+            help=f"{', '.join(names.UPDATES)}, or another optimiser of optax.",
             show_default="natural",
         ),
     ] = None,
@@ -267,7 +267,7 @@ def train(
         if "estimator" in said:
             raise ValueError("algorithm: is a short name for an estimator; give one of the two")
         if algorithm not in ALGORITHMS:
-            raise choices.known("algorithm", algorithm, list(ALGORITHMS))
+            raise names.known("algorithm", algorithm, list(ALGORITHMS))
         estimator = ALGORITHMS[algorithm]
     found = tuning.settings(environment) if tuned else None
     searching = estimator == pgpe.NAME
@@ -311,7 +311,7 @@ def train(
         f"{per_update} episodes per update{growing}. Run: ",
         (str(folder), "bold"),
     )
-    say((describing.settings(first.config, describing.NAMES), "dim"))
+    say((describe.settings(first.config, describe.NAMES), "dim"))
     if found is not None:
         say(f"Tuned on seeds {found.seeds[0]} to {found.seeds[1]}: report others.")
     told = [Live(folder, folder / "live.html")] if live else []

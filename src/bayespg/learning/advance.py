@@ -19,11 +19,10 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
-from bayespg.learning import normalise, recent, trust, updates, values
+from bayespg.learning import observations, trust, updates, values
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Estimator, Needs
-from bayespg.learning.normalise import Normalised, Normaliser, as_input
-from bayespg.learning.recent import Recent
+from bayespg.learning.observations import Normalised, Normaliser, Recent, as_input
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
@@ -127,10 +126,10 @@ def begin(
     zero = jnp.zeros((), jnp.int32)
     return State(
         policy=policy, optimiser=optimiser, critic=critic,
-        normaliser=normalise.begin(shape, exempt) if normalised else None,
-        recent=recent.begin(observation) if wanted else None, trust=trust.begin(theta.dtype),
-        key=key, counts=Counts(zero, zero, zero), running=jnp.asarray(True),
-        lowest=jnp.asarray(jnp.inf, theta.dtype),
+        normaliser=observations.no_statistics(shape, exempt) if normalised else None,
+        recent=observations.no_states(observation) if wanted else None,
+        trust=trust.begin(theta.dtype), key=key, counts=Counts(zero, zero, zero),
+        running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
         persistence=jnp.asarray(persistence, jnp.float32) if persistence else None,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from bayespg._support.types import Array
 from bayespg.algebra.sparse import Matrix
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
-from bayespg.learning.recent import Recent
+from bayespg.learning.observations import Recent
 from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.paths.rollout import walk

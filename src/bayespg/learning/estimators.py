@@ -22,7 +22,7 @@ from bayespg.fisher.networks import ITERATIONS, TOLERANCE
 from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, draw
-from bayespg.learning.information import (
+from bayespg.learning.metric import (
     FisherChoice,
     Metric,
     actions_integrated_out,
@@ -35,7 +35,7 @@ from bayespg.learning.information import (
     stationary_integrated_out,
     steps_integrated_out,
 )
-from bayespg.learning.steps import (
+from bayespg.learning.regression import (
     StateMap,
     as_they_are,
     credit,

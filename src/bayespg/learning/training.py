@@ -20,7 +20,7 @@ from bayespg.environments import Environment, expected_return, observation
 from bayespg.learning.advance import State, advance, batch_of, begin, recent_of
 from bayespg.learning.batch import Batch, draw
 from bayespg.learning.estimators import Estimator, refuse_memory
-from bayespg.learning.normalise import Normalised
+from bayespg.learning.observations import Normalised
 from bayespg.paths.rollout import rollout
 from bayespg.paths.worlds import actions_in_jax
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype, fitting, flatten

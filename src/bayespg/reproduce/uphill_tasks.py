@@ -28,11 +28,11 @@ import numpy as np
 
 from bayespg._support.precision import to_float64
 from bayespg._support.statistics import f_quantile, student_quantile
+from bayespg.agents.agent import BAC
 from bayespg.calibration import brute_force
 from bayespg.environments import classic
 from bayespg.environments.trajectories import returns_to_go
 from bayespg.learning import estimators, training, updates, values
-from bayespg.learning.agents import BAC
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import Estimator, MonteCarlo
 from bayespg.monte_carlo import average

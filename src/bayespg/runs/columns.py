@@ -1,6 +1,6 @@
 """The columns of metrics.csv: what each holds, and how it is shown.
 
-To add a column, add a line here, and either an entry in `bayespg.learning.metrics` or a field of
+To add a column, add a line here, and either an entry in `bayespg.agents.metrics` or a field of
 the same name in `bayespg.learning.advance.Record`.
 """
 

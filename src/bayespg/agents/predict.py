@@ -8,8 +8,8 @@ import numpy as np
 
 from bayespg._support import checks
 from bayespg._support.random import host_key
+from bayespg.agents import settings
 from bayespg.environments import masks
-from bayespg.learning import settings
 from bayespg.paths.acting import Acting
 from bayespg.paths.worlds import World
 from bayespg.policies import AnyPolicy

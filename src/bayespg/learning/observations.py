@@ -1,12 +1,20 @@
-"""Observations in units of their own: running statistics, and policies that use them."""
+"""Raw observations: statistics that normalise them, and those of recent batches.
+
+As a policy improves, the states it visits crowd together. A step that looks small on those of one
+batch can be large just beside them, where the policy was a few updates ago and may be again. The
+trust region, and the metric in which the gradient is followed, are therefore averages over states
+of the last `BATCHES` batches.
+"""
 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from bayespg._support.types import Array
+from bayespg.algebra.sparsification import evenly_spaced
 from bayespg.policies import AnyPolicy, flatten
 
 CLIP = 10.0
@@ -47,7 +55,7 @@ class Normaliser(eqx.Module):
         return Normaliser(mean, spread.astype(dtype), total, self.exempt)
 
 
-def begin(shape: tuple[int, ...], exempt: int = 0) -> Normaliser:
+def no_statistics(shape: tuple[int, ...], exempt: int = 0) -> Normaliser:
     """Statistics before the first batch, which leave observations unchanged."""
     zeros = jnp.zeros(shape, jnp.float32)
     return Normaliser(zeros, zeros + 1, jnp.asarray(1e-4, jnp.float32), exempt)
@@ -76,3 +84,35 @@ class Normalised(AnyPolicy):
 
     def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
         return self.policy.settle(memory, choice)
+
+
+BATCHES = 20
+KEPT = 48
+"""States kept of each batch, evenly spaced."""
+
+
+class Recent(eqx.Module):
+    """Observations of recent batches, raw or normalised."""
+
+    states: Shaped[Array, "K *observation"]
+    weights: Float[Array, " K"]
+    """1 for a state, 0 for an empty place."""
+
+    def observe(
+        self, states: Shaped[Array, "T M *observation"], taken: Bool[Array, "T M"]
+    ) -> "Recent":
+        """These with the states of another batch in place of the oldest."""
+        states, taken = states.reshape(-1, *states.shape[2:]), taken.reshape(-1)
+        rows = evenly_spaced(taken, KEPT)
+        return Recent(
+            jnp.concatenate([states[rows].astype(self.states.dtype), self.states[:-KEPT]]),
+            jnp.concatenate([taken[rows].astype(self.weights.dtype), self.weights[:-KEPT]]),
+        )
+
+
+def no_states(observation: jax.ShapeDtypeStruct) -> Recent:
+    """No states yet."""
+    count = BATCHES * KEPT
+    real = jnp.issubdtype(observation.dtype, jnp.floating)
+    states = jnp.zeros((count, *observation.shape), jnp.float32 if real else observation.dtype)
+    return Recent(states, jnp.zeros(count, jnp.float32))

@@ -27,17 +27,12 @@ import optax
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
 from bayespg._support.warning import warn
+from bayespg.agents import build, describe, metrics, names, predict, serialise, settings, store
+from bayespg.agents.hints import Stuck, Unconfirmed
+from bayespg.agents.imports import resuming
+from bayespg.agents.metrics import Evaluation, Row
+from bayespg.agents.store import Best
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import (
-    choices,
-    copies,
-    describing,
-    keeping,
-    making,
-    metrics,
-    predicting,
-    settings,
-)
 from bayespg.learning.advance import (
     DESCRIBING,
     STAGES,
@@ -47,11 +42,7 @@ from bayespg.learning.advance import (
     begin,
 )
 from bayespg.learning.batch import by_products
-from bayespg.learning.best import Best
 from bayespg.learning.estimators import Estimator, refuse_memory
-from bayespg.learning.hints import Stuck, Unconfirmed
-from bayespg.learning.imports import resuming
-from bayespg.learning.metrics import Evaluation, Row
 from bayespg.paths.players import WorkersLost
 from bayespg.paths.worlds import AnyEnvironment
 from bayespg.policies import AnyPolicy, as_dtype, count
@@ -64,13 +55,13 @@ Callback = Callable[["Agent", Row], Any]
 as `bayespg.callbacks.Callback` has, is told of both."""
 
 
-@describing.with_settings("environment", "policy", "estimator", "update", options=None)
+@describe.with_settings("environment", "policy", "estimator", "update", options=None)
 class Agent:
     """A policy that learns in an environment.
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.learning.choices`) or objects. A policy may have a memory. The default policy of
+    `bayespg.agents.names`) or objects. A policy may have a memory. The default policy of
     estimators with a damped metric is "fourier" for choices and "mlp" for continuous actions, and
     "linear" of all others; an environment of the paper has the paper's policy. `options` go to
     `gymnasium.make`; everything else is in `Settings`. A setting that would have no effect is
@@ -94,31 +85,29 @@ class Agent:
             "environment": environment, "policy": policy, "estimator": estimator, "update": update,
             "options": options,
         } | given  # fmt: skip
-        self.options = choices.options(options, environment)
+        self.options = names.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
-        self._estimator = found = choices.estimator(estimator, s["smoothing"])
+        self._estimator = found = names.estimator(estimator, s["smoothing"])
         asked = s.episodes
-        s = dataclasses.replace(s, episodes=making.episodes(asked, found, policy))
-        self.world = making.world_of(environment, s, self.options)
-        policy, start = making.policy_of(
-            policy, environment, self.world, s, found.needs, key_policy
-        )
+        s = dataclasses.replace(s, episodes=build.episodes(asked, found, policy))
+        self.world = build.world_of(environment, s, self.options)
+        policy, start = build.policy_of(policy, environment, self.world, s, found.needs, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
         refuse_memory(found, start)
         self.world.refuse_misfit(start)
-        s = dataclasses.replace(s, episodes=making.episodes(asked, found, start))
+        s = dataclasses.replace(s, episodes=build.episodes(asked, found, start))
         self._double = not (found.needs.products and by_products(start))
         with self.precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
-            self._update = choices.update(update, s["limit"], s["rate"])
+            self._update = names.update(update, s["limit"], s["rate"])
             self.state = _first(
                 start, found, self._update, key_run, self.world.observation,
-                normalised=making.normalised(s, self.world),
-                persistence=making.persistence(s, found.needs), exempt=self.world.masks,
+                normalised=build.normalised(s, self.world),
+                persistence=build.persistence(s, found.needs), exempt=self.world.masks,
             )  # fmt: skip
-        self.settings = s.as_done(making.in_force(s, self.world, self.names, found.needs))
+        self.settings = s.as_done(build.in_force(s, self.world, self.names, found.needs))
         self._seconds, self._begun, self._warned = 0.0, False, False
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""
@@ -141,7 +130,7 @@ class Agent:
     @property
     def parameters(self) -> dict[str, np.ndarray]:
         """Copies of the policy's parameters by name, as NumPy arrays."""
-        return copies.parameters(self.state.policy)
+        return serialise.parameters(self.state.policy)
 
     @property
     def parameter_count(self) -> int:
@@ -153,7 +142,7 @@ class Agent:
         one vector of all of them in that order. This agent stays as it is."""
         other = self._again()
         with other.precision():
-            policy = copies.replaced(self.state.policy, parameters)
+            policy = serialise.replaced(self.state.policy, parameters)
             other._take(eqx.tree_at(lambda s: s.policy, self.state, policy))
         return other
 
@@ -163,7 +152,7 @@ class Agent:
         """Go on in another environment, whose observations and actions are of the same kind: the
         policy and the statistics of observations stay."""
         other = self._again(environment=environment, options=options)
-        copies.refuse_another_kind(self, other)
+        serialise.refuse_another_kind(self, other)
         self.world, self.settings, self.names = other.world, other.settings, other.names
         self.options, self._asked = other.options, other._asked
         self.reset()
@@ -173,11 +162,11 @@ class Agent:
         return type(self)(**self._asked | changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        content = copies.arrays(self.state), self._seconds
-        return _revived, (type(self), copies.packed(self._asked, content))
+        content = serialise.arrays(self.state), self._seconds
+        return _revived, (type(self), serialise.packed(self._asked, content))
 
     def __str__(self) -> str:
-        return describing.agent(
+        return describe.agent(
             type(self).__name__, self.world.name, self.config, self.parameter_count, self.state
         )
 
@@ -216,7 +205,7 @@ class Agent:
         An agent that was trained with masks needs `action_masks`, one for each row.
         """
         deterministic = checks.flag("deterministic", deterministic)
-        told, self._memory = predicting.predict(
+        told, self._memory = predict.predict(
             self.world, self.state.acting, self._memory, observation, deterministic,
             episode_start, action_masks, self.precision(),
         )  # fmt: skip
@@ -320,7 +309,7 @@ class Agent:
         With `run`, a directory, every update is saved and the run can be resumed after any
         interruption; a directory that holds the run of this very agent is trained for longer.
         ``keep="best"`` leaves the agent with the best policy of the run instead of the last one
-        (see `bayespg.learning.best`); a run directory always keeps both. Ctrl-C ends training
+        (see `bayespg.agents.store`); a run directory always keeps both. Ctrl-C ends training
         after the current update.
         """
         keep = checks.one_of("keep", keep, ("last", "best"))
@@ -336,13 +325,13 @@ class Agent:
             raise settings.no_effect("tensorboard", True, "events go into a new run directory")
         begun, self.interrupted = int(self.state.steps), False
         if isinstance(run, str | Path):
-            run = keeping.run_of(self, run, begun + steps, tensorboard)
+            run = store.run_of(self, run, begun + steps, tensorboard)
         with (
             run or contextlib.nullcontext() as book,
             interruption.bar(self._goal(steps), progress) as show,
         ):
             if book is not None:
-                keeping.agree(self, book, self._meta())
+                store.agree(self, book, self._meta())
             best = Best(book.metrics().get(Column.RETURN, []) if book else [])
             found = self.state
             hints = (Stuck(self.config["policy"]), Unconfirmed(self.settings.episodes))
@@ -392,7 +381,7 @@ class Agent:
 
     def extend(self, run: Run, steps: int) -> None:
         """Write into this agent's run that it ends at `steps` steps, counted from its beginning."""
-        keeping.extend(self, run, steps, self._meta())
+        store.extend(self, run, steps, self._meta())
 
     # Saving.
 
@@ -408,12 +397,12 @@ class Agent:
         An agent that was saved there before is replaced, with its settings. A training run is
         refused, and so is a directory of another program.
         """
-        keeping.save(self, path, self._meta())
+        store.save(self, path, self._meta())
 
     def export(self, path: str | Path, batch: int = 1) -> None:
         """Write the policy as an ONNX file, from `batch` observations to their most likely actions,
-        for programs without JAX (`bayespg.learning.export`)."""
-        from bayespg.learning import export  # which is built on agents
+        for programs without JAX (`bayespg.agents.export`)."""
+        from bayespg.agents import export  # which is built on agents
 
         export.onnx(self, path, batch)
 
@@ -445,19 +434,19 @@ class Agent:
         self.reset()
 
 
-@describing.with_settings("environment", "policy", update="natural", options=None)
+@describe.with_settings("environment", "policy", update="natural", options=None)
 def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian actor-critic: values and advantages in one regression, natural steps."""
     return Agent(environment, policy, given.pop("estimator", "bac"), **given)
 
 
-@describing.with_settings("environment", "policy", update="natural", options=None)
+@describe.with_settings("environment", "policy", update="natural", options=None)
 def BPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
     return Agent(environment, policy, given.pop("estimator", "model2"), **given)
 
 
-@describing.with_settings("environment", "policy", update="natural", options=None)
+@describe.with_settings("environment", "policy", update="natural", options=None)
 def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
     """Monte Carlo policy gradient: GPOMDP, the rival."""
     return Agent(environment, policy, given.pop("estimator", "mcpg"), **given)
@@ -465,9 +454,9 @@ def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) 
 
 def _revived(kind: type[Agent], content: bytes) -> Agent:
     """The agent that was pickled."""
-    asked, (arrays, seconds) = copies.unpacked(content)
+    asked, (arrays, seconds) = serialise.unpacked(content)
     agent = kind(**asked)
-    agent._take(copies.with_arrays(agent.state, arrays))
+    agent._take(serialise.with_arrays(agent.state, arrays))
     agent._continue({"seconds": seconds})
     return agent
 

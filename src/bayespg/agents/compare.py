@@ -18,8 +18,8 @@ import numpy as np
 
 from bayespg._support import checks, files
 from bayespg._support.files import write_whole
-from bayespg.learning import pgpe
-from bayespg.learning.agents import Agent
+from bayespg.agents import pgpe
+from bayespg.agents.agent import Agent
 
 RIVALS = {
     "ppo": "stable_baselines3", "a2c": "stable_baselines3", "sac": "stable_baselines3",

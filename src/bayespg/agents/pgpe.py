@@ -28,11 +28,11 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
+from bayespg.agents import agent, describe, metrics, names, serialise, settings
+from bayespg.agents.agent import Agent, Callback
+from bayespg.agents.metrics import Row
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import agents, choices, copies, describing, metrics, settings
 from bayespg.learning.advance import NotFinite
-from bayespg.learning.agents import Agent, Callback
-from bayespg.learning.metrics import Row
 from bayespg.paths.worlds import OnHost, world
 from bayespg.policies import AnyPolicy, deterministic
 from bayespg.policies.deterministic import Deterministic, divisors
@@ -75,7 +75,7 @@ class State(eqx.Module):
         return self.policy
 
 
-@describing.with_settings("environment", "policy", only=SETTINGS, max_episodes=None, options=None)
+@describe.with_settings("environment", "policy", only=SETTINGS, max_episodes=None, options=None)
 class PGPE(Agent):
     """A deterministic policy, found by search in the space of its parameters.
 
@@ -111,8 +111,8 @@ class PGPE(Agent):
         self.max_episodes = (
             None if max_episodes is None else checks.whole("max_episodes", max_episodes, 1)
         )
-        self.options = choices.options(options, environment)
-        known = choices.built_in(environment) if isinstance(environment, str) else None
+        self.options = names.options(options, environment)
+        known = names.built_in(environment) if isinstance(environment, str) else None
         self.world = world(
             known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
             options=self.options, workers=s.workers,
@@ -151,7 +151,7 @@ class PGPE(Agent):
     @property
     def parameters(self) -> dict[str, np.ndarray]:
         """The parameters that the search changes: the weights and those of the features."""
-        return copies.parameters(eqx.tree_at(lambda p: p.units, self.state.policy, None))
+        return serialise.parameters(eqx.tree_at(lambda p: p.units, self.state.policy, None))
 
     @property
     def parameter_count(self) -> int:
@@ -159,7 +159,7 @@ class PGPE(Agent):
 
     def with_parameters(self, parameters: Any) -> "PGPE":
         """A copy of this agent with other parameters, from which its search starts again."""
-        theta, other = copies.vector(parameters, self.parameters), self._again()
+        theta, other = serialise.vector(parameters, self.parameters), self._again()
         search = self.search
         start = Search(theta, scale=search.scale, sphere=search.sphere, seed=self.settings.seed)
         other.search.take(start.arrays())
@@ -200,7 +200,7 @@ class PGPE(Agent):
             raise ValueError("steps: give steps or episodes, found neither")
         if self.state.episodes >= last:
             return self
-        callbacks, self._last = agents.as_list(callbacks), last
+        callbacks, self._last = agent.as_list(callbacks), last
         super().learn(
             steps, callbacks=[*callbacks, lambda _, row: row[Column.EPISODES] < last], run=run,
             keep=keep, progress=progress, tensorboard=tensorboard,

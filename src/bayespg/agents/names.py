@@ -11,8 +11,9 @@ import optax
 
 from bayespg import environments, policies
 from bayespg._support import checks
+from bayespg.agents import settings
 from bayespg.environments import Environment, classic
-from bayespg.learning import estimators, line_search, settings, updates
+from bayespg.learning import estimators, line_search, updates
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 

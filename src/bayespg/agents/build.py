@@ -8,10 +8,11 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
+from bayespg.agents import names
+from bayespg.agents.settings import Settings, no_effect
 from bayespg.environments.spaces import Actions, Choices
-from bayespg.learning import choices, trust
+from bayespg.learning import trust
 from bayespg.learning.estimators import BAC, Estimator, Needs
-from bayespg.learning.settings import Settings, no_effect
 from bayespg.paths.worlds import OnHost, World, world
 from bayespg.policies import AnyPolicy, SparsePolicy, named
 from bayespg.policies.masked import masked
@@ -22,7 +23,7 @@ LANES = 8
 
 def world_of(environment: Any, s: Settings, options: dict[str, Any]) -> World:
     """The world of an environment, which may have the name of one of this package."""
-    known = choices.built_in(environment) if isinstance(environment, str) else None
+    known = names.built_in(environment) if isinstance(environment, str) else None
     return world(
         known.environment if known else environment, discount=s["discount"],
         horizon=s.horizon, lanes=min(LANES, most(s)),
@@ -40,11 +41,11 @@ def policy_of(
         raise ValueError(
             f"policy: expected a name, a Policy or a MemoryPolicy, found {type(given).__name__}"
         )
-    known = choices.built_in(environment) if isinstance(environment, str) else None
+    known = names.built_in(environment) if isinstance(environment, str) else None
     if known is not None and known.policy is not None:
-        if given not in (None, choices.PAPER):
+        if given not in (None, names.PAPER):
             raise no_effect("policy", given, f"{environment} comes with the paper's policy")
-        return choices.PAPER, known.policy()
+        return names.PAPER, known.policy()
     if where.actions is None:
         raise ValueError("policy: for an environment of your own in JAX give a Policy object")
     name = given or default_policy(where.actions, needs)
@@ -96,15 +97,15 @@ def normalised(s: Settings, where: World) -> bool:
 
 
 def in_force(
-    s: Settings, where: World, names: dict[str, Any], needs: Needs
+    s: Settings, where: World, chosen: dict[str, Any], needs: Needs
 ) -> dict[str, tuple[Any, str]]:
     """The settings in force, each with the reason why it can have no other value."""
     task, host = where.name, where if isinstance(where, OnHost) else None
     policy, estimator, update = (
         name if isinstance(name, str) else f"a {type(name).__name__} of your own"
-        for name in (names[kind] for kind in ("policy", "estimator", "update"))
+        for name in (chosen[kind] for kind in ("policy", "estimator", "update"))
     )
-    limited, rated = update in choices.LIMITED, isinstance(names["update"], str)
+    limited, rated = update in names.LIMITED, isinstance(chosen["update"], str)
     return {
         "discount": (where.discount, f"{task} has its own discount, {where.discount:g}"),
         "horizon": (where.horizon, f"{task} ends episodes after {where.horizon} steps"),

@@ -1,15 +1,61 @@
 """An agent and the directory that keeps it: the run that it trains, or the agent as it is saved.
 
-`bayespg.learning.saved` makes agents from directories.
+`bayespg.agents.load` makes agents from directories.
+
+`steps` in the configuration of a run is the number of environment steps at which it ends. If the
+run was trained for longer, `extended` lists the numbers that it had before.
+
+The best policy of a run is judged by the episodes it was trained with, so that it costs none. A few
+episodes say little about one policy, and the luckiest of many updates is not the best. So an update
+counts as the best so far if it ends the ten updates with the highest mean return. The return of
+those ten is an optimistic figure for that policy: it was chosen for being high. Evaluate it.
 """
 
 import json
+import math
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bayespg.learning import copies
-from bayespg.learning.extending import agent_of, longer
+from bayespg.agents import serialise
 from bayespg.runs.store import CONFIG, METRICS, Run
+
+LENGTH = ("steps", "extended")
+"""Entries of a run's configuration that do not describe its agent."""
+WINDOW = 10
+"""Updates whose mean return is compared."""
+
+
+def agent_of(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of the agent alone."""
+    return {name: value for name, value in config.items() if name not in LENGTH}
+
+
+def longer(config: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The configuration of a run that is to end at `steps` steps instead."""
+    before = config.get("extended") or []
+    return config | {"steps": steps, "extended": [*before, config.get("steps")]}
+
+
+class Best:
+    """Tells, update by update, whether the newest is the best so far. Before there are `WINDOW`
+    updates it is, and of equally good ones the newest is."""
+
+    def __init__(self, returns: Iterable[float] = ()):
+        self._recent, self._highest = deque[float](maxlen=WINDOW), -math.inf
+        for value in returns:
+            self(value)
+
+    def __call__(self, mean_return: float) -> bool:
+        self._recent.append(mean_return)
+        if len(self._recent) < WINDOW:
+            return True
+        mean = math.fsum(self._recent) / WINDOW
+        if mean < self._highest:
+            return False
+        self._highest = mean
+        return True
 
 
 def run_of(agent: Any, path: str | Path, steps: int, tensorboard: bool) -> Run:
@@ -39,7 +85,7 @@ def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
     run.expect(int(agent.state.updates))
     with agent.precision():
         found = run.restore(agent.state)
-    if found is not None and not copies.equal(found[0], agent.state):
+    if found is not None and not serialise.equal(found[0], agent.state):
         path = str(run.path)
         raise ValueError(
             f"run: {path} holds another state than this agent; go on from there with agent, "

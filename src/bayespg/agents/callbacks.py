@@ -14,9 +14,9 @@ import numpy as np
 
 from bayespg._support import checks
 from bayespg._support.statistics import student_quantile
-from bayespg.learning.agents import Agent
-from bayespg.learning.metrics import Evaluation, Row
-from bayespg.learning.pgpe import PGPE
+from bayespg.agents.agent import Agent
+from bayespg.agents.metrics import Evaluation, Row
+from bayespg.agents.pgpe import PGPE
 from bayespg.runs.columns import Column
 
 

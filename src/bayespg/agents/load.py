@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from bayespg.learning import pgpe, settings
-from bayespg.learning.agents import Agent
-from bayespg.learning.extending import agent_of
-from bayespg.learning.imports import Imports, import_all, needed
+from bayespg.agents import pgpe, settings
+from bayespg.agents.agent import Agent
+from bayespg.agents.imports import Imports, import_all, needed
+from bayespg.agents.store import agent_of
 from bayespg.runs.store import CONFIG, Run
 
 STORED = {
@@ -19,7 +19,7 @@ NAMED = {str: "string", dict: "object", list: "list"}
 
 def load(path: str | Path, *, best: bool = False, imports: Imports = (), **objects: Any) -> Agent:
     """An agent as it was saved, or as a run directory holds it: after its last update, or after its
-    `best` (see `bayespg.learning.best`).
+    `best` (see `bayespg.agents.store`).
 
     What was given as an object, not a name, must be given again: ``load(path, policy=...)``.
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bayespg.learning.settings import Settings
+from bayespg.agents.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bayespg._support import together
-from bayespg.learning import saved
-from bayespg.learning.imports import import_all
+from bayespg.agents import load
+from bayespg.agents.imports import import_all
 from bayespg.runs.columns import Column
 from bayespg.runs.progress import Goal
 from bayespg.runs.store import CONFIG
@@ -53,10 +53,10 @@ def train(
     import_all(imports)
     run: Any = path
     if (path / CONFIG).exists():
-        agent, run = saved.resume(path, tensorboard=tensorboard, imports=imports)
+        agent, run = load.resume(path, tensorboard=tensorboard, imports=imports)
         config, tensorboard = run.config, False
     else:
-        agent = saved.made(config)
+        agent = load.made(config)
     total, most, last = int(config["steps"]), config.get("max_episodes"), float("nan")
     goal = Goal(total) if most is None else Goal(most, counted=Column.EPISODES)
 

@@ -17,8 +17,8 @@ from jax.extend.core import Literal
 
 from bayespg._support import checks
 from bayespg._support.files import write_whole
+from bayespg.agents.agent import Agent
 from bayespg.environments.spaces import Bounded, Choices
-from bayespg.learning.agents import Agent
 from bayespg.paths.worlds import OnHost
 from bayespg.policies import as_dtype, remembers
 

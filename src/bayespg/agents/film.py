@@ -8,8 +8,8 @@ import gymnasium
 from PIL import Image
 
 from bayespg._support.files import write_whole
+from bayespg.agents.agent import Agent
 from bayespg.environments import masks
-from bayespg.learning.agents import Agent
 from bayespg.paths.worlds import OnHost
 
 RATE = 30

@@ -14,7 +14,7 @@ by the mean return at the end over its seeds, and was better than the defaults o
 
 from typing import Any, NamedTuple
 
-from bayespg.learning.agents import Agent
+from bayespg.agents.agent import Agent
 
 
 class Tuned(NamedTuple):
@@ -49,6 +49,6 @@ def settings(environment: Any) -> Tuned:
 
 
 def tuned(environment: str, **changes: Any) -> Agent:
-    """An agent with the settings tuned for its task (`bayespg.learning.tuned`), and `changes` to
+    """An agent with the settings tuned for its task (`bayespg.agents.tuned`), and `changes` to
     them: ``tuned("Swimmer-v5", seed=3)``. ValueError names the tasks that have some."""
     return Agent(environment, **settings(environment).settings | changes)

@@ -1,0 +1,1 @@
+"""Agents: policies that learn in an environment, as the users of other libraries know them."""
