@@ -37,7 +37,8 @@ def border(posterior, level):
 
 def centre(posterior):
     """The mean, less what the prior pulls it towards zero."""
-    return np.asarray(posterior.mean / posterior.explained)
+    kept = posterior.explained if posterior.retained is None else posterior.retained
+    return np.asarray(posterior.mean / kept)
 
 
 def panel(axis, truth, ours, rival):
