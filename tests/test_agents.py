@@ -638,14 +638,11 @@ WRONG = {
     "rate": [0.0, -1, True, "1", np.nan],
     "hidden": [5, "32", (), (0,), (2.5,), (True,), {"a": 1}],
     "horizon": [0, 2.5, True, "7"],
-    "lanes": [0, 2.5, True, "7"],
     "workers": [0, 2.5, True, "many"],
     "episode_timeout": [0.0, True, "1", np.inf],
     "normalise": [1, "no"],
-    "normalise_rewards": [1, "no"],
     "masks": [1, "no"],
     "persistence": [-0.1, 1.5, True, "1"],
-    "bounds": ["cut", 1, ["clip"]],
     "seed": [-1, 1.5, True, "0", None, 2**63],
 }
 
@@ -705,21 +702,16 @@ CAR = {"environment": MountainCar(), "policy": mountain_car_softmax()}
 IGNORED = [
     (CAR | {"discount": 0.5}, "discount: 0.5 .* MountainCar has its own discount, 0.99"),
     (CAR | {"horizon": 7}, "horizon: 7 .* MountainCar ends episodes after 200 steps"),
-    (CAR | {"lanes": 2}, "lanes: 2 .* all paths at once"),
     (CAR | {"workers": 2}, "workers: 2 .* MountainCar runs in JAX"),
     ({"episode_timeout": 5.0}, "episode_timeout: is for episodes played by workers"),
     ({"processes": True}, "processes: is now workers=N"),
-    (CAR | {"bounds": "clip"}, "bounds: 'clip' .* have no bounds"),
     (CAR | {"hidden": (4,)}, "hidden: .* a Softmax of your own has no such layers"),
     (CAR | {"options": {"g": 1}}, "options: .* no Gymnasium id"),
     ({"environment": "mountain-car", "policy": "mlp"}, "policy: 'mlp' .* the paper's policy"),
     ({"environment": "lqr", "discount": 0.5}, "discount: 0.5 .* LQR has its own discount, 1"),
     ({"environment": "lqr", "options": {"g": 1}}, "options: .* no Gymnasium id"),
     ({"environment": Walk, "options": {"g": 1}}, "options: .* no Gymnasium id"),
-    ({"environment": Walk(), "lanes": 3}, "lanes: 3 .* is 1 of them"),
-    ({"lanes": 8, "episodes": 2}, "lanes: 8 .* 2 episodes fills no more lanes"),
     ({"environment": "CartPole-v1", "horizon": 501}, "horizon: 501 .* after 500 steps"),
-    ({"bounds": "squash"}, "bounds: 'squash' .* have no bounds"),
     ({"hidden": (64, 64)}, "hidden: .* fourier has no such layers"),
     ({"rate": 0.1}, "rate: 0.1 .* natural takes no rate"),
     ({"update": "conjugate-gradients", "rate": 0.1}, "rate: 0.1 .* takes no rate"),
@@ -738,26 +730,26 @@ def test_a_setting_that_would_have_no_effect_is_refused(options, says):
         Agent(**{"environment": "Walk-v0"} | options)
 
 
-NOTHING = {"hidden": None, "rate": None, "bounds": None}
+NOTHING = {"hidden": None, "rate": None}
 
 
 @pytest.mark.parametrize(
     ("options", "done"),
     [
         ({}, NOTHING | {
-            "episodes": "auto", "policy": "fourier", "lanes": 8, "limit": 0.05, "smoothing": 0.9
+            "episodes": "auto", "policy": "fourier", "limit": 0.05, "smoothing": 0.9
         }),
         ({"policy": "tiles"}, {"episodes": 2}),
         ({"policy": "mlp"}, {"hidden": (16, 16)}),
         ({"update": "adam"}, {"limit": None, "rate": 1e-3}),
         ({"estimator": "model2"}, {"smoothing": None, "discount": 0.99, "normalise": True}),
         ({"environment": "lqr", "estimator": "mc"}, {
-            "policy": "paper", "discount": 1.0, "horizon": 20, "lanes": None, "normalise": False
+            "policy": "paper", "discount": 1.0, "horizon": 20, "normalise": False
         }),
         ({"environment": "CartPole-v1"}, {"horizon": 500}),
         ({"environment": "CartPole-v1", "horizon": 7}, {"horizon": 7}),
         ({"environment": "Pendulum-v1"}, {
-            "bounds": "clip", "policy": "mlp", "hidden": (16, 16)
+            "policy": "mlp", "hidden": (16, 16)
         }),
         ({"environment": "Pendulum-v1", "estimator": "mcpg"}, {"policy": "linear", "episodes": 2}),
     ],
@@ -838,10 +830,10 @@ def test_three_trainings_at_once_all_finish(tmp_path):
 
 
 def test_auto_plays_more_episodes_the_less_they_agree():
-    agent = Agent("Walk-v0", episodes="auto", lanes=4)
+    agent = Agent("Walk-v0", episodes="auto")
     assert agent.config["episodes"] == "auto"
-    for confirmed, episodes in ((1.0, 2), (0.2, 2), (0.15, 4), (0.06, 8), (0.04, 16), (-4.0, 16)):
-        agent.state = eqx.tree_at(lambda s: s.confirmed, agent.state, jnp.asarray(confirmed))
+    for rho, episodes in ((1.0, 2), (0.12, 2), (0.1, 4), (0.02, 8), (0.004, 16), (-0.5, 16)):
+        agent.state = eqx.tree_at(lambda s: s.trust.rho, agent.state, jnp.asarray(rho))
         assert agent.episodes == episodes
     assert agent.draw().mask.shape[1] == 16
     row = agent.update()

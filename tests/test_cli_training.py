@@ -460,7 +460,6 @@ def test_the_help_of_train_states_the_defaults_in_force():
         (["train", "CartPole-v1", "--discount", "2"], "discount: expected a number from 0 to 1"),
         (["train", "CartPole-v1", "--hidden", "64,64"], "hidden: (64, 64) would have no effect"),
         (["train", "CartPole-v1", "--rate", "0.1"], "rate: 0.1 would have no effect"),
-        (["train", "CartPole-v1", "--bounds", "squash"], "bounds: 'squash' would have no effect"),
         (["train", "mountain-car", "--policy", "mlp"], "policy: 'mlp' would have no effect"),
         (["train", "mountain-car", "--horizon", "7"], "horizon: 7 would have no effect"),
         (["train", "CartPole-v1", "--algorithm", "bpg", "--estimator", "bac"], "one of the two"),

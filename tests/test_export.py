@@ -29,7 +29,7 @@ def trained(agent):
         seen = rng.normal(0.5, 1.0, size=(50, agent.world.observation.shape[0]))
         agent.state = agent.state.__class__(**{
             **{name: getattr(agent.state, name) for name in agent.state.__dataclass_fields__},
-            "normaliser": agent.state.normaliser.seen(seen.astype(np.float32), np.ones(50)),
+            "normaliser": agent.state.normaliser.observe(seen.astype(np.float32), np.ones(50)),
         })  # fmt: skip
     return agent
 

@@ -55,7 +55,7 @@ def agent(
 ):  # fmt: skip
     return Agent(
         functools.partial(Drift, **of), policy, estimator, update, episodes=episodes,
-        seed=seed, horizon=horizon, lanes=1, normalise=normalise,
+        seed=seed, horizon=horizon, normalise=normalise,
     )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ class Bandit(gymnasium.Env):
 def test_episodes_of_one_step_that_are_truncated_are_learned_from(name):
     """Random choices are right in half of the episodes; 64 of them are all right by chance in
     2^-64, and 0.9 or more of them in 1e-11."""
-    one = Agent(Bandit, "linear", name, seed=0, episodes=8, lanes=8)
+    one = Agent(Bandit, "linear", name, seed=0, episodes=8)
     for _ in range(30):
         row = one.update()
     assert row["sound"] == 1
@@ -254,7 +254,7 @@ def test_statistics_of_large_observations_stay_numbers():
     found = no_statistics((2,))
     for _ in range(3):
         x = 1e18 * rng.normal(size=(5000, 2))
-        found = found.seen(jnp.asarray(x, jnp.float32), jnp.ones(5000, bool))
+        found = found.observe(jnp.asarray(x, jnp.float32), jnp.ones(5000, bool))
     np.testing.assert_allclose(np.sqrt(found.variance), 1e18, rtol=0.05)
     assert np.abs(found(jnp.asarray(x, jnp.float32))).max() < 10
 

@@ -181,7 +181,7 @@ def test_saved_loaded_and_resumed_it_goes_on_exactly(tmp_path, environment):
 
 
 def test_what_it_sees_is_normalised_where_asked(policy):
-    statistics = no_statistics((4,)).seen(np.random.default_rng(0).random((9, 4)), np.ones(9))
+    statistics = no_statistics((4,)).observe(np.random.default_rng(0).random((9, 4)), np.ones(9))
     o, m = np.ones(4, np.float32), policy.start()
     wrapped, plain = Normalised(policy, statistics), policy(m, statistics(o))
     for a, b in zip(*map(jax.tree.leaves, (wrapped.step(m, o), plain)), strict=True):

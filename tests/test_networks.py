@@ -378,18 +378,15 @@ def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_a
 
 
 @pytest.mark.parametrize("kind", ["choice", "normals"])
-def test_what_other_episodes_confirm_is_close_to_what_is_written_out(kind):
+def test_inner_products_of_contributions_are_close_to_what_is_written_out(kind):
     """Products take the preconditioner for D^-1."""
     found, whole = recent_case(kind)
     U, _, Psi, y, _, episode = dense(kind)
     left = np.linalg.solve(np.eye(N) + Psi @ Psi.T, y)
     h = np.stack([U[episode == i].T @ left[episode == i] for i in range(M)])
-    near = np.asarray(found.fisher.near(jnp.asarray(h, jnp.float32)), float)
-    whole_h = h.sum(0)
-    total = whole_h @ np.asarray(found.fisher.near(jnp.asarray(whole_h, jnp.float32)), float)
-    expected = M / (M - 1) * (1 - np.sum(h * near) / total)
-    assert found.info["confirmed"] == pytest.approx(expected, rel=1e-2, abs=1e-3)
-    assert found.info["confirmed"] == pytest.approx(float(whole.info["confirmed"]), abs=0.15)
+    expected = h @ np.asarray(found.fisher.near(jnp.asarray(h, jnp.float32)), float).T
+    close(found.info["products"], expected, 1e-2)
+    close(found.info["products"], whole.info["products"], 0.15)
 
 
 def test_states_alone_have_no_scores():

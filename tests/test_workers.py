@@ -96,7 +96,7 @@ def test_an_agent_with_any_number_of_workers_that_are_killed_learns_what_one_pro
 ):
     """Observations are normalised, so that every update depends on what those before have seen."""
     agents = [
-        Agent(lambda: Unreliable(fault), "linear", "gpomdp", episodes=5, lanes=2, workers=count)
+        Agent(lambda: Unreliable(fault), "linear", "gpomdp", episodes=5, workers=count)
         for count in (None, 1, 2)
     ]
     for update in range(1, 4):
@@ -115,7 +115,7 @@ def test_an_agent_with_any_number_of_workers_that_are_killed_learns_what_one_pro
 @pytest.mark.slow
 def test_eight_workers_learn_what_one_process_learns(fault):
     agents = [
-        Agent(lambda: Unreliable(fault), "linear", "gpomdp", episodes=16, lanes=16, workers=count)
+        Agent(lambda: Unreliable(fault), "linear", "gpomdp", episodes=16, workers=count)
         for count in (None, 8)
     ]
     for _ in range(2):

@@ -102,7 +102,7 @@ def test_a_step_of_another_shape_is_refused(fault, says):
 
 
 def test_a_limit_that_nobody_set_is_in_the_configuration(tmp_path):
-    agent = Agent(Counting(5), horizon=None, lanes=1)
+    agent = Agent(Counting(5), horizon=None)
     assert agent.config["horizon"] == FALLBACK
     agent.save(tmp_path / "kept")
     again = load(tmp_path / "kept", environment=Counting(5))

@@ -38,8 +38,8 @@ class Normaliser(eqx.Module):
             units = jnp.where(last, x.astype(units.dtype), units)
         return units
 
-    def observe(self, x: Shaped[Array, "T M *d"], taken: Shaped[Array, "T M"]) -> "Normaliser":
-        """The statistics after another batch (Chan et al.)."""
+    def observe(self, x: Shaped[Array, "..."], taken: Shaped[Array, "..."]) -> "Normaliser":
+        """The statistics after more observations, of which some were `taken` (Chan et al.)."""
         dtype = self.mean.dtype
         x, taken = x.reshape(-1, *self.mean.shape), taken.reshape(-1)
         count = taken.sum().astype(dtype)
