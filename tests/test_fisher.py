@@ -276,7 +276,7 @@ def test_sparse_rows_plus_damping_are_the_matrix_written_out():
         kernel = found.kernel(rows(2 * U, INDICES[:3]), found.rows)
         draws = found.sample(jax.random.key(0), (100, 200))
         products = found.multiply(V), found.multiply(V[0, 0]), found.solve(V), found.solve(V[0, 0])
-        left = fisher.effective(found, Sparse(rows(2 * U, INDICES[:3]), 0.0))
+        left = found.effective(Sparse(rows(2 * U, INDICES[:3]), 0.0))
         return products, found.matrix(), found.diagonal(), kernel, left, draws
 
     found = Sparse(rows(ROWS, INDICES), 0.3)

@@ -28,7 +28,7 @@ from bayespg.fisher.estimates import (
 )
 from bayespg.fisher.inputs import checked, checked_matrix, checked_problem
 from bayespg.fisher.matrices import Dense, Fisher, as_dense
-from bayespg.fisher.networks import Network, damped, effective, network, trace
+from bayespg.fisher.networks import Network, network
 from bayespg.fisher.structured import (
     Implicit,
     Inverse,
@@ -55,9 +55,7 @@ __all__ = [
     "checked",
     "checked_matrix",
     "checked_problem",
-    "damped",
     "directions",
-    "effective",
     "exact",
     "g_est",
     "g_est_weights",
@@ -73,5 +71,4 @@ __all__ = [
     "recursive",
     "recursive_inverse",
     "step_weights",
-    "trace",
 ]

@@ -43,8 +43,41 @@ class Fisher(eqx.Module):
     @abc.abstractmethod
     def diagonal(self) -> Float[Array, " n"]: ...
 
+    @abc.abstractmethod
+    def trace(self) -> Float[Array, ""]:
+        """tr G; for a network it is estimated from a few of its states."""
 
-class Dense(Fisher):
+    @abc.abstractmethod
+    def damped(self, damping: Float[Array, ""]) -> "Fisher":
+        """G + damping I."""
+
+    @abc.abstractmethod
+    def effective(self, G: "Fisher") -> Float[Array, ""]:
+        """tr(D^-1 G), with D this matrix: how many directions of G its damping leaves."""
+
+    @abc.abstractmethod
+    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """What `solve` gives, or for a network what its preconditioner gives, close to it and far
+        cheaper."""
+
+
+class Explicit(Fisher):
+    """A matrix that can be written out."""
+
+    def trace(self) -> Float[Array, ""]:
+        return jnp.sum(self.diagonal())
+
+    def damped(self, damping: Float[Array, ""]) -> Fisher:
+        return Dense(self.matrix() + damping * jnp.eye(self.size, dtype=self.matrix().dtype))
+
+    def effective(self, G: Fisher) -> Float[Array, ""]:
+        return jnp.trace(self.solve(G.matrix()))
+
+    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.solve(V)
+
+
+class Dense(Explicit):
     """An (n, n) array, factorised once in correlation form.
 
     G = D C D with D the square roots of its diagonal, so units of the parameters do not spoil the

@@ -24,8 +24,7 @@ from jaxtyping import Float, PRNGKeyArray
 from bayespg._support.types import Array
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparsification import evenly_spaced
-from bayespg.fisher.matrices import Dense, Fisher
-from bayespg.fisher.structured import Sparse
+from bayespg.fisher.matrices import Fisher
 from bayespg.paths.scores import Jacobian, Linearised
 from bayespg.policies import flatten
 
@@ -106,8 +105,13 @@ class Network(Fisher):
     def size(self) -> int:
         return self.jacobian.size
 
+    def trace(self) -> Float[Array, ""]:
+        return self.subset.trace + self.size * self.damping
+
+    def effective(self, G: Fisher) -> Float[Array, ""]:
+        return self.subset.effective(self.damping)
+
     def damped(self, damping: Float[Array, ""]) -> "Network":
-        """The same matrix with more damping."""
         return dataclasses.replace(self, damping=self.damping + damping)
 
     def both(self, U: Jacobian) -> Both:
@@ -141,7 +145,6 @@ class Network(Fisher):
         return at.roots * jnp.sqrt(self.weights)[:, None, None].astype(at.roots.dtype)
 
     def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        """The products of the preconditioner, close to those of `solve` and far cheaper."""
         floor = jnp.finfo(self.subset.Z.dtype).eps * self.subset.trace / self.size
         damping = jnp.maximum(self.damping, floor)
         return jnp.vectorize(lambda v: self.subset.solve(v, 1.0, damping), signature="(n)->(n)")(V)
@@ -191,31 +194,3 @@ def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:
     damping."""
     found = subset(jacobian, weights)
     return Network(jacobian, weights, found, jnp.zeros((), found.Z.dtype))
-
-
-# Functions that damping needs, for any Fisher matrix.
-
-
-def trace(G: Fisher) -> Float[Array, ""]:
-    """tr G; for a network it is estimated from a few of its states."""
-    if isinstance(G, Network):
-        return G.subset.trace + G.size * G.damping
-    return jnp.sum(G.diagonal())
-
-
-def damped(G: Fisher, damping: Float[Array, ""]) -> Fisher:
-    """G + damping I."""
-    if isinstance(G, Network):
-        return G.damped(damping)
-    if isinstance(G, Sparse):
-        return Sparse(G.rows, G.damping + damping)
-    return Dense(G.matrix() + damping * jnp.eye(G.size, dtype=G.matrix().dtype))
-
-
-def effective(D: Fisher, G: Fisher) -> Float[Array, ""]:
-    """tr(D^-1 G): how many directions the damping leaves."""
-    if isinstance(D, Network):
-        return D.subset.effective(D.damping)
-    if isinstance(D, Sparse) and isinstance(G, Sparse):  # tr(R D^-1 R'), without an n x n array
-        return jnp.trace(D.kernel(G.rows, G.rows))
-    return jnp.trace(D.solve(G.matrix()))

@@ -16,7 +16,7 @@ from bayespg._support.types import Array
 from bayespg.algebra import sparse
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparse import Rows
-from bayespg.fisher.matrices import Dense, Fisher
+from bayespg.fisher.matrices import Dense, Explicit, Fisher
 
 NEEDED = (
     "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
@@ -28,7 +28,7 @@ WORST = 1e13
 """The largest ratio of V'V to the damping, which is the condition number of the low-rank form."""
 
 
-class LowRank(Fisher):
+class LowRank(Explicit):
     """G = V'V + diag(damping): thousands of parameters, few samples, no n x n array.
 
     G^-1 by Woodbury, at the cost of one (r, r) factorisation, which is float64 on plain arrays
@@ -147,8 +147,22 @@ class Sparse(Fisher):
     def diagonal(self) -> Float[Array, " n"]:
         return sparse.squared_columns(self.rows) + self.damping
 
+    def trace(self) -> Float[Array, ""]:
+        return jnp.sum(self.diagonal())
 
-class Isotropic(Fisher):
+    def damped(self, damping: Float[Array, ""]) -> "Sparse":
+        return Sparse(self.rows, self.damping + damping)
+
+    def effective(self, G: Fisher) -> Float[Array, ""]:
+        if isinstance(G, Sparse):  # tr(R D^-1 R'), without an n x n array
+            return jnp.trace(self.kernel(G.rows, G.rows))
+        return jnp.trace(self.solve(G.matrix()))
+
+    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.solve(V)
+
+
+class Isotropic(Explicit):
     """I / scale^2: the exact Fisher matrix of parameters theta ~ N(mean, scale^2 I)."""
 
     parameters: int = eqx.field(static=True)
@@ -188,7 +202,7 @@ class Isotropic(Fisher):
         return jnp.ones(self.size) / self.scale**2
 
 
-class Inverse(Fisher):
+class Inverse(Explicit):
     """G known through its inverse, as the recursive estimate gives it."""
 
     of: Dense
@@ -214,7 +228,7 @@ class Inverse(Fisher):
         return jnp.diagonal(self.matrix())
 
 
-class Implicit(Fisher):
+class Implicit(Explicit):
     """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate
     gradients."""
 

@@ -7,6 +7,7 @@ finite is not made.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,9 +21,9 @@ from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
 from bayespg.learning import observations, trust, updates, values
-from bayespg.learning.batch import Batch
+from bayespg.learning.batch import Batch, of_paths
 from bayespg.learning.estimators import Estimator, Needs
-from bayespg.learning.observations import Normalised, Normaliser, Recent, as_input
+from bayespg.learning.observations import Normalised, Normaliser, Recent
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
@@ -145,18 +146,10 @@ def fading(
 
 
 class Record(NamedTuple):
-    """Numbers that describe one update."""
+    """Numbers that describe one update. Those that are NaN by default cost more than the others,
+    and are computed where they are asked for."""
 
     gradient_norm: Float[Array, ""]
-    slope: Float[Array, ""]
-    """The gradient along the step taken, and its standard error."""
-    slope_error: Float[Array, ""]
-    freedom: Float[Array, ""]
-    sure: Float[Array, ""]
-    """The probability that following the gradient goes uphill, judged by the episodes that did not
-    choose it; the natural one where there is a Fisher matrix."""
-    divergence: Float[Array, ""]
-    """Kullback-Leibler divergence from the old policy to the new, mean over states."""
     step_norm: Float[Array, ""]
     confirmed: Float[Array, ""]
     """Share of the squared gradient that is signal, by the agreement of episodes so far
@@ -173,6 +166,15 @@ class Record(NamedTuple):
     """1, or 0 where one of `STAGES` was not finite: the update was then not made."""
     stage: Int[Array, ""]
     """The first of `STAGES` that was not finite, or their number."""
+    slope: Float[Array, ""] | float = jnp.nan
+    """The gradient along the step taken, and its standard error."""
+    slope_error: Float[Array, ""] | float = jnp.nan
+    freedom: Float[Array, ""] | float = jnp.nan
+    sure: Float[Array, ""] | float = jnp.nan
+    """The probability that following the gradient goes uphill, judged by the episodes that did not
+    choose it; the natural one where there is a Fisher matrix."""
+    divergence: Float[Array, ""] | float = jnp.nan
+    """Kullback-Leibler divergence from the old policy to the new, mean over states."""
 
 
 def batch_of(
@@ -181,26 +183,14 @@ def batch_of(
     discount: float,
     horizon: int,
     environment: Environment | None = None,
+    summed: Any = None,
 ) -> Batch:
-    """The batch of these paths, with observations as the policy received them, in its precision."""
-    dtype = flatten(state.policy)[0].dtype
-    paths = Trajectories(
-        as_input(raw.states, state.normaliser, dtype),
-        as_input(jnp.asarray(raw.actions), None, dtype), raw.rewards.astype(dtype), raw.mask,
-        raw.terminated, as_input(raw.final, state.normaliser, dtype),
+    """The batch of paths that the policy of this state has drawn."""
+    return of_paths(
+        state.policy, raw, environment, discount=discount, horizon=horizon,
+        normaliser=state.normaliser, critic=state.critic,
+        recent=state.recent and state.recent.observe(raw.states, raw.mask), summed=summed,
     )  # fmt: skip
-    return Batch(
-        state.policy, paths, discount, horizon, environment, state.critic, recent_of(state, raw)
-    )
-
-
-def recent_of(state: State, raw: Trajectories) -> Recent | None:
-    """States of recent batches and of this one, as the policy sees them."""
-    if state.recent is None:
-        return None
-    kept = state.recent.observe(raw.states, raw.mask)
-    dtype = flatten(state.policy)[0].dtype
-    return Recent(as_input(kept.states, state.normaliser, dtype), kept.weights)
 
 
 def advance(
@@ -270,20 +260,28 @@ def advance(
         lambda s: (s.counts, s.running, s.persistence), new,
         (counts, going & new.running, fewer), is_leaf=lambda x: x is None,
     )  # fmt: skip
-    slope, error, freedom, sure, moved = (jnp.asarray(jnp.nan, theta.dtype),) * 5
-    if described:
-        slope, error, freedom = direction_statistics(posterior, change)
-        sure, moved = uphill(posterior, posterior.fisher is not None), divergence(theta + change)
     record = Record(
-        gradient_norm=_norm(posterior.mean), slope=_or_nan(slope),
-        slope_error=jnp.where(jnp.isinf(freedom), error, _or_nan(error)), freedom=freedom,
-        sure=_or_nan(sure), divergence=_or_nan(moved), step_norm=_norm(change),
-        confirmed=trusted.share(M), known=_or_nan(posterior.info.get("known", jnp.nan)),
+        **(_description(posterior, change, divergence, theta) if described else {}),
+        gradient_norm=_norm(posterior.mean), step_norm=_norm(change), confirmed=trusted.share(M),
+        known=_or_nan(posterior.info.get("known", jnp.nan)),
         persistence=jnp.zeros(()) if state.persistence is None else state.persistence,
         explained=explained, sound=sound.astype(theta.dtype),
         stage=jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return new, record, posterior
+
+
+def _description(
+    posterior: GradientPosterior, change: Any, divergence: Callable[[Any], Any], theta: Any
+) -> dict[str, Float[Array, ""]]:
+    """The fields `DESCRIBING` of a record."""
+    slope, error, freedom = direction_statistics(posterior, change)
+    return {
+        "slope": _or_nan(slope), "freedom": freedom,
+        "slope_error": jnp.where(jnp.isinf(freedom), error, _or_nan(error)),
+        "sure": _or_nan(uphill(posterior, natural=posterior.fisher is not None)),
+        "divergence": _or_nan(divergence(theta + change)),
+    }  # fmt: skip
 
 
 def _rounded(

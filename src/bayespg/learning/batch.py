@@ -10,7 +10,7 @@ from bayespg._support.types import Array
 from bayespg.algebra.sparse import Matrix
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
-from bayespg.learning.observations import Recent
+from bayespg.learning.observations import Normaliser, Recent, as_input
 from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.paths.rollout import walk
@@ -44,7 +44,7 @@ class Batch(eqx.Module):
     """Values fitted to earlier batches."""
     recent: Recent | None = None
     """States of this batch and of earlier ones, as the policy sees them."""
-    summed: tuple[Float[Array, " M"], Float[Array, "M n"] | None] | None = None
+    summed: "Sums | None" = None
     """Returns and scores of the paths, if they were summed while the paths were drawn."""
 
     @property
@@ -105,6 +105,35 @@ def by_products(policy: AnyPolicy) -> bool:
     return large and isinstance(policy, Policy) and not isinstance(policy, SparsePolicy)
 
 
+Sums = tuple[Float[Array, " M"], Float[Array, "M n"] | None]
+"""Returns and scores of paths."""
+
+
+def of_paths(
+    policy: AnyPolicy,
+    raw: Trajectories,
+    environment: Environment | None = None,
+    *,
+    discount: float,
+    horizon: int,
+    normaliser: Normaliser | None = None,
+    critic: Values | None = None,
+    recent: Recent | None = None,
+    summed: Sums | None = None,
+) -> Batch:
+    """The batch of these paths, with observations as the policy receives them, in its precision;
+    the one place where a batch is made. `recent` holds raw observations, those of this batch
+    included."""
+    dtype = flatten(policy)[0].dtype
+    paths = Trajectories(
+        as_input(raw.states, normaliser, dtype), as_input(jnp.asarray(raw.actions), None, dtype),
+        raw.rewards.astype(dtype), raw.mask, raw.terminated, as_input(raw.final, normaliser, dtype),
+    )  # fmt: skip
+    if recent is not None:
+        recent = Recent(as_input(recent.states, normaliser, dtype), recent.weights)
+    return Batch(policy, paths, discount, horizon, environment, critic, recent, summed)
+
+
 @eqx.filter_jit
 def draw(
     environment: Environment,
@@ -117,10 +146,26 @@ def draw(
 ) -> Batch:
     """A batch of `paths` paths, drawn and summed in `dtype` (None: the policy's own precision).
 
-    Scores and returns are in the precision of the policy. With `scores` False, scores of paths are
-    computed when they are used; those of a policy with memory always are, because they need whole
-    paths. `persistence` is that of exploration.
+    With `scores` False, scores of paths are computed when they are used; those of a policy with
+    memory always are, because they need whole paths. `persistence` is that of exploration.
     """
+    raw, summed = drawn(environment, policy, key, paths, dtype, scores, persistence)
+    return of_paths(
+        policy, raw, environment, discount=environment.discount, horizon=environment.horizon,
+        summed=summed,
+    )  # fmt: skip
+
+
+def drawn(
+    environment: Environment,
+    policy: AnyPolicy,
+    key: PRNGKeyArray,
+    paths: int,
+    dtype: DTypeLike | None = None,
+    scores: bool = True,
+    persistence: Float[Array, ""] | None = None,
+) -> tuple[Trajectories, Sums]:
+    """The paths of `draw`, with their returns and scores in the precision of the policy."""
     theta = flatten(policy)[0]
     dtype = theta.dtype if dtype is None else dtype
     acting = as_dtype(policy, dtype)
@@ -138,9 +183,5 @@ def draw(
 
     sums = jnp.zeros((paths, theta.size), dtype) if scores else None
     start = (jnp.zeros(paths, dtype), sums)
-    drawn, (R, U) = walk(environment, acting, key, paths, start, add, persistence)
-    U = None if U is None else U.astype(theta.dtype)
-    return Batch(
-        policy, drawn, environment.discount, environment.horizon, environment,
-        summed=(R.astype(theta.dtype), U),
-    )  # fmt: skip
+    raw, (R, U) = walk(environment, acting, key, paths, start, add, persistence)
+    return raw, (R.astype(theta.dtype), None if U is None else U.astype(theta.dtype))

@@ -384,7 +384,7 @@ class BAC(Estimator):
                     state_kernel=like_returns(kernel, batch, divisor, self.value_scale)
                 )
             found = found._replace(y=(y if self.trace == 1 else found.y) / divisor)
-            directions = fishers.effective(prior.fisher, G)
+            directions = prior.fisher.effective(G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
             info = {"directions": directions} | products(found, prior, noise, self.rank)

@@ -110,5 +110,5 @@ class Metric(eqx.Module):
                 G = fishers.network(scores.Jacobian(policy, states, None, taken), weights)
             else:
                 G = fishers.of_states(policy, states, weights)
-        size = fishers.trace(G) / G.size
-        return fishers.damped(G, (kappa * size + 1e-8).astype(size.dtype))
+        size = G.trace() / G.size
+        return G.damped((kappa * size + 1e-8).astype(size.dtype))

@@ -10,15 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, PartitionSpec
-from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg._support import checks, device
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return, observation
-from bayespg.learning.advance import State, advance, batch_of, begin, recent_of
-from bayespg.learning.batch import Batch, draw
+from bayespg.learning.advance import State, advance, batch_of, begin
+from bayespg.learning.batch import drawn
 from bayespg.learning.estimators import Estimator, refuse_memory
 from bayespg.learning.observations import Normalised
 from bayespg.paths.rollout import rollout
@@ -266,11 +265,14 @@ def step(
     state = eqx.tree_at(lambda s: s.key, state, key)
     theta = flatten(state.policy)[0]
     if state.normaliser is None:
-        raw, batch = None, _drawn(environment, estimator, state, key_paths, paths)
+        scores = estimator.needs.path_scores
+        raw, summed = drawn(
+            environment, state.policy, key_paths, paths, jnp.float32, scores, state.persistence
+        )
     else:
         acting = Normalised(as_dtype(state.policy, jnp.float32), state.normaliser)
-        raw = rollout(environment, acting, key_paths, paths, state.persistence)
-        batch = batch_of(state, raw, environment.discount, environment.horizon, environment)
+        raw, summed = rollout(environment, acting, key_paths, paths, state.persistence), None
+    batch = batch_of(state, raw, environment.discount, environment.horizon, environment, summed)
     following, record, posterior = advance(
         estimator, update, state, batch, raw, stop, described=False
     )
@@ -284,13 +286,6 @@ def step(
         running=state.running & (record.sound > 0),
     )
     return following, history
-
-
-def _drawn(environment, estimator, state, key, paths, dtype: DTypeLike = jnp.float32) -> Batch:
-    scores = estimator.needs.path_scores
-    batch = draw(environment, state.policy, key, paths, dtype, scores, state.persistence)
-    known = (state.critic, recent_of(state, batch.paths))
-    return eqx.tree_at(lambda b: (b.critic, b.recent), batch, known, is_leaf=lambda x: x is None)
 
 
 def _uncertainty(posterior: GradientPosterior) -> Float[Array, ""]:

@@ -190,7 +190,7 @@ def products(posterior: "GradientPosterior", natural: bool) -> Float[Array, "B B
     C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
     if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
-    along = posterior.fisher.solve(C) if natural and posterior.fisher is not None else C
+    along = posterior.fisher.near(C) if natural and posterior.fisher is not None else C
     if posterior.biased and posterior.unbiased is not None:
         return along @ _grouped(posterior.unbiased, len(C)).T
     K = C @ along.T
