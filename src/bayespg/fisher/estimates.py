@@ -153,12 +153,12 @@ def g_est(
     last: Bool[Array, " N"],
     discount: float,
     *,
-    key: PRNGKeyArray | None = None,
+    key: PRNGKeyArray | int | None = None,
     as_printed: bool = False,
 ) -> Dense:
     """Algorithm 3 (G-EST) from the scores of steps in a row; `last` marks the end of episodes.
 
-    Arguments are those of `g_est_weights`.
+    Arguments are those of `g_est_weights`; `key` may be a seed too.
     """
     if traced(scores, last):
         raise TypeError("g_est: inside a transformation use g_est_weights and of_step_scores")
