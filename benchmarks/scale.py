@@ -148,7 +148,7 @@ def killed(options: argparse.Namespace):
         begun, found = time.perf_counter(), []
         for update in range(options.updates):
             if disturbed:
-                victim = where.players.crew.workers[update % 2].pid
+                victim = where.players.pool.workers[update % 2].pid
                 threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
             found.append(where.play(policy, jax.random.key(update), seeds))
         times.append(time.perf_counter() - begun)

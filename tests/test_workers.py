@@ -83,7 +83,7 @@ def made(fault):
 
 
 def pids(where):
-    return [worker.pid for worker in where.players.crew.workers]
+    return [worker.pid for worker in where.players.pool.workers]
 
 
 def draw(where, policy, **options):
@@ -200,7 +200,7 @@ def test_an_interrupt_ends_the_workers_that_are_busy_and_no_others(made, fault, 
     where = made(2)
     expected, before = draw(where, policy), pids(where)
     fault.write_text("hang once")
-    waiting = where.players.crew.wait
+    waiting = where.players.pool.wait
 
     def interrupted(workers, seconds):
         found = waiting(workers, 2.0)
@@ -208,11 +208,11 @@ def test_an_interrupt_ends_the_workers_that_are_busy_and_no_others(made, fault, 
             raise KeyboardInterrupt
         return found
 
-    where.players.crew.wait = interrupted
+    where.players.pool.wait = interrupted
     with pytest.raises(KeyboardInterrupt):
         draw(where, policy)
     assert len(set(before) & set(pids(where))) == 1
-    where.players.crew.wait = waiting
+    where.players.pool.wait = waiting
     assert_same(draw(where, policy), expected)
 
 
@@ -294,7 +294,7 @@ def test_one_that_cannot_be_closed_is_ended_all_the_same(monkeypatch):
     home = os.getpid()
     agent = Agent(lambda: Stubborn(home), workers=1)
     agent.draw()
-    worker = agent.world.players.crew.workers[0]
+    worker = agent.world.players.pool.workers[0]
     agent.world.players.close()
     assert worker._process.exitcode == -signal.SIGKILL
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 
-from bayespg._support.workers import Crew, Lost, Served, Worker
+from bayespg._support.workers import Lost, RequestHandler, Worker, WorkerPool
 
 LARGE = 100_000
 """Bytes from which a message goes by way of Ray's store, which costs milliseconds."""
@@ -56,7 +56,7 @@ def _knock(address: str) -> None:
 
 
 def on(address: str, make: bytes, limit: float | None) -> "Actors":
-    """A crew with as many actors as the cluster has CPUs."""
+    """A pool with as many actors as the cluster has CPUs."""
     ray = connect(address)
     return Actors(make, max(int(ray.cluster_resources().get("CPU", 1)), 1), limit)
 
@@ -71,7 +71,7 @@ def run(
     """`bayespg._support.together.run` on Ray: a task with one CPU for each name. A task whose
     machine is lost is started again elsewhere."""
     ray = connect(address)
-    ear = ray.remote(num_cpus=0)(Ear).remote()
+    listener = ray.remote(num_cpus=0)(ProgressListener).remote()
     task = ray.remote(num_cpus=1, max_retries=3)(_task)
     waiting, failed, running = list(names), None, {}
     try:
@@ -79,9 +79,9 @@ def run(
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
                 packed = cloudpickle.dumps((work, names[name]))
-                running[task.remote(ear, sys.path, name, packed)] = name
+                running[task.remote(listener, sys.path, name, packed)] = name
             done, _ = ray.wait(list(running), num_returns=1, timeout=0.5)
-            for name, fraction, what in ray.get(ear.heard.remote()):
+            for name, fraction, what in ray.get(listener.heard.remote()):
                 advance(name, fraction, what)
             for one in done:
                 name = running.pop(one)
@@ -96,7 +96,7 @@ def run(
         raise failed
 
 
-class Ear:
+class ProgressListener:
     """Collects what tasks say about their progress."""
 
     def __init__(self) -> None:
@@ -110,14 +110,14 @@ class Ear:
         return list(said.values())
 
 
-def _task(ear: Any, path: list[str], name: str, packed: bytes) -> Any:
+def _task(listener: Any, path: list[str], name: str, packed: bytes) -> Any:
     sys.path += [folder for folder in path if folder not in sys.path]
     work, arguments = cloudpickle.loads(packed)
-    return work(name, *arguments, lambda f, what: ear.hear.remote(name, float(f), what))
+    return work(name, *arguments, lambda f, what: listener.hear.remote(name, float(f), what))
 
 
 class Actor(Worker):
-    """An actor of Ray that runs `Served`."""
+    """An actor of Ray that runs `RequestHandler`."""
 
     def __init__(self, make: bytes, name: str):
         import ray
@@ -148,8 +148,8 @@ class Actor(Worker):
             ray.kill(self._actor)
 
 
-class Actors(Crew):
-    """A crew of actors."""
+class Actors(WorkerPool):
+    """A pool of actors."""
 
     def hire(self, name: str) -> Actor:
         return Actor(self._make, name)
@@ -172,7 +172,7 @@ class Remote:
 
     def __init__(self, make: bytes, path: list[str]):
         sys.path += [folder for folder in path if folder not in sys.path]
-        self._served = Served(make)
+        self._handler = RequestHandler(make)
 
     def answer(self, order: int, shared: bytes | None, request: bytes) -> bytes:
-        return self._served(order, shared, request)
+        return self._handler(order, shared, request)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
-from bayespg._support.workers import Crew, Lost, Served, Worker
+from bayespg._support.workers import Lost, RequestHandler, Worker, WorkerPool
 
 PRELOADED = "bayespg.paths.players"
 """The module that the server has imported: everything that a worker needs."""
@@ -74,8 +74,8 @@ class Process(Worker):
                 self._process.join(PATIENCE)
 
 
-class Processes(Crew):
-    """A crew of processes."""
+class Processes(WorkerPool):
+    """A pool of processes."""
 
     def hire(self, name: str) -> Process:
         return Process(self._make, name)
@@ -148,8 +148,8 @@ def _leave() -> None:
 def _serve(pipe: Any, make: bytes) -> None:
     """The loop of the process, until the other end of the pipe is closed."""
     leave_with_parent()
-    served = Served(make)
+    handler = RequestHandler(make)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            pipe.send_bytes(served(*pipe.recv()))
-    served.close()
+            pipe.send_bytes(handler(*pipe.recv()))
+    handler.close()

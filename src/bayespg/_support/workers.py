@@ -1,6 +1,6 @@
-"""Workers that answer requests, and a crew that repeats what a lost worker did not answer.
+"""Workers that answer requests, and a pool that repeats what a lost worker did not answer.
 
-A crew has up to `count` workers, started when there is work and kept until it is closed. `answers`
+A pool has up to `count` workers, started when there is work and kept until it is closed. `answers`
 sends every worker what the requests share, once, and then one request at a time; a new worker gets
 None first, for which it prepares. A request that raised or took longer than `limit` is repeated by
 another worker, or by the same one after a new start, up to `ATTEMPTS` times. A request whose worker
@@ -60,17 +60,18 @@ class Failed(Exception):
 
 
 class Worker(abc.ABC):
-    """A process somewhere that runs `Served` and answers one request at a time."""
+    """A process somewhere that runs `RequestHandler` and answers one request at a time."""
 
     name: str
 
     @abc.abstractmethod
     def ask(self, order: int, shared: Any, request: bytes) -> None:
-        """Send a request with the `Crew.put` of what it shares with the others of its `order`."""
+        """Send a request with the `WorkerPool.put` of what it shares with the others of its
+        `order`."""
 
     @abc.abstractmethod
     def answer(self) -> bytes:
-        """Wait for an answer, as `Served` packs it; raises `Lost`."""
+        """Wait for an answer, as `RequestHandler` packs it; raises `Lost`."""
 
     def hang_up(self) -> None:
         """Tell the worker to end, without waiting for it."""
@@ -81,7 +82,7 @@ class Worker(abc.ABC):
         """End the worker: by itself within `patience` seconds, or by force."""
 
 
-class Crew(abc.ABC):
+class WorkerPool(abc.ABC):
     """Workers that answer with the function `make()`, which cloudpickle must be able to send."""
 
     def __init__(self, make: bytes, count: int, limit: float | None):
@@ -280,7 +281,7 @@ def _read(packed: bytes) -> Any:
     return found
 
 
-class Served:
+class RequestHandler:
     """What runs in a worker: answers packed for the way back, exceptions included."""
 
     def __init__(self, make: bytes):

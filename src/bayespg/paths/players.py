@@ -24,12 +24,12 @@ from jaxtyping import PRNGKeyArray
 
 from bayespg._support import compilation, processes
 from bayespg._support.precision import to_numpy
-from bayespg._support.workers import LOSSES, Crew, Failed, Late, Lost
+from bayespg._support.workers import LOSSES, Failed, Late, Lost, WorkerPool
 from bayespg.environments import spaces
 from bayespg.environments.host import EnvironmentFailure, Host
 from bayespg.environments.trajectories import Trajectories
 from bayespg.paths.acting import Acting
-from bayespg.paths.rollout import Book, Episode, play_wave
+from bayespg.paths.rollout import Episode, EpisodeBuffer, play_wave
 from bayespg.policies import AnyPolicy
 
 LIMIT = 3600.0
@@ -61,7 +61,7 @@ class Request(NamedTuple):
 
 
 class Players:
-    """A crew that plays the episodes of a host elsewhere: `workers` is a number of processes, "ray"
+    """A pool that plays the episodes of a host elsewhere: `workers` is a number of processes, "ray"
     or the address of a cluster."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Players:
         host.close()
 
     @property
-    def crew(self) -> Crew:
+    def pool(self) -> WorkerPool:
         """The workers; they are started when there is something to play."""
         if self._crew is None:
             if isinstance(self._workers, int):
@@ -94,11 +94,11 @@ class Players:
     ) -> Trajectories:
         """What `play` with this `Acting` would return."""
         requests = [Request(0, *divmod(j, self.lanes), seed) for j, seed in enumerate(seeds)]
-        book = Book(self._host, len(seeds))
+        buffer = EpisodeBuffer(self._host, len(seeds))
         orders = _orders([policy], [key], greedy, self.lanes, times)
         for j, played in enumerate(self._play(orders, requests)):
-            book.insert(j, played)
-        return book.closed(self._host)
+            buffer.insert(j, played)
+        return buffer.closed(self._host)
 
     def each(
         self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: Sequence[int]
@@ -107,14 +107,14 @@ class Players:
         requests = [Request(k, 0, 0, seed) for k, seed in enumerate(seeds)]
         found = []
         for played in self._play(_orders(policies, keys, True, 1), requests):
-            book = Book(self._host, 1)
-            book.insert(0, played)
-            found.append(book.closed(self._host))
+            buffer = EpisodeBuffer(self._host, 1)
+            buffer.insert(0, played)
+            found.append(buffer.closed(self._host))
         return found
 
     def _play(self, orders: Orders, requests: list[Request]) -> list[Trajectories]:
         try:
-            return self.crew.answers(orders, requests)
+            return self.pool.answers(orders, requests)
         except Failed as failure:
             problem = failure.problem
             if isinstance(problem, EnvironmentFailure):
@@ -182,10 +182,10 @@ class Player:
             if request is None:  # compile
                 acting(np.zeros((orders.lanes, self._host.width), np.float32), 0, 0)
                 return None
-            book = Book(self._host, 1)
+            buffer = EpisodeBuffer(self._host, 1)
             episode = [Episode(request.row, request.seed, 0)]
-            play_wave(self._host, acting, request.wave, episode, orders.lanes, book)
-            return book.alone()
+            play_wave(self._host, acting, request.wave, episode, orders.lanes, buffer)
+            return buffer.alone()
 
     def _choosing(self, number: int) -> Acting:
         """How the policy of this number acts."""

@@ -141,12 +141,12 @@ def play(host: Lanes, act: Act, seeds: Sequence[int]) -> Trajectories:
     `act` chooses for all lanes at once, idle ones included. Arrays are NumPy arrays, observations
     are raw, and the actions are the policy's choices.
     """
-    book = Book(host, len(seeds))
+    buffer = EpisodeBuffer(host, len(seeds))
     for j in range(0, len(seeds), host.lanes):
         rows = range(min(host.lanes, len(seeds) - j))
         wave = [Episode(row, seeds[j + row], j + row) for row in rows]
-        play_wave(host, act, j // host.lanes, wave, host.lanes, book)
-    return book.closed(host)
+        play_wave(host, act, j // host.lanes, wave, host.lanes, buffer)
+    return buffer.closed(host)
 
 
 class Episode(NamedTuple):
@@ -159,7 +159,12 @@ class Episode(NamedTuple):
 
 
 def play_wave(
-    host: Lanes, act: Act, wave: int, episodes: Sequence[Episode], width: int, book: "Book"
+    host: Lanes,
+    act: Act,
+    wave: int,
+    episodes: Sequence[Episode],
+    width: int,
+    buffer: "EpisodeBuffer",
 ) -> None:
     """Play episodes that begin together, each in the lane of its place in the list, with a policy
     that sees `width` rows.
@@ -176,21 +181,21 @@ def play_wave(
     running, time = list(enumerate(episodes)), 0
     while running:
         chosen, meant = act(seen, time, wave)
-        told, actions = host.actions.decode(meant), book.for_actions(chosen)
+        told, actions = host.actions.decode(meant), buffer.for_actions(chosen)
         answers = host.advance([(lane, told[e.row], e.seed, time) for lane, e in running])
         left = []
         for (lane, e), (following, reward, ended, cut) in zip(running, answers, strict=True):
             at = time, e.column
-            book.states[at], actions[at], book.mask[at] = seen[e.row], chosen[e.row], True
-            seen[e.row], book.rewards[at] = following, reward
+            buffer.states[at], actions[at], buffer.mask[at] = seen[e.row], chosen[e.row], True
+            seen[e.row], buffer.rewards[at] = following, reward
             if ended or cut:
-                book.final[e.column], book.terminated[e.column] = following, ended
+                buffer.final[e.column], buffer.terminated[e.column] = following, ended
             else:
                 left.append((lane, e))
         running, time = left, time + 1
 
 
-class Book:
+class EpisodeBuffer:
     """Arrays of a batch of `count` episodes, filled as they are played."""
 
     def __init__(self, host: Lanes, count: int):

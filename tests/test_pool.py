@@ -1,4 +1,4 @@
-"""A crew's rules with workers of this process, how a process says that it ended, and Ray without a
+"""A pool's rules with workers of this process, how a process says that it ended, and Ray without a
 cluster."""
 
 import signal
@@ -16,11 +16,11 @@ class Here(workers.Worker):
 
     def __init__(self, make, name):
         self.name, self.lost, self.ended = name, False, False
-        self._served, self._order = workers.Served(make), 0
+        self._handler, self._order = workers.RequestHandler(make), 0
 
     def ask(self, order, shared, request):
         known, self._order = order == self._order, order
-        self._found = self._served(order, None if known else shared, request)
+        self._found = self._handler(order, None if known else shared, request)
 
     def answer(self):
         if self.lost:
@@ -31,7 +31,7 @@ class Here(workers.Worker):
         self.ended = True
 
 
-class Crew(workers.Crew):
+class WorkerPool(workers.WorkerPool):
     def hire(self, name):
         return Here(self._make, name)
 
@@ -39,8 +39,8 @@ class Crew(workers.Crew):
         return list(workers)
 
 
-def crew(answer, count=2):
-    return Crew(cloudpickle.dumps(lambda: answer), count, None)
+def pool(answer, count=2):
+    return WorkerPool(cloudpickle.dumps(lambda: answer), count, None)
 
 
 def power(shared, request):
@@ -48,7 +48,7 @@ def power(shared, request):
 
 
 def test_answers_have_the_order_of_the_requests_and_workers_are_kept():
-    found = crew(power)
+    found = pool(power)
     assert found.answers(2, [3, 1, 2]) == [9, 1, 4]
     before = list(found.workers)
     assert found.answers(3, [2, 1]) == [8, 1]
@@ -59,7 +59,7 @@ def test_answers_have_the_order_of_the_requests_and_workers_are_kept():
 
 
 def test_a_lost_worker_is_replaced():
-    found = crew(power)
+    found = pool(power)
     found.answers(1, [0, 0])
     lost = found.workers[0]
     lost.lost = True
@@ -68,21 +68,21 @@ def test_a_lost_worker_is_replaced():
     assert lost not in found.workers
 
 
-class Taken(Crew):
-    """A crew whose workers are lost as `loses(number of the question, request)` says."""
+class Taken(WorkerPool):
+    """A pool whose workers are lost as `loses(number of the question, request)` says."""
 
     def __init__(self, loses, count=2, answer=lambda _, request: request):
         super().__init__(cloudpickle.dumps(lambda: answer), count, None)
         self._loses, self.asked = loses, []
 
     def hire(self, name):
-        crew, worker = self, super().hire(name)
+        pool, worker = self, super().hire(name)
         ask = worker.ask
 
         def asked(order, shared, request):
             what = cloudpickle.loads(request)
-            crew.asked.append(what)
-            worker.lost = crew._loses(len(crew.asked), what)
+            pool.asked.append(what)
+            worker.lost = pool._loses(len(pool.asked), what)
             ask(order, shared, request)
 
         worker.ask = asked
@@ -95,7 +95,7 @@ def pauses(monkeypatch):
     slept = []
     clock = types.SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
     monkeypatch.setattr(workers, "time", clock)
-    monkeypatch.setattr(Crew, "wait", lambda _, workers, seconds: list(workers))
+    monkeypatch.setattr(WorkerPool, "wait", lambda _, workers, seconds: list(workers))
     return slept
 
 
@@ -103,7 +103,9 @@ def test_while_others_succeed_requests_are_repeated_however_often_their_workers_
     pauses, monkeypatch
 ):
     """Six requests lose twelve workers each, while others are answered in a second."""
-    monkeypatch.setattr(Crew, "wait", lambda _, workers, s: pauses.append(1.0) or list(workers))
+    monkeypatch.setattr(
+        WorkerPool, "wait", lambda _, workers, s: pauses.append(1.0) or list(workers)
+    )
     losses = dict.fromkeys(range(6), 12)
 
     def loses(_, request):
@@ -116,29 +118,29 @@ def test_while_others_succeed_requests_are_repeated_however_often_their_workers_
 
 
 def test_a_request_that_alone_loses_its_workers_is_given_up(pauses):
-    crew = Taken(lambda _, request: request == "bad")
+    pool = Taken(lambda _, request: request == "bad")
     with pytest.raises(workers.Failed, match="is gone") as failure:
-        crew.answers(None, ["good", "bad", *["good"] * 100])
+        pool.answers(None, ["good", "bad", *["good"] * 100])
     assert failure.value.number == 1
-    assert crew.asked.count("bad") == workers.LOSSES
+    assert pool.asked.count("bad") == workers.LOSSES
     assert sum(pauses) == pytest.approx(workers.PAUSE * (2 ** (workers.LOSSES - 1) - 1))
 
 
 def test_where_nothing_succeeds_the_crew_gives_up(pauses):
-    crew = Taken(lambda _, request: request is not None)
+    pool = Taken(lambda _, request: request is not None)
     with pytest.raises(workers.Failed):
-        crew.answers(None, list(range(5)))
-    assert max(crew.asked.count(i) for i in range(5)) == workers.LOSSES
+        pool.answers(None, list(range(5)))
+    assert max(pool.asked.count(i) for i in range(5)) == workers.LOSSES
 
 
 def test_workers_that_are_lost_while_they_start_are_started_again_after_a_pause(pauses):
-    crew = Taken(lambda asked, _: asked <= 40, 8)
-    assert crew.answers(None, list(range(9))) == list(range(9))
+    pool = Taken(lambda asked, _: asked <= 40, 8)
+    assert pool.answers(None, list(range(9))) == list(range(9))
     assert len(pauses) == 5
-    crew = Taken(lambda *_: True, 8)
+    pool = Taken(lambda *_: True, 8)
     with pytest.raises(workers.Lost):
-        crew.answers(None, list(range(9)))
-    assert len(crew.asked) == 8 * workers.LOSSES
+        pool.answers(None, list(range(9)))
+    assert len(pool.asked) == 8 * workers.LOSSES
 
 
 def test_what_fails_every_time_is_raised_with_its_number():
@@ -148,7 +150,7 @@ def test_what_fails_every_time_is_raised_with_its_number():
             raise KeyError(len(shared))
 
     with pytest.raises(workers.Failed) as failure:
-        crew(answer, 1).answers([], ["good", "bad"])
+        pool(answer, 1).answers([], ["good", "bad"])
     assert failure.value.number == 1
     assert isinstance(failure.value.problem, KeyError)
     assert failure.value.problem.args[0] == 2 + workers.ATTEMPTS  # the first was to prepare
@@ -156,7 +158,7 @@ def test_what_fails_every_time_is_raised_with_its_number():
 
 def test_what_cannot_be_sent_back_is_said():
     with pytest.raises(workers.Failed, match="generator cannot be sent"):
-        crew(lambda _, request: None if request is None else (x for x in [1])).answers(0, [1])
+        pool(lambda _, request: None if request is None else (x for x in [1])).answers(0, [1])
 
 
 @pytest.mark.parametrize(
@@ -187,11 +189,11 @@ def test_an_address_where_nobody_listens_is_named_at_once(monkeypatch):
 
 
 def test_the_newest_that_each_task_said_is_heard_once():
-    ear = cluster.Ear()
+    listener = cluster.ProgressListener()
     for said in (("a", 0.1, "begun"), ("b", 0.5, "half"), ("a", 0.9, "nearly")):
-        ear.hear(*said)
-    assert ear.heard() == [("a", 0.9, "nearly"), ("b", 0.5, "half")]
-    assert ear.heard() == []
+        listener.hear(*said)
+    assert listener.heard() == [("a", 0.9, "nearly"), ("b", 0.5, "half")]
+    assert listener.heard() == []
 
 
 def test_an_actor_answers_as_a_process_does():
