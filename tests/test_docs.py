@@ -291,19 +291,6 @@ def test_the_steps_on_other_seeds_are_medians_of_the_stored_runs():
     assert f"{said}, and all of the twenty runs reach" in page
 
 
-@pytest.mark.parametrize(
-    ("script", "results"),
-    [("steps", "steps*"), ("intervals", "intervals")],
-)
-def test_the_tables_of_error_bars_are_those_of_the_stored_runs(script, results, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    files = sorted((ROOT / "docs" / "results").glob(f"{results}.jsonl"), reverse=True)
-    found = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
-    page = (ROOT / "docs" / "calibration.md").read_text("utf-8")
-    for table in importlib.import_module(script).table(found).split("\n\n"):
-        assert table in page
-
-
 def test_every_experiment_has_stored_results_and_samples():
     missing = [
         f"{name}.{kind}"
