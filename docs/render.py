@@ -68,11 +68,17 @@ def ledger(found, whole=True):
 
 
 def _line(content, claim):
-    """A claim as an entry of a list, which a narrow screen can show."""
+    """A claim as an entry of a list, with the range of its effects and of their intervals."""
     name, place = content["experiment"], f" ({claim['place']})" if claim["place"] else ""
-    measured = _cell(claim["measured"]).replace("<br>", "; ")
     said = f"{claim['says'][0].upper()}{claim['says'][1:]}{place}"
-    return f"- **{page.verdict(claim)}**: {said}. [{name}](results.md#{name}): {measured}"
+    link = f"[{name}](results.md#{name})"
+    return f"- **{page.verdict(claim)}**: {said}. {link}, {claim['effect']}: {_range(claim)}"
+
+
+def _range(claim):
+    values, low, high = ([e[k] for e in claim["effects"]] for k in ("value", "low", "high"))
+    values = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
+    return f"{' to '.join(values)} [{min(low):.3g}, {max(high):.3g}]"
 
 
 def _how(whole):
@@ -86,10 +92,11 @@ def _how(whole):
 What *Bayesian Policy Gradient and Actor-Critic Algorithms* says, measured again: every claim of
 the paper that can be tested, with what was measured here and a verdict.
 
-Each effect is followed by its interval over independent runs; the intervals of a claim hold jointly
-with 95 % confidence. A claim holds if all of them lie within its bounds, does not hold if one lies
-outside, and is otherwise not decided at this size. {report}The reasons behind
-the verdicts are in [findings.md](findings.md).
+Each claim has one or several effects, each with an interval over independent runs; the intervals of
+a claim hold jointly with 95 % confidence. A claim holds if all of them lie within its bounds, does
+not hold if one lies outside, and is otherwise not decided at this size. Shown are the least and the
+greatest effect and, in brackets, the range of all its intervals. {report}The reasons behind the
+verdicts are in [findings.md](findings.md).
 """
 
 

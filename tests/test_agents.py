@@ -178,7 +178,7 @@ def test_a_run_is_trained_for_longer_as_if_it_had_been_longer_from_the_start(tmp
     with pytest.raises(ValueError, match=r"already holds a run with seed 4; choose another"):
         rows_of(Agent("Walk-v0", "linear", seed=5), 10, run=tmp_path / "run")
     agent.update()
-    with pytest.raises(ValueError, match=r"holds another state .*bayespg\.resume"):
+    with pytest.raises(ValueError, match=r"a different state of the agent.*bayespg\.resume"):
         rows_of(agent, 10, run=tmp_path / "run")
 
 
@@ -233,7 +233,7 @@ def test_resuming_refuses_what_is_not_whole(tmp_path):
     (tmp_path / "run" / "metrics.csv").write_text(rows)
     for name in ("checkpoint.npz", "checkpoint.previous.npz"):
         (tmp_path / "run" / name).unlink()
-    with pytest.raises(ValueError, match="there is no checkpoint to go on from"):
+    with pytest.raises(ValueError, match="there is no checkpoint to continue from"):
         bayespg.resume(tmp_path / "run")
     assert (tmp_path / "run" / "metrics.csv").read_text() == rows
 
@@ -279,7 +279,7 @@ def test_learning_can_end_with_the_best_policy(tmp_path, where):
         loaded = (bayespg.load(run, best=kept).state.policy.weights for kept in (True, False))
         for weights, at in zip(loaded, (best, -1), strict=True):
             np.testing.assert_array_equal(weights, seen[at][1])
-        with pytest.raises(ValueError, match="holds another state than this agent"):
+        with pytest.raises(ValueError, match="a different state of the agent"):
             agent.learn(10, run=run, progress=False)
 
 

@@ -187,7 +187,7 @@ def test_where_workers_are_lost_for_good_it_is_said_how_to_resume(tmp_path, save
         return draw()
 
     agent.draw = once
-    says = f"train --resume {run}" if saved else "call learn again to go on"
+    says = f"train --resume {run}" if saved else "call learn again to continue"
     match = f"^Counting, episode of seed 5: .*after update 1.*{says}$"
     with pytest.raises(WorkersLost, match=match):
         agent.learn(10**6, run=run if saved else None, progress=False)

@@ -49,7 +49,7 @@ def connect(address: str) -> Any:
 
 
 def _knock(address: str) -> None:
-    """OSError if nobody listens there; Ray would wait for minutes to say so."""
+    """OSError if the address does not answer; Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()

@@ -1,8 +1,8 @@
 """Ctrl-C while the command is still being imported.
 
 JAX takes seconds to import, and Ctrl-C during an import prints a traceback. Nothing has been
-written by then, so the command exits at once, with one word and the exit code of an interrupt. A
-program that imports the library keeps its own handler.
+written by then, so the command exits at once, with a short message and the exit code of an
+interrupt. A program that imports the library keeps its own handler.
 """
 
 import os

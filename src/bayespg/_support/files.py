@@ -203,7 +203,7 @@ def unwritten(path: Path, problem: OSError) -> OSError:
     elif problem.errno == errno.ENOENT:
         advice = "its directory is not there, or no longer; make it or choose another"
     else:
-        advice += "choose another place or mend this one"
+        advice += "choose another place or repair this one"
     return OSError(problem.errno, f"not written ({problem.strerror}), {advice}", str(path))
 
 

@@ -98,7 +98,7 @@ class WorkerPool(abc.ABC):
 
     @abc.abstractmethod
     def wait(self, workers: Sequence[Any], seconds: float | None) -> list[Any]:
-        """Those that have answered or ended, at the latest after so many seconds."""
+        """Those that have answered or ended, after `seconds` at the latest."""
 
     def put(self, shared: bytes) -> Any:
         """What `Worker.ask` is given for what requests share."""

@@ -117,8 +117,7 @@ def _added(
 def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:
     """The change of the weights when an episode is left out: (P - X_e'X_e)^-1 X_e' r_e, exact.
 
-    Where those matrices would be too many, P^-1 X_e' r_e: with so many episodes, one alone changes
-    P little.
+    If there are too many episodes for that, P^-1 X_e' r_e: a single one of many changes P little.
     """
     pull = groups.sum(at.X * at.residuals)
     p = at.X.shape[1]

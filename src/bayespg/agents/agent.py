@@ -51,8 +51,8 @@ from bayespg.runs.columns import Column
 from bayespg.runs.store import Run
 
 Callback = Callable[["Agent", Row], Any]
-"""Called after each update; returning False ends training. One that has methods `start` and `end`,
-as `bayespg.callbacks.Callback` has, is told of both."""
+"""Called after each update; returning False ends training. Methods `start` and `end`, as those of
+`bayespg.callbacks.Callback`, are called before the first update and after the last."""
 
 
 @describe.with_settings("environment", "policy", "estimator", "update", options=None)
@@ -372,7 +372,7 @@ class Agent:
     def _how_to_resume(self, book: Run | None) -> str:
         done = f"The agent is as it was after update {int(self.state.updates)}"
         if book is None:
-            return f"{done}; call learn again to go on"
+            return f"{done}; call learn again to continue"
         return f"{done}, which is saved. Resume with: {resuming(book.path, self.config)}"
 
     def _goal(self, steps: int) -> interruption.Goal:

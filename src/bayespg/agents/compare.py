@@ -1,7 +1,7 @@
 """Our algorithms beside those of Stable-Baselines3 on one task, with the same evaluations.
 
-Every so many steps of training the policy of the moment plays the same episodes, with its most
-likely actions, in environments of its own; neither their steps nor their time count. Everything
+At regular intervals of training the current policy plays the same episodes, with its most likely
+actions, in separate environments; neither their steps nor their time count. Everything
 keeps its default settings: what is compared is what a user gets without tuning.
 """
 
@@ -142,7 +142,7 @@ def _is_run(found: Any) -> bool:
 
 
 class Comparison:
-    """Finished runs of a comparison, in one file, so that an interrupted one goes on."""
+    """Finished runs of a comparison, in one file, from which an interrupted one continues."""
 
     def __init__(self, path: Path, settings: dict[str, Any]):
         self.path, self.settings, self.runs = path, settings, []

@@ -18,7 +18,7 @@ RICHER = {
 STANDARD_ERRORS = 3.0
 FAINT, LONG = 0.05, 50
 """If other episodes confirm less of the slope than this, the limit of a step is a tenth or less of
-what it was; and the number of such updates in a row after which that is worth a word."""
+what it was; and the number of such updates in a row after which the hint is given."""
 
 
 class Stuck:

@@ -79,9 +79,9 @@ class State(eqx.Module):
 class PGPE(Agent):
     """A deterministic policy, found by search in the space of its parameters.
 
-    `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` ends training
-    once so many episodes were played. The other settings are `hidden`, `horizon`, `workers`,
-    `episode_timeout`, `masks` and `seed`, as agents have them.
+    `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` is the
+    number of episodes after which training ends. The other settings are `hidden`, `horizon`,
+    `workers`, `episode_timeout`, `masks` and `seed`, as for other agents.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Actions for observations that somebody else has made: what `Agent.predict` does."""
+"""Actions for observations from outside training: what `Agent.predict` does."""
 
 from contextlib import AbstractContextManager
 from typing import Any

@@ -88,7 +88,7 @@ def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
     if found is not None and not serialise.equal(found[0], agent.state):
         path = str(run.path)
         raise ValueError(
-            f"run: {path} holds another state than this agent; go on from there with agent, "
+            f"run: {path} belongs to a different state of the agent; continue it with agent, "
             f"run = bayespg.resume({path!r}) and agent.learn(STEPS, run=run), or choose "
             "another directory"
         )

@@ -1,8 +1,8 @@
 """Which choices an environment allows now.
 
-It says so in one of two ways, those of sb3-contrib and of Gymnasium's own tasks: by a method
-`action_masks()`, or by `info["action_mask"]`, which `reset` and `step` return. A mask has a one, or
-True, for each choice that is allowed; the masks of a MultiDiscrete space lie one behind another.
+There are two ways to say so, those of sb3-contrib and of Gymnasium's own tasks: a method
+`action_masks()`, or `info["action_mask"]`, which `reset` and `step` return. A mask has a one, or
+True, for each choice that is allowed; the masks of a MultiDiscrete space are concatenated.
 A vector environment has both for every lane.
 """
 
@@ -19,7 +19,7 @@ def has_method(environment: gymnasium.Env) -> bool:
 
 
 def found(environment: gymnasium.Env, info: dict[str, Any]) -> Any:
-    """The mask of the present state as it is told; ValueError if there is none."""
+    """The mask of the current state; ValueError if there is none."""
     if has_method(environment):
         return environment.get_wrapper_attr(METHOD)()
     return _entry(info)

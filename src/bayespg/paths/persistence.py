@@ -7,8 +7,8 @@ actions. The distribution of each action given its state is nearly unchanged, bu
 lean the same way, for 1 / (1 - rho) steps on average.
 
 Scores remain those of independent draws, so that with rho > 0 the estimated gradient is only
-approximately that of the policy. That is the price of finding anything at all; rho fades as
-learning goes on (`bayespg.learning.advance.fading`).
+approximately that of the policy. Without it some tasks show no reward at all; rho fades
+during training (`bayespg.learning.advance.fading`).
 """
 
 import jax

@@ -222,7 +222,7 @@ class EpisodeBuffer:
         return self._until(int(self.mask.sum()))
 
     def closed(self, host: Lanes) -> Trajectories:
-        """The whole batch, padded; warns where a limit that nobody chose has cut an episode off."""
+        """The whole batch, padded; warns where a default limit has cut an episode off."""
         if not host.limited and (~self.terminated & self.mask[-1]).any():
             warn(
                 f"{host.name} has no time limit: episodes are cut off after {host.horizon} steps; "

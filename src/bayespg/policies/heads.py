@@ -45,8 +45,8 @@ class Normals(Head):
     """Gaussian: means linear in the features, one scale per component that does not depend on the
     state.
 
-    The action is the draw itself; the environment clips or squashes it into bounds, so that the
-    score is that of a Gaussian.
+    The action is the draw itself; the environment clips it to its bounds, so that the score is that
+    of a Gaussian.
     """
 
     weights: Float[Array, "d k"]

@@ -33,7 +33,7 @@ class Column(enum.StrEnum):
     SLOPE_ERROR = "slope_error", ".3g", "its standard error, computed by leaving episodes out"
     FREEDOM = "freedom", ".0f", "degrees of freedom of that standard error"
     DIVERGENCE = "divergence", ".3g", "Kullback-Leibler, old to new policy, mean over states"
-    CONFIRMED = "confirmed", ".2f", "share of the slope that other episodes confirm, a running mean"
+    CONFIRMED = "confirmed", ".2f", "share of the squared gradient that is signal, so far"
     KNOWN = "known", ".1f", "directions in which the episodes determine the gradient"
     PERSISTENCE = "persistence", ".2f", "probability that exploration kept a step's random numbers"
     STEP_NORM = "step_norm", ".3g", "length of the step"

@@ -16,7 +16,7 @@ from bayespg.runs.seeds import Group
 
 def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Path:
     """One page for all runs: first together, then each separately. With `reload` it reloads itself
-    after so many seconds."""
+    every `reload` seconds."""
     groups = [seeds.group(path) for path in paths]
     drawn = [(group.name, curves.of(group)) for group in groups]
     tasks = {group.task: [] for group in groups}
@@ -54,9 +54,9 @@ def _certainty(group: Group) -> list[Markup]:
     note = (
         "The run in fifths, all seeds together. The probability of going uphill is judged by "
         "episodes that did not choose the direction: 0.5 is what pure noise gives, and M episodes "
-        "say at most 1 - 1/2^M. Confirmed is the share of the slope that other episodes find; how "
-        "many episodes per update would make a step 95 % sure follows from both, for the gradient "
-        "as it was estimated: a bias that all episodes share is not in these two columns. "
+        "give at most 1 - 1/2^M. Confirmed is the share of the squared gradient that is signal. "
+        "How many episodes per update would make a step 95 % sure follows from both, for the "
+        "gradient as it was estimated: a bias that all episodes share is not in these two columns. "
         "Directions known: in how many the episodes of an update determine the gradient."
     )
     return [

@@ -388,8 +388,8 @@ class Run:
         if self._stated is None:
             if count := len(self._table()[1]):
                 raise ValueError(
-                    f"{path}: has rows of {count} updates, and there is no checkpoint to go on "
-                    f"from; put a copy of {CHECKPOINT} back, or train in a new directory"
+                    f"{path}: has rows of {count} updates, and there is no checkpoint to "
+                    f"continue from; put a copy of {CHECKPOINT} back, or train in a new directory"
                 )
             return
         match self._stated.get("metrics"):

@@ -29,9 +29,9 @@ QUANTILE = float(special.ndtri(CONFIDENCE))
 STEP = 0.15
 """Length of a step, in units of scale sqrt(n)."""
 SIGNAL = 0.5
-"""A step is shorter where the slope times the scale is less than so many standard deviations of the
-noise: most directions look uphill to the episodes that chose them, and noise would carry the mean
-away."""
+"""A step is shorter where the slope times the scale is less than this many standard deviations of
+the noise: most directions look uphill to the episodes that chose them, and noise would carry the
+mean away."""
 STEPS = 5
 """The largest number of steps after a round."""
 POWER = 4

@@ -36,8 +36,8 @@ WIDEST = 1000.0
 """The largest scale that the search adapts to, in units of the first. Without a bound it would
 double for as long as all returns are equal, until parameters overflow."""
 UNKNOWN = 0.1
-"""On a sphere the mean becomes zero again if the slope is less than so many standard deviations of
-its posterior and the scale is still the first: these episodes say nothing about where to go."""
+"""On a sphere the mean becomes zero again if the slope is less than this many standard deviations
+of its posterior and the scale is still the first: these episodes say nothing about where to go."""
 LATEST = 12
 """The number of latest perturbations from which the scale adapts."""
 NARROWER, WIDER = 0.8, 1.25
@@ -45,7 +45,7 @@ NARROWER, WIDER = 0.8, 1.25
 mean, as on a peak that is narrower than the scale; the second if nearly all did. On a slope or on
 noise about half of them do, and the scale stays."""
 LEAST, PER_PAIR = 2, 12
-"""A round has one pair of perturbations, and one more for each so many parameters, but at least
+"""A round has one pair of perturbations, and one more per `PER_PAIR` parameters, but at least
 `LEAST` pairs (fewer where there are fewer parameters)."""
 DRAWS = ("uphill", "active", "orthogonal", "antithetic")
 """How perturbations are drawn; the first is the default."""
@@ -72,9 +72,8 @@ class Search:
     directions in which the gradient is known least. The first round is of pairs in any case.
 
     `sphere` says that the return depends on the direction of the parameters alone, as where a
-    policy takes the choice of the highest linear score. All parameters are then unit vectors, so
-    that an episode speaks for all multiples of its parameters. As long as the mean is zero, which
-    has no direction, a round has a random one in its place.
+    policy takes the choice of the highest linear score. All parameters are then unit vectors. As
+    long as the mean is zero, which has no direction, a round has a random one in its place.
     """
 
     def __init__(
@@ -218,8 +217,8 @@ class Search:
     def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
         """What episodes returned: one vector and a number, or rows and one number per row.
 
-        NaN says that the episode failed: it is recorded and teaches nothing. Parameters that
-        `ask` did not give are welcome, before the first `ask` too: they are episodes like others.
+        NaN means that the episode failed: it is recorded and otherwise ignored. Parameters that
+        did not come from `ask` are accepted too, also before the first `ask`.
         Once the whole round is told, the mean and the scale move. Either all is taken or, with a
         ValueError, nothing.
         """

@@ -73,7 +73,7 @@ def details(summary: str, *content: str) -> Markup:
 
 
 def document(title: str, *content: str, reload: int | None = None) -> str:
-    """The whole page; with `reload` it reloads itself after so many seconds."""
+    """The whole page; with `reload` it reloads itself every `reload` seconds."""
     again = f'\n<meta http-equiv="refresh" content="{reload}">' if reload else ""
     return f"""<!doctype html>
 <html lang="en">
