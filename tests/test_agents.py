@@ -633,19 +633,16 @@ def test_a_wrong_word_is_named(options, says):
 WRONG = {
     "episodes": [0, 1.5, True, "4", "many", np.nan],
     "discount": [-0.1, 1.5, True, "1", np.nan],
-    "smoothing": [-0.1, 1.5, True, "1", np.nan],
+    "lambda_": [-0.1, 1.5, True, "1", np.nan],
     "limit": [0.0, -1, True, "1", np.inf],
     "rate": [0.0, -1, True, "1", np.nan],
     "hidden": [5, "32", (), (0,), (2.5,), (True,), {"a": 1}],
     "horizon": [0, 2.5, True, "7"],
-    "lanes": [0, 2.5, True, "7"],
     "workers": [0, 2.5, True, "many"],
     "episode_timeout": [0.0, True, "1", np.inf],
     "normalise": [1, "no"],
-    "normalise_rewards": [1, "no"],
     "masks": [1, "no"],
     "persistence": [-0.1, 1.5, True, "1"],
-    "bounds": ["cut", 1, ["clip"]],
     "seed": [-1, 1.5, True, "0", None, 2**63],
 }
 
@@ -705,21 +702,22 @@ CAR = {"environment": MountainCar(), "policy": mountain_car_softmax()}
 IGNORED = [
     (CAR | {"discount": 0.5}, "discount: 0.5 .* MountainCar has its own discount, 0.99"),
     (CAR | {"horizon": 7}, "horizon: 7 .* MountainCar ends episodes after 200 steps"),
-    (CAR | {"lanes": 2}, "lanes: 2 .* all paths at once"),
     (CAR | {"workers": 2}, "workers: 2 .* MountainCar runs in JAX"),
     ({"episode_timeout": 5.0}, "episode_timeout: is for episodes played by workers"),
-    ({"processes": True}, "processes: is now workers=N"),
-    (CAR | {"bounds": "clip"}, "bounds: 'clip' .* have no bounds"),
+    ({"processes": 2}, "^`processes` was renamed; use workers=N"),
+    ({"smoothing": 0.9}, r"^`smoothing` was renamed; use lambda_=\.\.\."),
+    ({"trace": 0.9}, r"^`trace` was renamed; use lambda_=\.\.\."),
+    ({"reuse": True}, "^`reuse` was deleted: it lost runs; leave it out"),
+    ({"normalise_rewards": None}, "^`normalise_rewards` was deleted: .*NormalizeReward"),
+    ({"lanes": 2}, "^`lanes` was deleted: it is chosen by itself; leave it out"),
+    ({"bounds": "clip"}, "^`bounds` was deleted: actions are always clipped; leave it out"),
     (CAR | {"hidden": (4,)}, "hidden: .* a Softmax of your own has no such layers"),
     (CAR | {"options": {"g": 1}}, "options: .* no Gymnasium id"),
     ({"environment": "mountain-car", "policy": "mlp"}, "policy: 'mlp' .* the paper's policy"),
     ({"environment": "lqr", "discount": 0.5}, "discount: 0.5 .* LQR has its own discount, 1"),
     ({"environment": "lqr", "options": {"g": 1}}, "options: .* no Gymnasium id"),
     ({"environment": Walk, "options": {"g": 1}}, "options: .* no Gymnasium id"),
-    ({"environment": Walk(), "lanes": 3}, "lanes: 3 .* is 1 of them"),
-    ({"lanes": 8, "episodes": 2}, "lanes: 8 .* 2 episodes fills no more lanes"),
     ({"environment": "CartPole-v1", "horizon": 501}, "horizon: 501 .* after 500 steps"),
-    ({"bounds": "squash"}, "bounds: 'squash' .* have no bounds"),
     ({"hidden": (64, 64)}, "hidden: .* fourier has no such layers"),
     ({"rate": 0.1}, "rate: 0.1 .* natural takes no rate"),
     ({"update": "conjugate-gradients", "rate": 0.1}, "rate: 0.1 .* takes no rate"),
@@ -727,8 +725,8 @@ IGNORED = [
     ({"update": "variance-scaled", "limit": 0.1}, "limit: 0.1 .* has no such limit"),
     ({"update": optax.sgd(1.0), "rate": 0.1}, "rate: 0.1 .* of your own takes no rate"),
     ({"update": optax.sgd(1.0), "limit": 0.1}, "limit: 0.1 .* of your own has no such limit"),
-    ({"estimator": "model2", "smoothing": 1.0}, "smoothing: 1.0 .* model2 has no lambda"),
-    ({"estimator": "gpomdp", "smoothing": 1.0}, "smoothing: 1.0 .* gpomdp has no lambda"),
+    ({"estimator": "model2", "lambda_": 1.0}, "lambda_: 1.0 .* model2 has no lambda"),
+    ({"estimator": "gpomdp", "lambda_": 1.0}, "lambda_: 1.0 .* gpomdp has no lambda"),
 ]
 
 
@@ -738,26 +736,26 @@ def test_a_setting_that_would_have_no_effect_is_refused(options, says):
         Agent(**{"environment": "Walk-v0"} | options)
 
 
-NOTHING = {"hidden": None, "rate": None, "bounds": None}
+NOTHING = {"hidden": None, "rate": None}
 
 
 @pytest.mark.parametrize(
     ("options", "done"),
     [
         ({}, NOTHING | {
-            "episodes": "auto", "policy": "fourier", "lanes": 8, "limit": 0.05, "smoothing": 0.9
+            "episodes": "auto", "policy": "fourier", "limit": 0.05, "lambda_": 0.9
         }),
         ({"policy": "tiles"}, {"episodes": 2}),
         ({"policy": "mlp"}, {"hidden": (16, 16)}),
         ({"update": "adam"}, {"limit": None, "rate": 1e-3}),
-        ({"estimator": "model2"}, {"smoothing": None, "discount": 0.99, "normalise": True}),
+        ({"estimator": "model2"}, {"lambda_": None, "discount": 0.99, "normalise": True}),
         ({"environment": "lqr", "estimator": "mc"}, {
-            "policy": "paper", "discount": 1.0, "horizon": 20, "lanes": None, "normalise": False
+            "policy": "paper", "discount": 1.0, "horizon": 20, "normalise": False
         }),
         ({"environment": "CartPole-v1"}, {"horizon": 500}),
         ({"environment": "CartPole-v1", "horizon": 7}, {"horizon": 7}),
         ({"environment": "Pendulum-v1"}, {
-            "bounds": "clip", "policy": "mlp", "hidden": (16, 16)
+            "policy": "mlp", "hidden": (16, 16)
         }),
         ({"environment": "Pendulum-v1", "estimator": "mcpg"}, {"policy": "linear", "episodes": 2}),
     ],

@@ -87,7 +87,7 @@ class Agent:
         } | given  # fmt: skip
         self.options = names.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
-        self._estimator = found = names.estimator(estimator, s["smoothing"])
+        self._estimator = found = names.estimator(estimator, s["lambda_"])
         asked = s.episodes
         s = dataclasses.replace(s, episodes=build.episodes(asked, found, policy))
         self.world = build.world_of(environment, s, self.options)

@@ -114,7 +114,7 @@ def in_force(
         "persistence": (persistence(s, needs), ""),
         "masks": (where.masks > 0, f"{task} runs in JAX"),
         "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
-        "smoothing": (needs.smoothing, f"{estimator} has no lambda to choose"),
+        "lambda_": (needs.lambda_, f"{estimator} has no lambda to choose"),
         "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
         "rate": (s["rate"] if rated and not limited else None, f"{update} takes no rate"),
     }  # fmt: skip

@@ -25,11 +25,11 @@ WEIGHED = {
 """Monte Carlo as usual in practice: a mean over steps, and a metric of recent states."""
 
 ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
-    "bac": lambda smoothing: estimators.adaptive(smoothing),
+    "bac": lambda lambda_: estimators.adaptive(lambda_),
     "bac-returns": lambda _: estimators.adaptive(1.0),
     "bac-paper": lambda _: estimators.BAC(noise=None),
-    "rebase": lambda smoothing: estimators.MonteCarlo("states", smoothing, **WEIGHED),
-    "gae": lambda smoothing: estimators.MonteCarlo("mean", smoothing, **WEIGHED),
+    "rebase": lambda lambda_: estimators.MonteCarlo("states", lambda_, **WEIGHED),
+    "gae": lambda lambda_: estimators.MonteCarlo("mean", lambda_, **WEIGHED),
     "fitted": lambda _: estimators.MonteCarlo("states", **WEIGHED),
     "gpomdp": lambda _: estimators.MonteCarlo("none", **WEIGHED),
     "mcpg": lambda _: estimators.GPOMDP(estimators.steps_integrated_out),
@@ -87,7 +87,7 @@ PAPER = "paper"
 """The policy that comes with an environment of the paper."""
 
 
-def estimator(choice: Any, smoothing: float) -> Estimator:
+def estimator(choice: Any, lambda_: float) -> Estimator:
     """An estimator by name, or the one given."""
     if isinstance(choice, Estimator):
         return choice
@@ -95,7 +95,7 @@ def estimator(choice: Any, smoothing: float) -> Estimator:
         raise ValueError(f"estimator: expected a name or an estimator, found {choice!r}")
     if choice not in ESTIMATORS:
         raise known("estimator", choice, list(ESTIMATORS))
-    return ESTIMATORS[choice](smoothing)
+    return ESTIMATORS[choice](lambda_)
 
 
 def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:
