@@ -30,6 +30,8 @@ from bayespg.agents.store import Best
 from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning.batch import MOST_DENSE
+from bayespg.learning.estimators import adaptive
+from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
 from bayespg.runs import store
 from bayespg.runs.columns import Column
@@ -634,6 +636,7 @@ WRONG = {
     "episodes": [0, 1.5, True, "4", "many", np.nan],
     "discount": [-0.1, 1.5, True, "1", np.nan],
     "lambda_": [-0.1, 1.5, True, "1", np.nan],
+    "damping": [0.0, -1, True, "1", np.inf],
     "limit": [0.0, -1, True, "1", np.inf],
     "rate": [0.0, -1, True, "1", np.nan],
     "hidden": [5, "32", (), (0,), (2.5,), (True,), {"a": 1}],
@@ -727,6 +730,9 @@ IGNORED = [
     ({"update": optax.sgd(1.0), "limit": 0.1}, "limit: 0.1 .* of your own has no such limit"),
     ({"estimator": "model2", "lambda_": 1.0}, "lambda_: 1.0 .* model2 has no lambda"),
     ({"estimator": "gpomdp", "lambda_": 1.0}, "lambda_: 1.0 .* gpomdp has no lambda"),
+    ({"estimator": "model2", "damping": 1.0}, "damping: 1.0 .* model2 has no damping to choose"),
+    ({"estimator": "bac-paper", "damping": 1.0}, "damping: 1.0 .* bac-paper has no damping"),
+    ({"estimator": adaptive(damping=2.0), "damping": 1.0}, "damping: 1.0 .* of your own has no"),
 ]
 
 
@@ -764,6 +770,18 @@ def test_the_configuration_says_what_was_done_and_makes_the_same_agent(options, 
     agent = Agent(**{"environment": "Walk-v0"} | options)
     assert {name: agent.config[name] for name in done} == done
     assert Agent(**agent.config).config == agent.config
+
+
+def test_damping_is_that_of_the_metric_and_recorded():
+    default, other = (
+        Agent("Walk-v0", "linear", "gpomdp", **given) for given in ({}, {"damping": 100.0})
+    )  # quick to compile
+    assert [one.config["damping"] for one in (default, other)] == [DAMPING, 100.0]
+    assert default.update()["step_norm"] != pytest.approx(other.update()["step_norm"], rel=0.01)
+    network = Agent("Walk-v0", "mlp", hidden=(4,))
+    assert network.config["damping"] == pytest.approx(SHARE * network.parameter_count)
+    assert Agent("Walk-v0", estimator=adaptive(damping=2.0)).config["damping"] == 2.0
+    assert Agent("Walk-v0", estimator="mcpg").config["damping"] is None
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):

@@ -48,6 +48,9 @@ class Settings:
     """0.99; an environment in JAX has its own."""
     lambda_: float | None = None
     """lambda, 0.9, for estimators that have one."""
+    damping: float | None = None
+    """kappa of the damped metric G + kappa tr(G)/n I: 0.3, and 0.004 n for networks with n
+    parameters; for estimators with such a metric."""
     limit: float | None = None
     """Kullback-Leibler divergence per update, mean over states: 0.05, for updates with a limit."""
     rate: float | None = None
@@ -152,7 +155,7 @@ def _workers(name: str, value: Any) -> int | str:
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "episodes": _episodes, "discount": _share, "lambda_": _share,
+    "episodes": _episodes, "discount": _share, "lambda_": _share, "damping": _positive,
     "limit": _positive, "rate": _positive, "hidden": _widths, "horizon": _count,
     "workers": _workers, "episode_timeout": _positive,
     "normalise": checks.flag, "persistence": _share,

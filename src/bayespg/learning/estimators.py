@@ -419,12 +419,12 @@ FEWEST = 0.1
 def adaptive(
     lambda_: float = 0.9,
     advantage: float = 0.05,
-    kappa: float | None = None,
+    damping: float | None = None,
     value_scale: float = 10.0,
 ) -> BAC:
     """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
     states."""
     return BAC(
-        fisher=stationary_integrated_out, advantage=advantage, metric=Metric(kappa),
+        fisher=stationary_integrated_out, advantage=advantage, metric=Metric(damping),
         lambda_=lambda_, tolerance=TOLERANCE, iterations=ITERATIONS, value_scale=value_scale,
     )  # fmt: skip
