@@ -42,10 +42,11 @@ ESTIMATORS: dict[str, Callable[[float, float | None], Estimator]] = {
     "model2": lambda *_: estimators.Model2(noise=None, baseline=float("inf")),
 }
 """Functions of lambda and the damping. bac: values and advantages in one regression; bac-returns:
-with lambda 1; bac-paper: Algorithm 4, with scales and noise chosen by evidence; rebase: advantages (GAE) less a regression on states; gae:
-advantages less their mean; fitted: returns less a regression on states; gpomdp: returns; mcpg: the
-same with steps weighted by the discount, as in the paper; mc, mc-baseline: whole paths (REINFORCE);
-enac: episodic natural actor-critic; model1, model2: Bayesian quadrature of whole paths."""
+with lambda 1; bac-paper: Algorithm 4, with scales and noise chosen by evidence; rebase: advantages
+(GAE) less a regression on states; gae: advantages less their mean; fitted: returns less a
+regression on states; gpomdp: returns; mcpg: the same with steps weighted by the discount, as in the
+paper; mc, mc-baseline: whole paths (REINFORCE); enac: episodic natural actor-critic; model1,
+model2: Bayesian quadrature of whole paths."""
 
 LIMITED = ("natural", "plain", "conjugate-gradients")
 """Updates that go as far as a limit allows; all others have a rate."""
