@@ -157,14 +157,14 @@ def critic(rng: np.random.Generator, M: int, n: int) -> Arguments:
 
 def bac(rng: np.random.Generator, M: int, n: int) -> Arguments:
     found = paths(rng, M, n)
-    options = {"noise": 1.0, "fisher_scale": 0.1, "trace": 1.0, "form": "auto"}
+    options = {"noise": 1.0, "fisher_scale": 0.1, "lambda_": 1.0, "form": "auto"}
     del found["returns"]
     arrays = {"states": rng.normal(size=(M, 1))} | found
     return arrays | steps(rng, M, n) | {"state_kernel": KERNEL} | options
 
 
 def chosen(rng: np.random.Generator, M: int, n: int) -> Arguments:
-    found = bac(rng, M, n) | {"trace": 0.5}
+    found = bac(rng, M, n) | {"lambda_": 0.5}
     return {name: value for name, value in found.items() if name not in ("noise", "fisher_scale")}
 
 

@@ -54,16 +54,14 @@ LAMBDAS = (0.8, 0.9, 0.95, 0.98, 1.0)
 STEPS = {"weights": "uniform", "fisher": estimators.stationary_integrated_out}
 OURS = {
     **{
-        f"BAC, λ = {trace:g}": estimators.adaptive(trace, value_scale=10.0)
-        for trace in (0.8, 0.9, 0.98, 1.0)
+        f"BAC, λ = {lambda_:g}": estimators.adaptive(lambda_, value_scale=10.0)
+        for lambda_ in (0.8, 0.9, 0.98, 1.0)
     },
     "BAC, λ = 0.9, value scale 1": estimators.adaptive(0.9, value_scale=1.0),
     "Monte Carlo less values": MonteCarlo("states", **STEPS),
 }
 """Of the actor-critic, with value scale 10 if no other is named."""
-RIVALS = {
-    f"GAE, λ = {smoothing:g}": MonteCarlo("mean", smoothing, **STEPS) for smoothing in LAMBDAS
-}
+RIVALS = {f"GAE, λ = {lambda_:g}": MonteCarlo("mean", lambda_, **STEPS) for lambda_ in LAMBDAS}
 
 
 class Normalised(PartiallyObserved):

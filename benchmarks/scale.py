@@ -218,7 +218,7 @@ def seeds(options: argparse.Namespace):
     for seed in (0, 1):
         begun = time.perf_counter()
         result = training.train(
-            environment, many, estimators.adaptive(DEFAULTS["smoothing"]),
+            environment, many, estimators.adaptive(DEFAULTS["lambda_"]),
             names.update("natural", DEFAULTS["limit"], 0.0), key=jax.random.key(seed),
             updates=options.updates, paths=2, runs=options.runs, normalise=True,
             persistence=DEFAULTS["persistence"], evaluate=evaluate, every=5,

@@ -54,14 +54,14 @@ TASKS = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "value scale 1": {"value_scale": 1.0},
-    "λ = 0.75": {"trace": 0.75},
-    "λ = 0.8": {"trace": 0.8},
-    "λ = 0.85": {"trace": 0.85},
-    "λ = 0.98": {"trace": 0.98},
-    "λ = 1": {"trace": 1.0},
-    "κ = 0.1": {"kappa": 0.1},
-    "κ = 0.5": {"kappa": 0.5},
-    "κ = 4": {"kappa": 4.0},
+    "λ = 0.75": {"lambda_": 0.75},
+    "λ = 0.8": {"lambda_": 0.8},
+    "λ = 0.85": {"lambda_": 0.85},
+    "λ = 0.98": {"lambda_": 0.98},
+    "λ = 1": {"lambda_": 1.0},
+    "κ = 0.1": {"damping": 0.1},
+    "κ = 0.5": {"damping": 0.5},
+    "κ = 4": {"damping": 4.0},
     "4 episodes": {"episodes": 4},
     "limit 0.02": {"limit": 0.02},
     "independent noise": {"persistence": 0.0},
@@ -145,7 +145,7 @@ def cell(
     where = world(dataclasses.replace(task_of, discount=changed.get("discount", task_of.discount)))
     assert where.environment is not None
     assert where.actions is not None
-    of_bac = ("trace", "kappa", "value_scale")
+    of_bac = ("lambda_", "damping", "value_scale")
     asked = {key: value for key, value in changed.items() if key in of_bac}
     estimator: Any = estimators.adaptive(**asked)
     environment: Any = where.environment

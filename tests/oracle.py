@@ -256,13 +256,13 @@ def sparse_actor_critic(
 
 
 def traced_actor_critic(
-    Kx: Array, U: Array, G: Array, rewards: Array, ends: Any, noise: float, scale: float, trace
+    Kx: Array, U: Array, G: Array, rewards: Array, ends: Any, noise: float, scale: float, lambda_
 ) -> Moments:
     """r = H_gamma V + H_b (U w + eps) with b = gamma lambda: the noise of a reward is
     eps_t - b eps_{t+1}."""
     last, terminated, discount = ends
     H, used = temporal_differences(last, terminated, discount)
-    Hb, _ = temporal_differences(last, terminated, discount * trace)
+    Hb, _ = temporal_differences(last, terminated, discount * lambda_)
     K = H @ Kx @ H.T + scale * Hb @ fisher_kernel(U, G) @ Hb.T
     return condition(K, scale * (Hb @ U).T, scale * G, rewards[used], noise * Hb @ Hb.T)
 

@@ -263,12 +263,12 @@ def test_a_fisher_matrix_averaged_over_the_same_episodes_loses_the_episode_too()
 
 # Between noise on the returns and noise on the rewards.
 
-TRACES = [0.0, 0.3, 0.8, 1.0]
+LAMBDAS = [0.0, 0.3, 0.8, 1.0]
 
 
-def literal(trace, *ends, discount=0.9) -> oracle.Moments:
+def literal(lambda_, *ends, discount=0.9) -> oracle.Moments:
     given = KX, U, G, REWARDS, (*ends, discount), NOISE, SCALE
-    return oracle.traced_actor_critic(*given, trace)
+    return oracle.traced_actor_critic(*given, lambda_)
 
 
 def test_the_literal_model_is_the_papers_at_one_and_has_white_noise_on_rewards_at_zero():
@@ -286,68 +286,68 @@ def test_the_literal_model_is_the_papers_at_one_and_has_white_noise_on_rewards_a
 def test_the_literal_model_is_a_regression_of_discounted_sums_where_episodes_terminate():
     """Rewards and residuals of V summed with weights (gamma lambda)^l, and white noise."""
     last, terminated = ends(PATTERNS[1])
-    episode, discount, trace = oracle.episodes(last), 0.9, 0.7
+    episode, discount, lambda_ = oracle.episodes(last), 0.9, 0.7
     y, D = np.zeros(N), np.zeros((N, N))
     for t in range(N):
         for k in range(t, N):
             if episode[k] == episode[t]:
-                weight = (discount * trace) ** (k - t)
+                weight = (discount * lambda_) ** (k - t)
                 y[t] += weight * REWARDS[k]
                 D[t, k] += weight
                 if not last[k]:
                     D[t, k + 1] -= discount * weight
     K = D @ KX @ D.T + SCALE * oracle.fisher_kernel(U, G)
     summed = oracle.condition(K, SCALE * U.T, SCALE * G, y, NOISE * np.eye(N))
-    for a, b in zip(summed, literal(trace, last, terminated), strict=True):
+    for a, b in zip(summed, literal(lambda_, last, terminated), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
 @functools.cache
-def at_every_trace():
-    """Of every exact form at every trace, a traced number, on every pattern: one program."""
+def at_every_lambda():
+    """Of every exact form at every lambda, a lambdad number, on every pattern: one program."""
 
-    def run(trace, last, terminated):
-        given = {"trace": trace, "episodes": E}
+    def run(lambda_, last, terminated):
+        given = {"lambda_": lambda_, "episodes": E}
         found = {f: posterior(last, terminated, **given, **FORMS[f]) for f in EXACT}
         return found, found["matrix-free"].covariance.multiply(jnp.eye(n))
 
     over_patterns = jax.vmap(run, in_axes=(None, 0, 0))
     with jax.enable_x64(True):
         found = jax.jit(jax.vmap(over_patterns, in_axes=(0, None, None)))(
-            np.array(TRACES), *map(np.array, zip(*map(ends, PATTERNS), strict=True))
+            np.array(LAMBDAS), *map(np.array, zip(*map(ends, PATTERNS), strict=True))
         )
         return to_numpy(found)
 
 
-@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("lambda_", LAMBDAS)
 @pytest.mark.parametrize("form", EXACT)
-def test_every_trace_is_the_model_written_out(form, trace):
-    found, products = at_every_trace()
+def test_every_lambda_is_the_model_written_out(form, lambda_):
+    found, products = at_every_lambda()
     for j, pattern in enumerate(PATTERNS):
-        at = TRACES.index(trace), j
+        at = LAMBDAS.index(lambda_), j
         one = jax.tree.map(lambda leaf, at=at: leaf[at], found[form])
         S = products[at] if form == "matrix-free" else None
-        assert_moments(one, literal(trace, *ends(pattern)), S)
+        assert_moments(one, literal(lambda_, *ends(pattern)), S)
         used = oracle.temporal_differences(*ends(pattern), 0.9)[1]
         assert one.info["observations"] == len(used)
 
 
 @functools.cache
-def with_trace(form: str, trace: float) -> GradientPosterior:
-    return posterior(*MIX, form=form, trace=trace)
+def with_lambda(form: str, lambda_: float) -> GradientPosterior:
+    return posterior(*MIX, form=form, lambda_=lambda_)
 
 
 @pytest.mark.slow("dual-0.8", "weight-0.0")
-@pytest.mark.parametrize("trace", [0.0, 0.8])
+@pytest.mark.parametrize("lambda_", [0.0, 0.8])
 @pytest.mark.parametrize("form", ["dual", "weight"])
-def test_a_trace_on_plain_arrays_is_the_traced_one(form, trace):
-    traced = jax.tree.map(lambda leaf: leaf[TRACES.index(trace), 0], at_every_trace()[0][form])
-    assert_equal_trees(traced, with_trace(form, trace), rtol=1e-6)
+def test_a_lambda_on_plain_arrays_is_the_traced_one(form, lambda_):
+    traced = jax.tree.map(lambda leaf: leaf[LAMBDAS.index(lambda_), 0], at_every_lambda()[0][form])
+    assert_equal_trees(traced, with_lambda(form, lambda_), rtol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["dual", "weight"])
 def test_at_a_trace_of_one_a_number_and_an_array_have_the_same_answer(form):
-    traced = jax.tree.map(lambda leaf: leaf[TRACES.index(1.0), 0], at_every_trace()[0][form])
+    traced = jax.tree.map(lambda leaf: leaf[LAMBDAS.index(1.0), 0], at_every_lambda()[0][form])
     for field in ("mean", "covariance", "influence", "explained", "freedom"):
         found, expected = getattr(traced, field), getattr(eager(form), field)
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
@@ -361,18 +361,18 @@ def test_episodes_side_by_side_are_those_one_after_the_other():
     terminated = last & np.array([True, False, True, False])[:, None]
     Psi, rewards = rng.normal(size=(4, longest, 2)), rng.normal(size=(4, longest))
 
-    def see(trace, kept, groups, taken):
+    def see(lambda_, kept, groups, taken):
         arrays = (x[kept] for x in (Psi, Psi, rewards, last, terminated))
-        found = actor_critic.layout(*arrays, taken, 0.9, groups, trace)
+        found = actor_critic.layout(*arrays, taken, 0.9, groups, lambda_)
         return found.y, found.see(Psi[kept])
 
     every, alone = np.ones_like(taken), np.ones(taken.sum(), bool)
     ids = jnp.asarray(np.repeat(np.arange(4), lengths))
     with jax.enable_x64(True):
         both = jax.jit(
-            lambda trace: (
-                see(trace, every, Groups(4, length=longest), taken.reshape(-1)),
-                see(trace, taken, Groups(4, ids), alone),
+            lambda lambda_: (
+                see(lambda_, every, Groups(4, length=longest), taken.reshape(-1)),
+                see(lambda_, taken, Groups(4, ids), alone),
             )
         )
         (y, S), (y_alone, S_alone) = both(0.7)
@@ -381,26 +381,26 @@ def test_episodes_side_by_side_are_those_one_after_the_other():
     np.testing.assert_array_equal(S[~taken.reshape(-1)], 0)
 
 
-@pytest.mark.parametrize("trace", [0.0, 0.8])
+@pytest.mark.parametrize("lambda_", [0.0, 0.8])
 @pytest.mark.parametrize("form", ["dual", "weight"])
-def test_with_any_trace_influence_equals_refitting(form, trace):
-    episode, found = oracle.episodes(MIX[0]), with_trace(form, trace)
+def test_with_any_lambda_influence_equals_refitting(form, lambda_):
+    episode, found = oracle.episodes(MIX[0]), with_lambda(form, lambda_)
     last = broken(MIX[0], -1, True)
     for e in range(E):
         kept = np.flatnonzero(episode != e)
         given = KX[np.ix_(kept, kept)], U[kept], G, REWARDS[kept]
         ends = last[kept], MIX[1][kept], 0.9
-        refit = oracle.traced_actor_critic(*given, ends, NOISE, SCALE, trace)
+        refit = oracle.traced_actor_critic(*given, ends, NOISE, SCALE, lambda_)
         np.testing.assert_allclose(found.influence[e], found.mean - refit.mean, atol=1e-9)
 
 
 def test_one_episode_and_episodes_of_one_step_are_answered():
     one, single, never = np.arange(N) == N - 1, np.ones(N, bool), np.zeros(N, bool)
     for ends in ((one, one), (one, never), (single, single)):
-        found, expected = posterior(*ends, trace=0.8, form="dual"), literal(0.8, *ends)
+        found, expected = posterior(*ends, lambda_=0.8, form="dual"), literal(0.8, *ends)
         np.testing.assert_allclose(found.mean, expected.mean, atol=1e-9)
         np.testing.assert_allclose(found.covariance, expected.covariance, atol=1e-9)
-    nothing = posterior(single, never, trace=0.8, form="dual")
+    nothing = posterior(single, never, lambda_=0.8, form="dual")
     np.testing.assert_allclose(nothing.mean, 0, atol=1e-12)
     np.testing.assert_allclose(nothing.covariance, SCALE * G, rtol=1e-9)
 
@@ -440,7 +440,7 @@ def test_where_transitions_are_deterministic_noise_on_the_rewards_finds_the_exac
     assert not given["terminated"].all()
     table = kernels.Scaled(kernels.Gaussian(0.1), 1e6)
     options = {"state_kernel": table, "noise": 1e-4, "fisher_scale": 1e6}
-    found = gradient_posterior(fisher=G, **given, **options, trace=0.0)
+    found = gradient_posterior(fisher=G, **given, **options, lambda_=0.0)
     np.testing.assert_allclose(found.mean, truth, rtol=1e-3, atol=1e-3)
 
 
@@ -712,14 +712,14 @@ MISTAKES = {
     "no scale": ("fisher_scale", {"fisher_scale": 0.0}),
     "negative scale": ("fisher_scale", {"fisher_scale": -1.0}),
     "unknown form": ("form", {"form": "primal"}),
-    "trace above 1": ("trace", {"trace": 1.1}),
-    "trace below 0": ("trace", {"trace": -0.1}),
-    "trace NaN": ("trace", {"trace": NAN}),
-    "a trace for each step": ("trace", {"trace": np.full(N, 0.9)}),
+    "lambda above 1": ("lambda_", {"lambda_": 1.1}),
+    "lambda below 0": ("lambda_", {"lambda_": -0.1}),
+    "lambda NaN": ("lambda_", {"lambda_": NAN}),
+    "a lambda for each step": ("lambda_", {"lambda_": np.full(N, 0.9)}),
     "a function for a kernel": ("state_kernel", {"state_kernel": lambda x, y: 1.0}),
     "a number for a dictionary": ("sparsify", {"sparsify": 0.1}),
-    "a dictionary and a trace of 0": ("sparsify", {"sparsify": DROPS, "trace": 0.0}),
-    "a dictionary and a trace below 1": ("sparsify", {"sparsify": DROPS, "trace": 0.9}),
+    "a dictionary and a lambda of 0": ("sparsify", {"sparsify": DROPS, "lambda_": 0.0}),
+    "a dictionary and a lambda below 1": ("sparsify", {"sparsify": DROPS, "lambda_": 0.9}),
     "fisher of another size": ("fisher", {"G": np.eye(n + 1)}),
     "a fisher object of another size": ("fisher", {"G": Dense(jnp.eye(n + 1))}),
     "fisher without information on the scores": ("fisher", {"G": np.diag([1.0, 1.0, 0.0])}),
@@ -744,6 +744,12 @@ MISTAKES = {
         {"scores": Rows(INDICES, ROWS.values, SIZE + 1), "G": SPARSE_FISHER},
     ),
 }
+
+
+@pytest.mark.parametrize("former", ["trace", "smoothing"])
+def test_a_former_name_of_lambda_is_refused_with_the_new_one(former):
+    with pytest.raises(ValueError, match=rf"^`{former}` was renamed; use lambda_=\.\.\.$"):
+        posterior(*MIX, **{former: 0.9})
 
 
 @pytest.mark.parametrize(("name", "given"), MISTAKES.values(), ids=MISTAKES)
@@ -783,8 +789,8 @@ def test_lists_are_accepted():
 def test_below_trace_1_returns_judge_the_mean():
     """With so much noise that no values are fitted, what remains are the returns-to-go."""
     last, terminated = ends(PATTERNS[1])
-    found = posterior(last, terminated, trace=0.5, noise=1e12)
-    assert posterior(last, terminated, trace=1.0, noise=1e12).unbiased is None
+    found = posterior(last, terminated, lambda_=0.5, noise=1e12)
+    assert posterior(last, terminated, lambda_=1.0, noise=1e12).unbiased is None
     expected = []
     for rows in np.split(np.arange(N), np.flatnonzero(last)[:-1] + 1):
         r, u = REWARDS[rows], U[rows]
@@ -793,6 +799,6 @@ def test_below_trace_1_returns_judge_the_mean():
     np.testing.assert_allclose(1e12 * found.unbiased, expected, rtol=1e-6)
     sparse_scores = gradient_posterior(
         X, ROWS, REWARDS, SPARSE_FISHER, last=last, terminated=terminated, discount=0.9,
-        state_kernel=KERNEL, trace=0.5,
+        state_kernel=KERNEL, lambda_=0.5,
     )  # fmt: skip
     assert sparse_scores.unbiased.shape == (len(expected), SIZE)

@@ -30,6 +30,8 @@ from bayespg.agents.store import Best
 from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning.batch import MOST_DENSE
+from bayespg.learning.estimators import adaptive
+from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
 from bayespg.runs import store
 from bayespg.runs.columns import Column
@@ -633,7 +635,8 @@ def test_a_wrong_word_is_named(options, says):
 WRONG = {
     "episodes": [0, 1.5, True, "4", "many", np.nan],
     "discount": [-0.1, 1.5, True, "1", np.nan],
-    "smoothing": [-0.1, 1.5, True, "1", np.nan],
+    "lambda_": [-0.1, 1.5, True, "1", np.nan],
+    "damping": [0.0, -1, True, "1", np.inf],
     "limit": [0.0, -1, True, "1", np.inf],
     "rate": [0.0, -1, True, "1", np.nan],
     "hidden": [5, "32", (), (0,), (2.5,), (True,), {"a": 1}],
@@ -704,7 +707,13 @@ IGNORED = [
     (CAR | {"horizon": 7}, "horizon: 7 .* MountainCar ends episodes after 200 steps"),
     (CAR | {"workers": 2}, "workers: 2 .* MountainCar runs in JAX"),
     ({"episode_timeout": 5.0}, "episode_timeout: is for episodes played by workers"),
-    ({"processes": True}, "processes: is now workers=N"),
+    ({"processes": 2}, "^`processes` was renamed; use workers=N"),
+    ({"smoothing": 0.9}, r"^`smoothing` was renamed; use lambda_=\.\.\."),
+    ({"trace": 0.9}, r"^`trace` was renamed; use lambda_=\.\.\."),
+    ({"reuse": True}, "^`reuse` was deleted: it lost runs; leave it out"),
+    ({"normalise_rewards": None}, "^`normalise_rewards` was deleted: .*NormalizeReward"),
+    ({"lanes": 2}, "^`lanes` was deleted: it is chosen by itself; leave it out"),
+    ({"bounds": "clip"}, "^`bounds` was deleted: actions are always clipped; leave it out"),
     (CAR | {"hidden": (4,)}, "hidden: .* a Softmax of your own has no such layers"),
     (CAR | {"options": {"g": 1}}, "options: .* no Gymnasium id"),
     ({"environment": "mountain-car", "policy": "mlp"}, "policy: 'mlp' .* the paper's policy"),
@@ -719,8 +728,11 @@ IGNORED = [
     ({"update": "variance-scaled", "limit": 0.1}, "limit: 0.1 .* has no such limit"),
     ({"update": optax.sgd(1.0), "rate": 0.1}, "rate: 0.1 .* of your own takes no rate"),
     ({"update": optax.sgd(1.0), "limit": 0.1}, "limit: 0.1 .* of your own has no such limit"),
-    ({"estimator": "model2", "smoothing": 1.0}, "smoothing: 1.0 .* model2 has no lambda"),
-    ({"estimator": "gpomdp", "smoothing": 1.0}, "smoothing: 1.0 .* gpomdp has no lambda"),
+    ({"estimator": "model2", "lambda_": 1.0}, "lambda_: 1.0 .* model2 has no lambda"),
+    ({"estimator": "gpomdp", "lambda_": 1.0}, "lambda_: 1.0 .* gpomdp has no lambda"),
+    ({"estimator": "model2", "damping": 1.0}, "damping: 1.0 .* model2 has no damping to choose"),
+    ({"estimator": "bac-paper", "damping": 1.0}, "damping: 1.0 .* bac-paper has no damping"),
+    ({"estimator": adaptive(damping=2.0), "damping": 1.0}, "damping: 1.0 .* of your own has no"),
 ]
 
 
@@ -737,12 +749,12 @@ NOTHING = {"hidden": None, "rate": None}
     ("options", "done"),
     [
         ({}, NOTHING | {
-            "episodes": "auto", "policy": "fourier", "limit": 0.05, "smoothing": 0.9
+            "episodes": "auto", "policy": "fourier", "limit": 0.05, "lambda_": 0.9
         }),
         ({"policy": "tiles"}, {"episodes": 2}),
         ({"policy": "mlp"}, {"hidden": (16, 16)}),
         ({"update": "adam"}, {"limit": None, "rate": 1e-3}),
-        ({"estimator": "model2"}, {"smoothing": None, "discount": 0.99, "normalise": True}),
+        ({"estimator": "model2"}, {"lambda_": None, "discount": 0.99, "normalise": True}),
         ({"environment": "lqr", "estimator": "mc"}, {
             "policy": "paper", "discount": 1.0, "horizon": 20, "normalise": False
         }),
@@ -758,6 +770,18 @@ def test_the_configuration_says_what_was_done_and_makes_the_same_agent(options, 
     agent = Agent(**{"environment": "Walk-v0"} | options)
     assert {name: agent.config[name] for name in done} == done
     assert Agent(**agent.config).config == agent.config
+
+
+def test_damping_is_that_of_the_metric_and_recorded():
+    default, other = (
+        Agent("Walk-v0", "linear", "gpomdp", **given) for given in ({}, {"damping": 100.0})
+    )  # quick to compile
+    assert [one.config["damping"] for one in (default, other)] == [DAMPING, 100.0]
+    assert default.update()["step_norm"] != pytest.approx(other.update()["step_norm"], rel=0.01)
+    network = Agent("Walk-v0", "mlp", hidden=(4,))
+    assert network.config["damping"] == pytest.approx(SHARE * network.parameter_count)
+    assert Agent("Walk-v0", estimator=adaptive(damping=2.0)).config["damping"] == 2.0
+    assert Agent("Walk-v0", estimator="mcpg").config["damping"] is None
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):

@@ -23,7 +23,7 @@ POLICIES = {
     "a network": lambda: Composed(MLP(4, (48,), key=KEY), Choice(49, (2,), True)),
     "memory": lambda: FiniteStateController.random(KEY, 4, 2, 2),
 }
-ESTIMATORS = {name: make(0.9) for name, make in names.ESTIMATORS.items()}
+ESTIMATORS = {name: make(0.9, None) for name, make in names.ESTIMATORS.items()}
 UPDATES = {name: names.update(name, 0.02, 1e-2) for name in names.UPDATES}
 
 

@@ -23,7 +23,7 @@ import pytest
 from bayespg import line_search, training
 from bayespg.agents import agent
 from bayespg.fisher.networks import SUBSET
-from bayespg.learning.metric import KAPPA, SHARE
+from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.learning.observations import BATCHES, KEPT
 from bayespg.policies.named import HIDDEN
 from bayespg.reproduce import EXPERIMENTS
@@ -395,8 +395,8 @@ def test_the_speed_of_a_dictionary_is_that_of_the_stored_claim():
 
 def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
     page = (ROOT / "docs" / "algorithms" / "actor-critic.md").read_text("utf-8")
-    assert rf"$D = G + {KAPPA}\,\frac" in page
-    assert rf"the factor is ${SHARE}\,n$ in place of {KAPPA}:" in page
+    assert rf"$D = G + {DAMPING}\,\frac" in page
+    assert rf"the factor is ${SHARE}\,n$ in place of {DAMPING}:" in page
     assert f"at these {BATCHES * KEPT} states" in page
     assert f"in the metric of {SUBSET} of the states" in page
     rivals = (ROOT / "docs" / "guides" / "stable-baselines3.md").read_text("utf-8")

@@ -106,7 +106,7 @@ ONE_SAMPLE = {
     "bac": BAC,
     "bac, the limit ends paths": E.BAC(VALUES, NOISE, SCALE, limit_ends=True),
     "bac, noise on rewards": E.BAC(
-        VALUES, NOISE, SCALE, state_map=lambda states: 8.0 - states, trace=0.0
+        VALUES, NOISE, SCALE, state_map=lambda states: 8.0 - states, lambda_=0.0
     ),
     "gpomdp": E.GPOMDP(),
     "fitted": E.FittedValues(VALUES, NOISE),
@@ -157,11 +157,11 @@ def test_this_sample_has_paths_of_both_kinds(one_sample):
 def test_bac_is_the_gradient_posterior_of_the_steps_laid_out_by_hand(one_sample, name):
     answers, sample, U, (G, _, _) = one_sample
     steps = laid_out(sample, U, ONE_SAMPLE[name].limit_ends)
-    trace = ONE_SAMPLE[name].trace
-    if trace == 0:
+    lambda_ = ONE_SAMPLE[name].lambda_
+    if lambda_ == 0:
         steps["states"] = 8.0 - steps["states"]
     expected = actor_critic.gradient_posterior(
-        **steps, fisher=G, state_kernel=VALUES, noise=NOISE, fisher_scale=SCALE, trace=trace,
+        **steps, fisher=G, state_kernel=VALUES, noise=NOISE, fisher_scale=SCALE, lambda_=lambda_,
         form="weight",
     )  # fmt: skip
     found = answers[name]
@@ -171,7 +171,7 @@ def test_bac_is_the_gradient_posterior_of_the_steps_laid_out_by_hand(one_sample,
         )
     assert found.info["evidence"] == pytest.approx(float(expected.info["evidence"]))
     assert found.info["observations"] == expected.info["observations"]
-    assert found.biased == expected.biased == (trace < 1)
+    assert found.biased == expected.biased == (lambda_ < 1)
     if found.biased:
         np.testing.assert_allclose(found.unbiased, NOISE * expected.unbiased, rtol=1e-6, atol=1e-9)
 
@@ -261,7 +261,7 @@ def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
     kernel = kernels.Gaussian(0.5)
     contenders = {
         "bac": E.BAC(kernel, NOISE, state_map=ship.unit),
-        "bac, noise on rewards": E.BAC(kernel, NOISE, state_map=ship.unit, trace=0.0),
+        "bac, noise on rewards": E.BAC(kernel, NOISE, state_map=ship.unit, lambda_=0.0),
         "gpomdp": E.GPOMDP(),
         "fitted": E.FittedValues(kernel, NOISE, state_map=ship.unit),
         "enac": E.ENAC(),
@@ -292,7 +292,7 @@ def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
 
 # Squared errors on the random walk of Section 8.1.
 
-REWARDS = E.BAC(VALUES, noise=None, trace=0.0)
+REWARDS = E.BAC(VALUES, noise=None, lambda_=0.0)
 RIVALS = {
     "gpomdp": E.GPOMDP(),
     "fitted": E.FittedValues(VALUES, NOISE),
@@ -368,7 +368,7 @@ def choice(request):
     @jax.jit
     def run(key, factors):
         sample = E.draw(LONG, Tabular(jnp.asarray(PAPER)), key, 40, scores=False)
-        steps = E.steps(sample, trace=request.param)
+        steps = E.steps(sample, lambda_=request.param)
         G = E.steps_integrated_out(sample)
         prior, noise = evidence.chosen(steps, actor_critic.Prior(VALUES, G, 1.0))
 
@@ -378,7 +378,7 @@ def choice(request):
             return found.info["evidence"]
 
         chosen = jnp.array([prior.state_kernel.scale, prior.scale, noise])
-        by_itself = E.BAC(VALUES, noise=None, trace=request.param)(sample).info["evidence"]
+        by_itself = E.BAC(VALUES, noise=None, lambda_=request.param)(sample).info["evidence"]
         variances = jnp.concatenate([chosen * factors, jnp.array(ARBITRARY)])
         return jax.vmap(lambda v: at(*v))(variances), chosen, by_itself
 

@@ -72,6 +72,8 @@ def test_combinations_are_all_and_their_values_are_what_settings_take():
     assert sweep.combinations(["episodes=4", "normalise=false"]) == [
         {"episodes": 4, "normalise": False}
     ]
+    assert sweep.combinations(["lambda=0.9"]) == sweep.combinations(["lambda_=0.9"])
+    assert sweep.combinations(["lambda=0.9"]) == [{"lambda_": 0.9}]
     for wrong in (["limit"], ["limit="], ["seed=1,2"], ["limit=1", "limit=2"]):
         with pytest.raises(ValueError, match=r"^set: "):
             sweep.combinations(wrong)

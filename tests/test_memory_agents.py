@@ -24,7 +24,9 @@ POLICIES = {
     "controller": FiniteStateController.random(jax.random.key(1), 4, 3, 2),
     "recurrent": Recurrent.random(jax.random.key(2), 4, 3, 2),
 }
-WITHOUT_STATES = [name for name, make in names.ESTIMATORS.items() if not make(0.95).needs.states]
+WITHOUT_STATES = [
+    name for name, make in names.ESTIMATORS.items() if not make(0.95, None).needs.states
+]
 """Estimators that take policies with memory."""
 
 

@@ -361,7 +361,7 @@ def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_a
     found, whole = recent_case(kind)
     U, G, Psi, y, scale, _ = dense(kind)
     D = np.asarray(whole.fisher.matrix())
-    n, kappa = len(D), JOINT.metric.kappa
+    n, kappa = len(D), JOINT.metric.damping
     exact = kappa * (np.trace(D) - n * 1e-8) / (1 + kappa) / n + 1e-8  # tr G from tr D
     assert found.fisher.damping == pytest.approx(exact, rel=0.05)
     D = D + (float(found.fisher.damping) - exact) * np.eye(n)

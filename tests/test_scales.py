@@ -26,7 +26,7 @@ NEVER = np.zeros(N, bool)
 
 def posterior(scores=U, rewards=REWARDS, G=G, **kwargs):
     given = {"last": LAST, "terminated": LAST, "discount": 0.9, "state_kernel": KERNEL}
-    given |= {"noise": None, "trace": 0.5}
+    given |= {"noise": None, "lambda_": 0.5}
     return gradient_posterior(X, scores, rewards, G, **given | kwargs)
 
 

@@ -43,7 +43,7 @@ def value(x) -> float:
     return float(WEIGHTS @ np.array([*x, np.sqrt(10.0)]))
 
 
-def naive(paths, i, t, discount, smoothing) -> float:
+def naive(paths, i, t, discount, lambda_) -> float:
     """Each delta on its own, then their discounted sum."""
     end, total = LENGTHS[i], 0.0
     for s in range(t, end):
@@ -52,19 +52,17 @@ def naive(paths, i, t, discount, smoothing) -> float:
         else:
             following = 0.0 if TERMINATED[i] else value(paths.final[i])
         delta = float(paths.rewards[s, i]) + discount * following - value(paths.states[s, i])
-        total += (discount * smoothing) ** (s - t) * delta
+        total += (discount * lambda_) ** (s - t) * delta
     return total
 
 
-@pytest.mark.parametrize(
-    ("discount", "smoothing"), [(0.9, 0.8), (1.0, 1.0), (0.9, 0.0), (0.0, 0.8)]
-)
-def test_advantages_are_discounted_sums_of_temporal_differences(paths, discount, smoothing):
+@pytest.mark.parametrize(("discount", "lambda_"), [(0.9, 0.8), (1.0, 1.0), (0.9, 0.0), (0.0, 0.8)])
+def test_advantages_are_discounted_sums_of_temporal_differences(paths, discount, lambda_):
     expected = np.zeros((T, M))
     for i in range(M):
         for t in range(LENGTHS[i]):
-            expected[t, i] = naive(paths, i, t, discount, smoothing)
-    found = advantages(paths, LINEAR, discount, smoothing)
+            expected[t, i] = naive(paths, i, t, discount, lambda_)
+    found = advantages(paths, LINEAR, discount, lambda_)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 

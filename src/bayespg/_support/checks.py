@@ -4,9 +4,10 @@ Every function here raises ValueError with the name of the argument and what was
 """
 
 import difflib
+import functools
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,6 +18,7 @@ from jaxtyping import Float, PRNGKeyArray
 from bayespg._support.random import host_key
 
 Array = np.ndarray
+F = TypeVar("F", bound=Callable[..., Any])
 SMALLEST = 1e-70
 """The smallest standard deviation; its fourth power is far from underflow."""
 
@@ -325,3 +327,19 @@ def one_of(name: str, value: Any, names: Iterable[str]) -> str:
         expected = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
         raise ValueError(f"{name}: expected {expected}, found {shown(value)}")
     return value
+
+
+def renamed(**names: str) -> Callable[[F], F]:
+    """A decorator: ValueError if an argument is given by its former name, a key of `names`."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            for old, new in names.items():
+                if old in kwargs:
+                    raise ValueError(f"`{old}` was renamed; use {new}=...")
+            return function(*args, **kwargs)
+
+        return checked  # pyright: ignore[reportReturnType]
+
+    return decorate

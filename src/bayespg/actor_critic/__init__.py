@@ -14,8 +14,8 @@ the gradient is G w.
     matrix-free  conjugate gradients on the precision of w, products with U alone    N n
 
 The paper's noise is white on the returns-to-go (Eq. 32), which takes what the coming actions do to
-the return for noise. With `trace` lambda and b = gamma lambda, values and advantages are solved for
-together from
+the return for noise. With lambda (`lambda_`) and b = gamma lambda, values and advantages are solved
+for together from
 
     sum_l b^l r_{t+l} = sum_l b^l (V(x_{t+l}) - gamma V(x_{t+l+1})) + u(z_t)'w + noise.
 
@@ -85,11 +85,12 @@ Form = Literal["auto", "dual", "weight", "matrix-free"]
 MOST = 2048
 """Features beyond which a state kernel is said to have no low rank."""
 MIXED = (
-    "sparsify: a dictionary of state-action pairs cannot tell V from Q, which a trace below 1 "
-    "needs; leave sparsify out or give trace=1.0"
+    "sparsify: a dictionary of state-action pairs cannot tell V from Q, which lambda_ below 1 "
+    "needs; leave sparsify out or give lambda_=1.0"
 )
 
 
+@checks.renamed(trace="lambda_", smoothing="lambda_")
 def gradient_posterior(
     states: Float[Array, "N *d"],
     scores: Matrix,
@@ -103,7 +104,7 @@ def gradient_posterior(
     fisher_scale: float | Float[Array, ""] | None = None,
     noise: float | Float[Array, ""] | None = 1.0,
     sparsify: Sparsify | None = None,
-    trace: float | Float[Array, ""] = 1.0,
+    lambda_: float | Float[Array, ""] = 1.0,
     form: Form = "auto",
     episodes: int | None = None,
 ) -> GradientPosterior:
@@ -113,31 +114,32 @@ def gradient_posterior(
     state; the last reward of a truncated episode is not used, and an episode still running at the
     end of the data counts as truncated. `fisher` is that of steps, Eq. 40, un-normalised:
     `fisher.g_est` or `fisher.actions_integrated_out`. `scores` is an (N, n) array or `sparse.Rows`.
-    `trace` is lambda, from 1, the paper's noise on returns-to-go, to 0, noise on rewards: the
+    `lambda_` is lambda, from 1, the paper's noise on returns-to-go, to 0, noise on rewards: the
     better model where transitions are deterministic. `noise` is the variance s^2 of that noise and
     `fisher_scale` is c, 1 unless given. `noise` None chooses both, and a factor on the state
     kernel, by their evidence; ``info`` then has "noise", "fisher_scale" and "state_scale".
 
     `sparsify` builds a dictionary of state-action pairs (Proposition 7). Without it the answer is
     exact, by the cheapest `form`; with more than 2048 parameters, or sparse scores, that is
-    matrix-free and the covariance an operator. With `trace` below 1 the mean relies on fitted
+    matrix-free and the covariance an operator. With `lambda_` below 1 the mean relies on fitted
     values and so has a bias; `probability_uphill` judges it by returns. Inside a transformation
     `episodes`, their number, must be given.
     """
     arrays = (states, scores, rewards, fisher, last, terminated, fisher_scale, noise)
     if noise is None and fisher_scale is not None:
         raise ValueError("fisher_scale: noise=None chooses it too; leave it out, or give noise")
-    if traced(*arrays, trace):
+    if traced(*arrays, lambda_):
         if episodes is None:
             raise ValueError("episodes: inside a transformation give the number of episodes")
-        return _from_arrays(*arrays, discount, state_kernel, sparsify, trace, form, episodes, RANK)
+        rest = (discount, state_kernel, sparsify, lambda_, form, episodes, RANK)
+        return _from_arrays(*arrays, *rest)
     states, scores, rewards, fisher, last, terminated, gamma = _checked(
         states, scores, rewards, fisher, last, terminated, discount
     )
     checks.one_of("form", form, ("auto", "dual", "weight", "matrix-free"))
-    trace = checks.fraction("trace", trace)
-    if 0 < trace < 1:
-        trace = np.asarray(trace)  # one program for all of them
+    lambda_ = checks.fraction("lambda_", lambda_)
+    if 0 < lambda_ < 1:
+        lambda_ = np.asarray(lambda_)  # one program for all of them
     state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
     sparsification.checked(sparsify)
     count = int(last[:-1].sum()) + 1
@@ -159,7 +161,7 @@ def gradient_posterior(
             form_used = "dual"
     found = in_float64(_from_arrays)(
         states, scores, rewards, fisher, last, terminated, fisher_scale, noise, gamma,
-        state_kernel, sparsify, trace, form_used, count, rank,
+        state_kernel, sparsify, lambda_, form_used, count, rank,
     )  # fmt: skip
     if noise is None and not 2 * LEAST * np.finfo(float).tiny < found.info["noise"] < np.inf:
         raise ValueError(
@@ -175,7 +177,7 @@ def gradient_posterior(
 
 def _from_arrays(
     states, scores, rewards, fisher, last, terminated, scale, noise, discount,
-    state_kernel, sparsify, trace, form, episodes, rank,
+    state_kernel, sparsify, lambda_, form, episodes, rank,
 ) -> GradientPosterior:  # fmt: skip
     N = rewards.shape[0]
     last = jnp.asarray(last).at[-1].set(True)
@@ -184,7 +186,7 @@ def _from_arrays(
         jnp.asarray(states).reshape(N, -1), scores, jnp.asarray(rewards), last,
         jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode),
     )  # fmt: skip
-    steps = layout(*rows, trace)
+    steps = layout(*rows, lambda_)
     prior = Prior(state_kernel, fishers.as_fisher(fisher), 1.0 if scale is None else scale)
     info = {}
     if noise is None:
@@ -193,7 +195,7 @@ def _from_arrays(
         info = {"noise": noise, "fisher_scale": prior.scale, "state_scale": state_scale}
     found = of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
     found = eqx.tree_at(lambda p: p.info, found, found.info | info)
-    if isinstance(trace, float | int) and trace == 1:
+    if isinstance(lambda_, float | int) and lambda_ == 1:
         return found
     alone = _unbiased(layout(*rows), prior.state_kernel, noise, discount, rank)
     return eqx.tree_at(lambda p: p.unbiased, found, alone, is_leaf=lambda x: x is None)

@@ -107,7 +107,7 @@ def layout(
     taken: Bool[Array, " N"],
     discount: float | Float[Array, ""],
     groups: Groups,
-    trace: float | Float[Array, ""] = 1.0,
+    lambda_: float | Float[Array, ""] = 1.0,
 ) -> Steps:
     """Steps in a row, `taken` false for padding after the last step of an episode.
 
@@ -115,13 +115,13 @@ def layout(
 
         r = H_gamma Psi e + H_b (U w + eps),   b = gamma lambda,   eps white,
 
-    where lambda is `trace`. Solved for U w + eps it is a regression with white noise, in which the
-    null vector b^(steps to the last pair) of a truncated episode's H_b is an unknown tail.
+    where lambda is `lambda_`. Solved for U w + eps it is a regression with white noise, in which
+    the null vector b^(steps to the last pair) of a truncated episode's H_b is an unknown tail.
     """
-    exactly = None if traced(trace) else checks.fraction("trace", trace)
+    exactly = None if traced(lambda_) else checks.fraction("lambda_", lambda_)
     ends = last | ~taken
     rows = (rewards, ends, terminated & taken)
-    carry = discount if exactly == 1 else discount * trace
+    carry = discount if exactly == 1 else discount * lambda_
     find = functools.partial(gptd.targets, discount=carry)
     if groups.ids is None:  # all episodes side by side
         shape = (groups.count, groups.length)

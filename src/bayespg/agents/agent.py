@@ -87,7 +87,7 @@ class Agent:
         } | given  # fmt: skip
         self.options = names.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
-        self._estimator = found = names.estimator(estimator, s["smoothing"])
+        self._estimator = found = names.estimator(estimator, s["lambda_"], s.damping)
         asked = s.episodes
         s = dataclasses.replace(s, episodes=build.episodes(asked, found, policy))
         self.world = build.world_of(environment, s, self.options)
@@ -107,7 +107,7 @@ class Agent:
                 normalised=build.normalised(s, self.world),
                 persistence=build.persistence(s, found.needs), exempt=self.world.masks,
             )  # fmt: skip
-        self.settings = s.as_done(build.in_force(s, self.world, self.names, found.needs))
+        self.settings = s.as_done(build.in_force(s, self.world, self.names, found, start))
         self._seconds, self._begun, self._warned = 0.0, False, False
         self.interrupted = False
         """Whether the last `learn` was ended by Ctrl-C."""

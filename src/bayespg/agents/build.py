@@ -12,7 +12,7 @@ from bayespg.agents import names
 from bayespg.agents.settings import Settings, no_effect
 from bayespg.environments.spaces import Actions, Choices
 from bayespg.learning import trust
-from bayespg.learning.estimators import BAC, Estimator, Needs
+from bayespg.learning.estimators import BAC, Estimator, Metric, Needs
 from bayespg.paths.worlds import OnHost, World, world
 from bayespg.policies import AnyPolicy, SparsePolicy, named
 from bayespg.policies.masked import masked
@@ -97,7 +97,7 @@ def normalised(s: Settings, where: World) -> bool:
 
 
 def in_force(
-    s: Settings, where: World, chosen: dict[str, Any], needs: Needs
+    s: Settings, where: World, chosen: dict[str, Any], of: Estimator, start: AnyPolicy
 ) -> dict[str, tuple[Any, str]]:
     """The settings in force, each with the reason why it can have no other value."""
     task, host = where.name, where if isinstance(where, OnHost) else None
@@ -105,16 +105,19 @@ def in_force(
         name if isinstance(name, str) else f"a {type(name).__name__} of your own"
         for name in (chosen[kind] for kind in ("policy", "estimator", "update"))
     )
+    metric = getattr(of, "metric", None)
+    damping = metric.damping_of(start) if isinstance(metric, Metric) else None
     limited, rated = update in names.LIMITED, isinstance(chosen["update"], str)
     return {
         "discount": (where.discount, f"{task} has its own discount, {where.discount:g}"),
         "horizon": (where.horizon, f"{task} ends episodes after {where.horizon} steps"),
         "workers": (s.workers if host is not None else None, f"{task} runs in JAX"),
         "normalise": (normalised(s, where), ""),
-        "persistence": (persistence(s, needs), ""),
+        "persistence": (persistence(s, of.needs), ""),
         "masks": (where.masks > 0, f"{task} runs in JAX"),
         "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
-        "smoothing": (needs.smoothing, f"{estimator} has no lambda to choose"),
+        "lambda_": (of.needs.lambda_, f"{estimator} has no lambda to choose"),
+        "damping": (damping, f"{estimator} has no damping to choose"),
         "limit": (s["limit"] if limited else None, f"{update} has no such limit"),
         "rate": (s["rate"] if rated and not limited else None, f"{update} takes no rate"),
     }  # fmt: skip

@@ -17,33 +17,36 @@ from bayespg.learning import estimators, line_search, updates
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 
-WEIGHED = {
-    "weights": "uniform",
-    "fisher": estimators.stationary_integrated_out,
-    "metric": estimators.Metric(),
-}
-"""Monte Carlo as usual in practice: a mean over steps, and a metric of recent states."""
 
-ESTIMATORS: dict[str, Callable[[float], Estimator]] = {
-    "bac": lambda smoothing: estimators.adaptive(smoothing),
-    "bac-returns": lambda _: estimators.adaptive(1.0),
-    "bac-paper": lambda _: estimators.BAC(noise=None),
-    "rebase": lambda smoothing: estimators.MonteCarlo("states", smoothing, **WEIGHED),
-    "gae": lambda smoothing: estimators.MonteCarlo("mean", smoothing, **WEIGHED),
-    "fitted": lambda _: estimators.MonteCarlo("states", **WEIGHED),
-    "gpomdp": lambda _: estimators.MonteCarlo("none", **WEIGHED),
-    "mcpg": lambda _: estimators.GPOMDP(estimators.steps_integrated_out),
-    "mc": lambda _: estimators.Reinforce("none", estimators.actions_integrated_out),
-    "mc-baseline": lambda _: estimators.Reinforce("best", estimators.actions_integrated_out),
-    "enac": lambda _: estimators.ENAC(),
-    "model1": lambda _: estimators.Model1(noise=None),
-    "model2": lambda _: estimators.Model2(noise=None, baseline=float("inf")),
+def _weighed(baseline: Any, lambda_: float | None, damping: float | None) -> Estimator:
+    """Monte Carlo as usual in practice: a mean over steps, and a metric of recent states."""
+    return estimators.MonteCarlo(
+        baseline, lambda_, "uniform", estimators.stationary_integrated_out,
+        estimators.Metric(damping),
+    )  # fmt: skip
+
+
+ESTIMATORS: dict[str, Callable[[float, float | None], Estimator]] = {
+    "bac": lambda lambda_, damping: estimators.adaptive(lambda_, damping=damping),
+    "bac-returns": lambda _, damping: estimators.adaptive(1.0, damping=damping),
+    "bac-paper": lambda *_: estimators.BAC(noise=None),
+    "rebase": lambda lambda_, damping: _weighed("states", lambda_, damping),
+    "gae": lambda lambda_, damping: _weighed("mean", lambda_, damping),
+    "fitted": lambda _, damping: _weighed("states", None, damping),
+    "gpomdp": lambda _, damping: _weighed("none", None, damping),
+    "mcpg": lambda *_: estimators.GPOMDP(estimators.steps_integrated_out),
+    "mc": lambda *_: estimators.Reinforce("none", estimators.actions_integrated_out),
+    "mc-baseline": lambda *_: estimators.Reinforce("best", estimators.actions_integrated_out),
+    "enac": lambda *_: estimators.ENAC(),
+    "model1": lambda *_: estimators.Model1(noise=None),
+    "model2": lambda *_: estimators.Model2(noise=None, baseline=float("inf")),
 }
-"""bac: values and advantages in one regression; bac-returns: with lambda 1; bac-paper: Algorithm 4,
-with scales and noise chosen by evidence; rebase: advantages (GAE) less a regression on states; gae:
-advantages less their mean; fitted: returns less a regression on states; gpomdp: returns; mcpg: the
-same with steps weighted by the discount, as in the paper; mc, mc-baseline: whole paths (REINFORCE);
-enac: episodic natural actor-critic; model1, model2: Bayesian quadrature of whole paths."""
+"""Functions of lambda and the damping. bac: values and advantages in one regression; bac-returns:
+with lambda 1; bac-paper: Algorithm 4, with scales and noise chosen by evidence; rebase: advantages
+(GAE) less a regression on states; gae: advantages less their mean; fitted: returns less a
+regression on states; gpomdp: returns; mcpg: the same with steps weighted by the discount, as in the
+paper; mc, mc-baseline: whole paths (REINFORCE); enac: episodic natural actor-critic; model1,
+model2: Bayesian quadrature of whole paths."""
 
 LIMITED = ("natural", "plain", "conjugate-gradients")
 """Updates that go as far as a limit allows; all others have a rate."""
@@ -87,7 +90,7 @@ PAPER = "paper"
 """The policy that comes with an environment of the paper."""
 
 
-def estimator(choice: Any, smoothing: float) -> Estimator:
+def estimator(choice: Any, lambda_: float, damping: float | None) -> Estimator:
     """An estimator by name, or the one given."""
     if isinstance(choice, Estimator):
         return choice
@@ -95,7 +98,7 @@ def estimator(choice: Any, smoothing: float) -> Estimator:
         raise ValueError(f"estimator: expected a name or an estimator, found {choice!r}")
     if choice not in ESTIMATORS:
         raise known("estimator", choice, list(ESTIMATORS))
-    return ESTIMATORS[choice](smoothing)
+    return ESTIMATORS[choice](lambda_, damping)
 
 
 def update(choice: Any, limit: float, rate: float) -> optax.GradientTransformationExtraArgs:

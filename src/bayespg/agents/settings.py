@@ -14,12 +14,23 @@ from bayespg._support.random import LARGEST_SEED
 from bayespg.policies.named import HIDDEN
 
 DEFAULTS: dict[str, Any] = {
-    "discount": 0.99, "smoothing": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": HIDDEN,
+    "discount": 0.99, "lambda_": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": HIDDEN,
     "persistence": 0.9,
 }  # fmt: skip
 """Defaults of settings that do not apply to every agent."""
 WHERE = ("workers", "episode_timeout")
 """Settings that say where episodes are played, and change no numbers."""
+RENAMED = {
+    "processes": "was renamed; use workers=N",
+    "smoothing": "was renamed; use lambda_=...",
+    "trace": "was renamed; use lambda_=...",
+    "reuse": "was deleted: it lost runs; leave it out",
+    "lanes": "was deleted: it is chosen by itself; leave it out",
+    "bounds": "was deleted: actions are always clipped; leave it out",
+    "normalise_rewards": "was deleted: steps do not depend on the scale of rewards; wrap the "
+    "environment in gymnasium.wrappers.NormalizeReward if you need it",
+}
+"""Settings of earlier versions, and what replaces them."""
 LARGEST_NETWORK = 10**8
 """Weights between layers that `hidden` may ask for, 400 MB of them. A configuration may come from
 anywhere, and memory is taken before its checkpoint is read."""
@@ -35,8 +46,11 @@ class Settings:
     (`bayespg.learning.trust`), the default where that is measured; otherwise 2."""
     discount: float | None = None
     """0.99; an environment in JAX has its own."""
-    smoothing: float | None = None
+    lambda_: float | None = None
     """lambda, 0.9, for estimators that have one."""
+    damping: float | None = None
+    """kappa of the damped metric G + kappa tr(G)/n I: 0.3, and 0.004 n for networks with n
+    parameters; for estimators with such a metric."""
     limit: float | None = None
     """Kullback-Leibler divergence per update, mean over states: 0.05, for updates with a limit."""
     rate: float | None = None
@@ -85,9 +99,11 @@ class Settings:
 
 
 def made(given: dict[str, Any]) -> Settings:
-    """Settings from keyword arguments; ValueError for an unknown name."""
-    if given.get("processes") is not None:
-        raise ValueError("processes: is now workers=N, whole episodes in N processes")
+    """Settings from keyword arguments; ValueError for an unknown name, which says what replaces a
+    setting of earlier versions."""
+    for name in given:
+        if name in RENAMED:
+            raise ValueError(f"`{name}` {RENAMED[name]}")
     known = sorted(field.name for field in dataclasses.fields(Settings))
     if unknown := sorted(set(given) - set(known)):
         hint = checks.suggestion(unknown[0], known, cutoff=0.7)
@@ -139,7 +155,7 @@ def _workers(name: str, value: Any) -> int | str:
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "episodes": _episodes, "discount": _share, "smoothing": _share,
+    "episodes": _episodes, "discount": _share, "lambda_": _share, "damping": _positive,
     "limit": _positive, "rate": _positive, "hidden": _widths, "horizon": _count,
     "workers": _workers, "episode_timeout": _positive,
     "normalise": checks.flag, "persistence": _share,

@@ -6,7 +6,7 @@ r"""Settings tuned for a task, by name.
 Each was the best of a few combinations of settings, the defaults among them, in a sweep such as
 
     bayespg sweep Swimmer-v5 --steps 40000 --set policy=fourier,mlp --set discount=0.99,0.999 \
-        --set smoothing=0.9,0.98 --seeds 3 --seed 100
+        --set lambda=0.9,0.98 --seeds 3 --seed 100
 
 by the mean return at the end over its seeds, and was better than the defaults on other seeds too
 (docs/scale.md). Results on the seeds that chose the settings are optimistic: report others.
@@ -29,7 +29,7 @@ class Tuned(NamedTuple):
 
 TUNED = {
     "Swimmer-v5": Tuned(
-        {"policy": "fourier", "discount": 0.999, "smoothing": 0.98, "episodes": 2},
+        {"policy": "fourier", "discount": 0.999, "lambda_": 0.98, "episodes": 2},
         40_000,
         (100, 102),
     )

@@ -46,6 +46,18 @@ def registered(environment: str, imports: list[str]) -> str:
     return environment
 
 
+def option(name: str) -> str:
+    """A setting as the command line names it, without dashes in front: lambda_ is a word of Python
+    only, and an underscore inside is a dash."""
+    return name.rstrip("_").replace("_", "-")
+
+
+def setting(option: str) -> str:
+    """A setting as Python names it."""
+    name = option.replace("-", "_")
+    return "lambda_" if name == "lambda" else name
+
+
 def widths(text: str) -> tuple[int, ...]:
     """Widths of layers as a user writes them: 64x64 or, where commas separate nothing else,
     64,64."""

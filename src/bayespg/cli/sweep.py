@@ -12,7 +12,7 @@ from bayespg._support.version import __version__
 from bayespg.agents import load
 from bayespg.agents.jobs import Runs, side_by_side
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
-from bayespg.cli.options import Imports, Ray, registered, widths
+from bayespg.cli.options import Imports, Ray, option, registered, setting, widths
 from bayespg.runs import curves, overview
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
@@ -57,7 +57,7 @@ def sweep(
     places: dict[str, tuple[Path, dict[str, Any]]] = {}
     runs: dict[str, tuple[Path, dict[str, Any]]] = {}
     for chosen in combinations(varied):
-        name = ", ".join(f"{k}={_word(v)}" for k, v in chosen.items())
+        name = ", ".join(f"{option(k)}={_word(v)}" for k, v in chosen.items())
         folder = out / name.replace("/", "-")
         refuse_link(folder)
         places[name] = folder, chosen
@@ -81,7 +81,7 @@ def combinations(varied: list[str]) -> list[dict[str, Any]]:
     values: dict[str, list[Any]] = {}
     for text in varied:
         name, equals, rest = text.partition("=")
-        name = name.strip().replace("-", "_")
+        name = setting(name.strip())
         if not equals or not rest:
             raise ValueError(
                 f"set: expected NAME=VALUE,VALUE as in limit=0.01,0.03, found {text!r}"

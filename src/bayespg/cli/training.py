@@ -150,10 +150,10 @@ def train(
             show_default=_default("discount"),
         ),
     ] = None,
-    smoothing: Annotated[
+    lambda_: Annotated[
         float | None,
         typer.Option(
-            help="Trace lambda of bac, rebase and gae.", show_default=_default("smoothing")
+            "--lambda", help="Lambda of bac, rebase and gae.", show_default=_default("lambda_")
         ),
     ] = None,
     limit: Annotated[
@@ -280,7 +280,7 @@ def train(
     settings: dict[str, Any] = {
         "episodes": _whole(episodes),
         "discount": discount,
-        "smoothing": smoothing, "limit": limit, "rate": rate,
+        "lambda_": lambda_, "limit": limit, "rate": rate,
         "hidden": None if hidden is None else widths(hidden),
         "masks": masks, "horizon": horizon, "normalise": normalise, "persistence": persistence,
         "workers": _where(workers, ray, jobs),

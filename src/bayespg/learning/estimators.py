@@ -89,7 +89,7 @@ class Needs(NamedTuple):
     """u(xi), which is best summed while paths are drawn."""
     states: bool = False
     """Markov states, which the observations of a policy with memory are not."""
-    smoothing: float | None = None
+    lambda_: float | None = None
     """lambda, or None for an estimator without one."""
     critic: bool = False
     """Values fitted to earlier batches."""
@@ -97,6 +97,11 @@ class Needs(NamedTuple):
     """States of earlier batches, for the metric."""
     products: bool = False
     """Only products with the scores of a network, for which single precision is enough."""
+
+    @property
+    def smoothing(self) -> float | None:
+        """`lambda_` by its former name, which `bayespg.learning.advance` still reads."""
+        return self.lambda_
 
 
 class Estimator(eqx.Module):
@@ -203,14 +208,14 @@ class MonteCarlo(Estimator):
     """Monte Carlo over steps, sum_t u(z_t) credit_t with each reward credited to the actions before
     it: the policy gradient theorem (Eq. 7).
 
-    The credit of a step is its return-to-go or, with `smoothing`, its advantage under the critic of
+    The credit of a step is its return-to-go or, with `lambda_`, its advantage under the critic of
     earlier batches (GAE), less a `baseline`: none, the mean of the credits, or their regression on
     the states of the same batch ("states"). `state_kernel` None stands for Fourier features, in
     units in which the credits have variance 1; `noise` is that of the regression.
     """
 
     baseline: Literal["none", "mean", "states"] = eqx.field(static=True, default="none")
-    smoothing: float | None = eqx.field(static=True, default=None)
+    lambda_: float | None = eqx.field(static=True, default=None)
     weights: Weights = eqx.field(static=True, default="discounted")
     fisher: FisherChoice | None = eqx.field(static=True, default=None)
     metric: Metric | None = None
@@ -222,9 +227,9 @@ class MonteCarlo(Estimator):
 
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
-        fits = self.baseline == "states" or self.smoothing is not None
+        fits = self.baseline == "states" or self.lambda_ is not None
         return Needs(
-            states=fits, smoothing=self.smoothing, critic=self.smoothing is not None,
+            states=fits, lambda_=self.lambda_, critic=self.lambda_ is not None,
             recent=self.metric is not None, products=True,
         )  # fmt: skip
 
@@ -234,7 +239,7 @@ class MonteCarlo(Estimator):
         if G is not None and self.metric is not None:
             G = self.metric(batch, G)
         found = monte_carlo.average(self.samples(batch), G)
-        if self.smoothing is None or self.smoothing == 1:
+        if self.lambda_ is None or self.lambda_ == 1:
             return found
         return _judged(found, batch, self)
 
@@ -245,11 +250,12 @@ class MonteCarlo(Estimator):
 
     def _credit(self, batch: Batch) -> Float[Array, "T M"]:
         if self.baseline == "none":
-            return credit(batch, self.smoothing)
+            return credit(batch, self.lambda_)
         if self.baseline == "mean":
-            y, units = standardised(credit(batch, self.smoothing), batch.paths.mask)
+            y, units = standardised(credit(batch, self.lambda_), batch.paths.mask)
             return units * y
-        found = steps(batch, self.state_map, self.limit_ends, 1.0, self.smoothing, False)
+        by_critic, lambda_ = self.lambda_ is not None, 1.0 if self.lambda_ is None else self.lambda_
+        found = steps(batch, self.state_map, self.limit_ends, lambda_, by_critic, score=False)
         kernel, units = state_kernel(self.state_kernel, found), 1.0
         if self.state_kernel is None:
             y, units = standardised(found.y, found.taken)
@@ -332,7 +338,7 @@ class BAC(Estimator):
     As in the paper, with the defaults: `state_kernel` acts on `state_map` of the states,
     returns-to-go are observed with variance `noise`, `scale` is that of the Fisher kernel.
     With `limit_ends` a path that was cut off at the horizon counts as ended, for tasks of which the
-    time limit is a part; otherwise what would have followed is unknown. `trace` is lambda of
+    time limit is a part; otherwise what would have followed is unknown. `lambda_` is lambda of
     `actor_critic`; 0 is the better model where transitions are deterministic. `noise` None chooses
     the noise and the scales of both kernels by evidence.
 
@@ -351,7 +357,7 @@ class BAC(Estimator):
     scale: float = 1.0
     state_map: StateMap = eqx.field(static=True, default=as_they_are)
     limit_ends: bool = eqx.field(static=True, default=False)
-    trace: float = eqx.field(static=True, default=1.0)
+    lambda_: float = eqx.field(static=True, default=1.0)
     fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
@@ -365,11 +371,11 @@ class BAC(Estimator):
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
         recent = self.metric is not None
-        return Needs(states=True, smoothing=self.trace, recent=recent, products=True)
+        return Needs(states=True, lambda_=self.lambda_, recent=recent, products=True)
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
-        found = steps(batch, self.state_map, self.limit_ends, self.trace)
+        found = steps(batch, self.state_map, self.limit_ends, self.lambda_)
         kernel, G, units = state_kernel(self.state_kernel, found), self.fisher(batch), None
         info = {}
         prior = actor_critic.Prior(kernel, G, self.scale)
@@ -383,7 +389,7 @@ class BAC(Estimator):
                 prior = prior._replace(
                     state_kernel=like_returns(kernel, batch, divisor, self.value_scale)
                 )
-            found = found._replace(y=(y if self.trace == 1 else found.y) / divisor)
+            found = found._replace(y=(y if self.lambda_ == 1 else found.y) / divisor)
             directions = prior.fisher.effective(G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
@@ -396,7 +402,7 @@ class BAC(Estimator):
         )  # fmt: skip
         posterior = eqx.tree_at(lambda p: p.info, posterior, posterior.info | info)
         posterior = posterior if units is None else rescaled(posterior, units)
-        if self.trace == 1 and not batch.by_products:
+        if self.lambda_ == 1 and not batch.by_products:
             return posterior
         return _judged(posterior, batch, self)
 
@@ -411,14 +417,14 @@ FEWEST = 0.1
 
 
 def adaptive(
-    trace: float = 0.9,
+    lambda_: float = 0.9,
     advantage: float = 0.05,
-    kappa: float | None = None,
+    damping: float | None = None,
     value_scale: float = 10.0,
 ) -> BAC:
     """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
     states."""
     return BAC(
-        fisher=stationary_integrated_out, advantage=advantage, metric=Metric(kappa), trace=trace,
-        tolerance=TOLERANCE, iterations=ITERATIONS, value_scale=value_scale,
+        fisher=stationary_integrated_out, advantage=advantage, metric=Metric(damping),
+        lambda_=lambda_, tolerance=TOLERANCE, iterations=ITERATIONS, value_scale=value_scale,
     )  # fmt: skip

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from bayespg import fisher as fishers
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
-from bayespg.learning.batch import Batch, flat
+from bayespg.learning.batch import Batch, by_products, flat
 from bayespg.paths import scores
+from bayespg.policies import AnyPolicy, count
 from bayespg.policies.features import learns_features
 
 FisherChoice = Callable[[Batch], Fisher]
@@ -80,28 +81,28 @@ def _of_step_scores(batch: Batch, weights: Float[Array, "T M"]) -> Fisher:
     return fishers.of_step_scores(scores.of_steps(batch.policy, batch.paths), weights)
 
 
-KAPPA, SHARE = 0.3, 0.004
+DAMPING, SHARE = 0.3, 0.004
 """Damping: of a policy that is linear in a few hundred weights, as a multiple of the mean
 eigenvalue of G; of a network, as a share of the sum of its eigenvalues. Most of those are nearly
 zero, so that their mean falls with the size of the network, and their sum does not."""
 
 
 class Metric(eqx.Module):
-    """D = G + delta I with delta = kappa tr(G) / n: the metric of natural steps and of the prior. G
-    is that of the states of recent batches, if the batch holds them."""
+    """D = G + delta I with delta = kappa tr(G) / n, kappa the damping: the metric of natural steps
+    and of the prior. G is that of the states of recent batches, if the batch holds them."""
 
-    kappa: float | None = None
-    """None: `KAPPA`, or for a network and any large policy n times `SHARE`."""
+    damping: float | None = None
+    """None: `DAMPING`, or for a network and any large policy n times `SHARE`."""
 
-    def factor(self, batch: Batch, G: Fisher) -> float:
-        """kappa of the policy of this batch."""
-        if self.kappa is not None:
-            return self.kappa
-        large = batch.by_products or learns_features(batch.policy)
-        return SHARE * G.size if large else KAPPA
+    def damping_of(self, policy: AnyPolicy) -> float:
+        """kappa for this policy."""
+        if self.damping is not None:
+            return self.damping
+        large = by_products(policy) or learns_features(policy)
+        return SHARE * count(policy) if large else DAMPING
 
     def __call__(self, batch: Batch, G: Fisher) -> Fisher:
-        kappa = self.factor(batch, G)
+        kappa = self.damping_of(batch.policy)
         if batch.recent is not None:
             policy: Any = batch.policy
             states, taken = batch.recent.states, batch.recent.weights.astype(batch.dtype)

@@ -25,26 +25,27 @@ def as_they_are(states: Any) -> Any:
     return states
 
 
-def credit(batch: Batch, smoothing: float | None) -> Float[Array, "T M"]:
+def credit(batch: Batch, lambda_: float | None) -> Float[Array, "T M"]:
     """Returns-to-go, or advantages under the critic."""
-    if smoothing is None:
+    if lambda_ is None:
         return returns_to_go(batch.steps, batch.discount)
     if batch.critic is None:
         raise ValueError(
-            "smoothing: advantages need a batch with a critic; train and agents have one"
+            "lambda_: advantages need a batch with a critic; train and agents have one"
         )
-    return values.advantages(batch.steps, batch.critic, batch.discount, smoothing)
+    return values.advantages(batch.steps, batch.critic, batch.discount, lambda_)
 
 
 def steps(
     batch: Batch,
     state_map: StateMap = as_they_are,
     limit_ends: bool = False,
-    trace: float = 1.0,
-    smoothing: float | None = None,
+    lambda_: float = 1.0,
+    by_critic: bool = False,
     score: bool = True,
 ) -> actor_critic.Steps:
-    """The steps of a batch, path after path, as inputs of the regression.
+    """The steps of a batch, path after path, as inputs of the regression: sums of rewards with
+    `lambda_` (see `actor_critic.layout`) or, `by_critic`, advantages under the critic with it.
 
     The last reward of a truncated path is not used, because what would have followed is unknown. If
     every path is a single step that was truncated, as in a bandit with a time limit, that would
@@ -56,15 +57,15 @@ def steps(
     U = batch.step_scores() if score else jnp.zeros((M * T, 0), dtype)
     groups = Groups(M, length=T)
     taken = flat(paths.mask)
-    if smoothing is not None:
+    if by_critic:
         tails = Tails(jnp.zeros(M * T, dtype), groups, taken)
-        return actor_critic.Steps(states, U, flat(credit(batch, smoothing)), tails)
+        return actor_critic.Steps(states, U, flat(credit(batch, lambda_)), tails)
     last = jnp.arange(T)[:, None] == paths.lengths - 1
     bandit = jnp.all((paths.lengths == 1) & ~paths.terminated)
     ended = jnp.ones(M, bool) if limit_ends else paths.terminated | bandit
     return actor_critic.layout(
         states, U, flat(paths.rewards), flat(last), flat(last & ended), taken, batch.discount,
-        groups, trace,
+        groups, lambda_,
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def centred(
 
 
 def advantages(
-    paths: Trajectories, values: Values, discount: float, smoothing: float
+    paths: Trajectories, values: Values, discount: float, lambda_: float
 ) -> Float[Array, "T M"]:
     """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
     al., 2016). V is zero after an absorbing state, and V(final) where a path was cut off."""
@@ -101,7 +101,7 @@ def advantages(
 
     def back(tail, now):
         d, end = now
-        tail = d + discount * smoothing * jnp.where(end, 0.0, tail)
+        tail = d + discount * lambda_ * jnp.where(end, 0.0, tail)
         return tail, tail
 
     found = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]

@@ -81,7 +81,7 @@ METHODS = {
     PAPER: Method(_bac(STATE_KERNEL, fisher=g_est), _at("BAC"), "BAC"),
     PRINTED: Method(_bac(STATE_KERNEL, fisher=g_est_as_printed), _at("BAC"), "BAC as printed"),
     "BAC, actions integrated out": Method(_bac(STATE_KERNEL), _at("BAC"), "BAC variant"),
-    OURS: Method(_bac(WIDE, 0.1, trace=0.0), _at("BAC"), "ours"),
+    OURS: Method(_bac(WIDE, 0.1, lambda_=0.0), _at("BAC"), "ours"),
 }
 
 

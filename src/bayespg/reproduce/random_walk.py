@@ -23,9 +23,9 @@ START = float(np.log(41 / 9))
 PAPER = BAC(STATE_KERNEL, NOISE, SCALE, fisher=g_est)
 PRINTED = BAC(STATE_KERNEL, NOISE, SCALE, fisher=g_est_as_printed)
 INTEGRATED = BAC(STATE_KERNEL, NOISE, SCALE)
-OURS = BAC(STATE_KERNEL, None, trace=0.0)
+OURS = BAC(STATE_KERNEL, None, lambda_=0.0)
 """Actions integrated out of G, noise on the rewards, and all three variances chosen by evidence."""
-FIXED = BAC(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, trace=0.0)
+FIXED = BAC(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, lambda_=0.0)
 """The same with fixed variances, chosen for the noise of the rewards and for values of about ten.
 Evidence needs more than one episode, and Figure 7 also has updates of a single episode."""
 FITTED = FittedValues(STATE_KERNEL, NOISE)
