@@ -7,7 +7,6 @@ import jax
 
 from bayespg.reproduce import (
     bandit,
-    calibration,
     lengths,
     lqr_fisher,
     lqr_gradient,
@@ -16,14 +15,10 @@ from bayespg.reproduce import (
     lqr_rates,
     lqr_variance,
     mountain_car,
-    partial_observation,
     random_walk_gradient,
     random_walk_learning,
-    search,
     ship_steering,
     sparsification,
-    uphill,
-    uphill_tasks,
 )
 from bayespg.reproduce.report import Content, Experiment, Progress, Report, Settings, write
 
@@ -43,24 +38,18 @@ EXPERIMENTS: dict[str, Experiment] = {
         mountain_car.EXPERIMENT,
         ship_steering.TUNING,
         ship_steering.EXPERIMENT,
-        partial_observation.TUNING,
-        partial_observation.EXPERIMENT,
         sparsification.EXPERIMENT,
         lengths.EXPERIMENT,
-        calibration.EXPERIMENT,
-        uphill.EXPERIMENT,
-        uphill_tasks.EXPERIMENT,
-        search.EXPERIMENT,
     )
 }
 
 
-def make(name: str, settings: Settings, out: Path, progress: Progress) -> Content:
+def make(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Content:
     """Run one experiment, write its results to `out`, and return the content of its JSON file."""
     started = time.perf_counter()
     with jax.enable_x64(True):
-        report = EXPERIMENTS[name].run(settings, progress)
-    return write(EXPERIMENTS[name], settings, report, out, time.perf_counter() - started)
+        report = experiment.run(settings, progress)
+    return write(experiment, settings, report, out, time.perf_counter() - started)
 
 
 __all__ = ["EXPERIMENTS", "Experiment", "Report", "Settings", "make"]
