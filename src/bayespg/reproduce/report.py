@@ -80,7 +80,7 @@ class Report:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def _nothing(samples: Samples) -> list[Claim]:
+def no_claims(samples: Samples) -> list[Claim]:
     """An experiment without claims."""
     return []
 
@@ -98,7 +98,7 @@ class Experiment:
     quick_runs: int
     paper_runs: int
     run: Callable[[Settings, Progress], Report]
-    judge: Callable[[Samples], list[Claim]] = _nothing
+    judge: Callable[[Samples], list[Claim]] = no_claims
     """The claims, from the samples of any run of this experiment."""
     minutes: float = 1
     """Approximate time at the paper's size on a GPU. When several experiments run at once, the
