@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rivals import sb3
+from uphill_tasks import BEYOND, DOUBT, TASKS, Continued
 
 import bayespg
 from bayespg import estimators, training, updates
@@ -45,7 +46,6 @@ from bayespg.learning.estimators import MonteCarlo
 from bayespg.learning.regression import start
 from bayespg.policies import flatten
 from bayespg.policies.features import Fourier
-from bayespg.reproduce.uphill_tasks import BEYOND, DOUBT, TASKS, Continued
 
 STAGES = (4, 10, 30)
 BEFORE = 3

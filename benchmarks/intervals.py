@@ -28,7 +28,7 @@ REWARDS = {
     "|a - 0.3|": lambda a, e: np.abs(a - 0.3),
     "a + |a| noise": lambda a, e: a + np.abs(a) * e,
 }
-"""The first three are those of `bayespg reproduce calibration`, on which ours was chosen."""
+"""The first three are those of `calibration.py`, on which ours was chosen."""
 RESAMPLES = 200
 
 

@@ -66,7 +66,7 @@ SIZE, ROUNDS = 16, 8
 
 def bandit(draws: str, seed: int) -> dict[str, Any]:
     """Squared errors of the gradient, relative to its square, after each round at a mean that
-    stays, on the bandit of `bayespg reproduce search` with 16 parameters."""
+    stays, on the bandit of `python benchmarks/experiments.py search` with 16 parameters."""
     ascent.STEPS = 0
     rng, found = np.random.default_rng(seed), search.Search(SIZE, scale=1.0, seed=seed, draws=draws)
     errors = []

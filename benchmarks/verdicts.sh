@@ -9,8 +9,12 @@ out=results/led
 mkdir -p $out
 export PYTHONPATH=src XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=3 PYTHONUNBUFFERED=1
 start() {  # device, experiment, number of processes
+    case $2 in
+        calibration | partial-observation) program=benchmarks/experiments.py ;;
+        *) program="-m bayespg reproduce" ;;
+    esac
     for i in $(seq "$3"); do
-        JAX_PLATFORMS=$1 timeout "$limit" python -m bayespg reproduce "$2" --paper --resume \
+        JAX_PLATFORMS=$1 timeout "$limit" python $program "$2" --paper --resume \
             --out $out > "$out/$2-$i.log" 2>&1 &
     done
 }

@@ -32,7 +32,7 @@ def on_page_markdown(markdown, page, config, files):
     def picture(match):
         if (folder / match[1]).exists():
             return match[0]
-        return f"*The picture is drawn by `bayespg reproduce {match[2]} --out docs/results`.*"
+        return f"*The picture is drawn by the experiment `{match[2]}` with `--out docs/results`.*"
 
     return RESULT.sub(picture, markdown)
 

@@ -1,5 +1,5 @@
 """Write docs/results.md and docs/reproduction.md from what `bayespg reproduce all --out
-docs/results` leaves.
+docs/results` and `python benchmarks/experiments.py all --out docs/results` leave.
 
 python docs/render.py
 """

@@ -1,15 +1,23 @@
 """The command line, as a user meets it."""
 
+import functools
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import experiments
 import pytest
 from typer.testing import CliRunner
 
 from bayespg.cli import app, common, main, version
 from bayespg.cli.common import bars, fitting
+from bayespg.reproduce import EXPERIMENTS
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
 def bayespg(*arguments):
@@ -76,6 +84,28 @@ def test_reproduce_all_skips_what_is_done_and_writes_a_page(tmp_path):
     assert "Already done" not in first.output
     assert "Already done (--again repeats them): bandit" in second.output
     assert "six orders of magnitude" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_experiments_of_our_own_are_run_and_shown_as_those_of_the_paper(tmp_path):
+    run = functools.partial(CliRunner().invoke, experiments.app, obj=experiments.EXPERIMENTS)
+    assert "uphill-tasks" in run([]).output
+    for kind in ("json", "npz", "svg"):
+        shutil.copy(RESULTS / f"calibration.{kind}", tmp_path)
+    stored = (tmp_path / "calibration.json").read_bytes()
+    judged = run(["calibration", "--judge", "--out", str(tmp_path)])
+    assert judged.exit_code == 0, judged.output
+    assert (tmp_path / "calibration.json").read_bytes() == stored
+    (tmp_path / "report.html").unlink()
+    assert bayespg("report", str(tmp_path)).exit_code == 0
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "python benchmarks/experiments.py calibration --paper --runs 10000 --seed 0" in page
+    assert experiments.EXPERIMENTS.keys().isdisjoint(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", sorted({**EXPERIMENTS, **experiments.EXPERIMENTS}))
+def test_an_experiment_can_be_sent_to_another_process(name):
+    experiment = {**EXPERIMENTS, **experiments.EXPERIMENTS}[name]
+    assert pickle.loads(pickle.dumps(experiment)) == experiment
 
 
 def test_importing_starts_no_device_and_changes_no_setting():

@@ -6,6 +6,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import partial_observation
 import pytest
 
 from bayespg._support.precision import to_float64
@@ -17,7 +18,6 @@ from bayespg.learning.training import train
 from bayespg.learning.updates import natural
 from bayespg.paths.rollout import rollout
 from bayespg.policies import FiniteStateController, LinearGaussian, VectorGaussian
-from bayespg.reproduce import partial_observation
 
 POLICY = VectorGaussian(np.array([0.1, -0.2, -0.3]), 0.4)
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import get_args
 
+import experiments
 import jax
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_search_reports_every_estimator(tmp_path, monkeypatch):
-    from bayespg.reproduce import search
+    import search_gradients as search
 
     monkeypatch.setattr(search, "QUICK", (1, 2))
     monkeypatch.setattr(search, "ROUNDS", 2)
@@ -49,7 +50,7 @@ def test_search_reports_every_estimator(tmp_path, monkeypatch):
 
 def test_error_bars_on_tasks_report_every_cell(tmp_path, monkeypatch):
     """Numbers of one batch, as they come from the posteriors."""
-    from bayespg.reproduce import uphill_tasks
+    import uphill_tasks
 
     def judged(environment, policy, judged, truth, paths, keys, at_once):
         n, runs, rng = truth.size, len(keys), np.random.default_rng(0)
@@ -69,7 +70,7 @@ def test_error_bars_on_tasks_report_every_cell(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
-    from bayespg.reproduce import uphill_tasks
+    import uphill_tasks
 
     size = uphill_tasks.Size(("CartPole",), ("linear", "fourier"), (2,), (1, 2), 40)
     monkeypatch.setattr(uphill_tasks, "size", lambda settings: size)
@@ -171,7 +172,7 @@ def test_learning_and_tuning_run_every_method_from_the_same_start(monkeypatch):
 
 
 def check(name, runs, tmp_path):
-    experiment = EXPERIMENTS[name]
+    experiment = (EXPERIMENTS | experiments.EXPERIMENTS)[name]
     settings = dataclasses.replace(experiment.settings(None, 0, True, False), runs=runs)
     fractions = []
     with jax.enable_x64(True):

@@ -46,10 +46,10 @@ def test_an_error_is_told_when_the_others_have_ended(x, says):
 # Ctrl-C and other ends of the command. Output is read to its end, which comes when the last
 # process that shares it has ended.
 
-ONLY = ["reproduce", "all", "--quick", "--jobs", "2", "--only", "calibration,lqr-noise"]
+ONLY = ["reproduce", "all", "--quick", "--jobs", "2", "--only", "lqr-gradient,lqr-noise"]
 
 
-def forever(name, settings, out, advance):
+def forever(name, experiment, settings, out, advance):
     """Experiments that say when they have begun and never end."""
     print("begun", flush=True)
     threading.Event().wait()
@@ -81,7 +81,7 @@ import sys
 import test_together
 from bayespg.cli import experiments, main
 if __name__ == "__main__":
-    experiments.make = test_together.forever
+    experiments.make_named = test_together.forever
     main()
 """
 

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -40,13 +41,13 @@ def root(
     """Policy gradients with error bars."""
 
 
-def main() -> None:
+def main(run: Callable[[], Any] = app) -> None:
     """Run the command line. An error is printed as one sentence; an interrupt is reported whenever
     it happens."""
     try:
         command.ready()
         compilation.remember()
-        app()
+        run()
     except KeyboardInterrupt:
         _interrupted()
         sys.exit(command.INTERRUPTED)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import typer.core
 
 from bayespg.cli.common import app
 
@@ -12,8 +13,15 @@ Out = Annotated[Path, typer.Option("--out", help="Directory for the results.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 
 
-@app.command()
+class Chosen(typer.core.TyperCommand):
+    """A command whose context is Typer's own; its `obj` may hold the experiments to choose from."""
+
+    context_class = typer.Context
+
+
+@app.command(cls=Chosen)
 def reproduce(
+    context: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(help="Name of an experiment, or 'all'. Without a name, list them."),
@@ -68,7 +76,7 @@ def reproduce(
 
     experiments.reproduce(
         name, runs, seed, out, quick=quick, paper=paper, only=only, listed=listed, again=again,
-        jobs=jobs, resume=resume, judge=judge,
+        jobs=jobs, resume=resume, judge=judge, known=context.obj or experiments.EXPERIMENTS,
     )  # fmt: skip
 
 

@@ -2,12 +2,12 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from bayespg.reproduce import (
     bandit,
-    calibration,
     lengths,
     lqr_fisher,
     lqr_gradient,
@@ -16,51 +16,67 @@ from bayespg.reproduce import (
     lqr_rates,
     lqr_variance,
     mountain_car,
-    partial_observation,
     random_walk_gradient,
     random_walk_learning,
-    search,
     ship_steering,
     sparsification,
-    uphill,
-    uphill_tasks,
 )
-from bayespg.reproduce.report import Content, Experiment, Progress, Report, Settings, write
+from bayespg.reproduce.report import (
+    Content,
+    Experiment,
+    Progress,
+    Report,
+    Settings,
+    no_claims,
+    write,
+)
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        bandit.EXPERIMENT,
-        lqr_gradient.EXPERIMENT,
-        lqr_noise.EXPERIMENT,
-        lqr_optimisation.EXPERIMENT,
-        lqr_rates.EXPERIMENT,
-        lqr_fisher.EXPERIMENT,
-        lqr_variance.EXPERIMENT,
-        random_walk_gradient.EXPERIMENT,
-        random_walk_learning.TUNING,
-        random_walk_learning.EXPERIMENT,
-        mountain_car.EXPERIMENT,
-        ship_steering.TUNING,
-        ship_steering.EXPERIMENT,
-        partial_observation.TUNING,
-        partial_observation.EXPERIMENT,
-        sparsification.EXPERIMENT,
-        lengths.EXPERIMENT,
-        calibration.EXPERIMENT,
-        uphill.EXPERIMENT,
-        uphill_tasks.EXPERIMENT,
-        search.EXPERIMENT,
-    )
-}
+TABLE: tuple[tuple[Any, ...], ...] = (
+    ("bandit", "Table 2", "The gradient of a bandit, Monte Carlo and Bayesian quadrature",
+     10_000, 500, 10 * bandit.PAPER_RUNS, bandit.run, bandit.judge),
+    ("lqr-gradient", "Figure 1", "Error of the gradient on LQR against the number of paths",
+     4_000, 200, 10_000, lqr_gradient.run, lqr_gradient.judge),
+    ("lqr-noise", "Figure 2", "The effect of noise in the rewards on the LQR gradient",
+     4_000, 200, 10_000, lqr_noise.run, lqr_noise.judge, 3),
+    ("lqr-optimisation", "Figure 3", "Learning LQR: BPG and BPNG against MCPG",
+     1_000, 50, 10_000, lqr_optimisation.run, lqr_optimisation.judge),
+    ("lqr-rates", "Table 3", "Learning LQR at equal rates, and each method at its best",
+     400, 20, 2_000, lqr_rates.run, lqr_rates.judge),
+    ("lqr-fisher", "Figure 4", "Learning LQR with an estimated Fisher matrix",
+     500, 50, 10_000, lqr_fisher.run, lqr_fisher.judge),
+    ("lqr-variance", "Figure 5", "Learning LQR with steps scaled by the posterior covariance",
+     1_000, 50, 10_000, lqr_variance.run, lqr_variance.judge, 2),
+    ("random-walk-gradient", "Figure 6",
+     "Error of the gradient on the random walk against the number of episodes",
+     400, 40, 1_000, random_walk_gradient.run, random_walk_gradient.judge, 4),
+    ("random-walk-rates", "Table 4",
+     "Learning rates for the random walk, tuned for all methods alike",
+     4, 2, 50, random_walk_learning.tune, random_walk_learning.judge_rates, 3),
+    ("random-walk-learning", "Figure 7", "Learning the random walk",
+     4, 2, 1_000, random_walk_learning.run, random_walk_learning.judge, 6),
+    ("mountain-car", "Figure 8", "Learning the mountain car",
+     4, 2, 100, mountain_car.run, mountain_car.judge, 5),
+    ("ship-steering-rates", "Table 6",
+     "Learning rates for ship steering, tuned for all methods alike",
+     2, 2, 8, ship_steering.tune, no_claims, 2),
+    ("ship-steering", "Figure 9", "Learning to steer a ship",
+     2, 2, 100, ship_steering.run, ship_steering.judge, 8),
+    ("sparsification", "Section 4.4", "What sparsification and the natural gradient cost",
+     4_000, 200, 10_000, sparsification.run, sparsification.judge, 1, True),
+    ("lengths", "Section 8.1", "Quadrature where paths differ in length",
+     2_000, 200, 10_000, lengths.run, lengths.judge, 2),
+)  # fmt: skip
+"""Name, item of the paper, title; runs (default, --quick, --paper); how it is run and judged;
+minutes, and whether it is timed."""
+EXPERIMENTS: dict[str, Experiment] = {row[0]: Experiment(*row) for row in TABLE}
 
 
-def make(name: str, settings: Settings, out: Path, progress: Progress) -> Content:
+def make(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Content:
     """Run one experiment, write its results to `out`, and return the content of its JSON file."""
     started = time.perf_counter()
     with jax.enable_x64(True):
-        report = EXPERIMENTS[name].run(settings, progress)
-    return write(EXPERIMENTS[name], settings, report, out, time.perf_counter() - started)
+        report = experiment.run(settings, progress)
+    return write(experiment, settings, report, out, time.perf_counter() - started)
 
 
 __all__ = ["EXPERIMENTS", "Experiment", "Report", "Settings", "make"]

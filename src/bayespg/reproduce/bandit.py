@@ -19,7 +19,7 @@ from bayespg.learning.estimators import Model1, Model2, Reinforce, exact
 from bayespg.policies import Gaussian
 from bayespg.reproduce.claims import ALIKE, Claim, Effect, ratios
 from bayespg.reproduce.gradients import estimates
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import Progress, Report, Settings, summarise
 from bayespg.reproduce.samples import Key, Samples, grouped
 from bayespg.runs import plots
 
@@ -253,15 +253,3 @@ def _figure(samples: dict, truths: dict):
     axes[0, 0].set_ylabel("root mean squared error of a component")
     axes[0, 1].legend(loc="lower left")
     return figure
-
-
-EXPERIMENT = Experiment(
-    name="bandit",
-    item="Table 2",
-    title="The gradient of a bandit, Monte Carlo and Bayesian quadrature",
-    runs=10_000,
-    quick_runs=500,
-    paper_runs=10 * PAPER_RUNS,
-    run=run,
-    judge=judge,
-)

@@ -18,7 +18,7 @@ from bayespg.reproduce.lqr_optimisation import (
     rated,
     report,
 )
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 FIGURE = "Section 6.2.2, Figure 4"
@@ -69,15 +69,3 @@ def judge(samples: Samples) -> list[Claim]:
             **ALIKE,
         ),
     ]  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    name="lqr-fisher",
-    item="Figure 4",
-    title="Learning LQR with an estimated Fisher matrix",
-    runs=500,
-    quick_runs=50,
-    paper_runs=10_000,
-    run=run,
-    judge=judge,
-)

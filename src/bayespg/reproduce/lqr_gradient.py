@@ -12,7 +12,7 @@ from bayespg.learning.estimators import GPOMDP, Model1, Model2, Reinforce, exact
 from bayespg.reproduce import gradients
 from bayespg.reproduce.claims import Claim, at, ratios
 from bayespg.reproduce.gradients import errors, lqr_setting
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 FLAT = float("inf")
@@ -84,15 +84,3 @@ def judge(samples: Samples) -> list[Claim]:
             ratios(at(Ms, square, OURS, "MC, best baseline")), above=1,
         ),
     ]  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    name="lqr-gradient",
-    item="Figure 1",
-    title="Error of the gradient on LQR against the number of paths",
-    runs=4_000,
-    quick_runs=200,
-    paper_runs=10_000,
-    run=run,
-    judge=judge,
-)

@@ -14,7 +14,7 @@ from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce, ex
 from bayespg.reproduce.claims import Claim, Effect, ratios
 from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import SPARSE, sizes
-from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Curve, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 NOISES = (0.0, 0.1, 1.0)
@@ -190,16 +190,3 @@ def _figure(curves: list[Curve]):
             if str(line.get_label()).startswith("_"):
                 line.set(alpha=0.6, linestyle=":")
     return figure
-
-
-EXPERIMENT = Experiment(
-    name="lqr-noise",
-    item="Figure 2",
-    title="The effect of noise in the rewards on the LQR gradient",
-    runs=4_000,
-    quick_runs=200,
-    paper_runs=10_000,
-    run=run,
-    judge=judge,
-    minutes=3,
-)

@@ -21,7 +21,7 @@ from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce import learning
 from bayespg.reproduce.claims import Claim, Kind, at, differences
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 SIZES = (5, 10, 20, 40)
@@ -192,15 +192,3 @@ def paper_claims(samples: Samples, place: str, id: str = "lqr", start: str = "")
         ahead("bpg", "BPG is ahead of Monte Carlo from M = 10 on", "BPG", "MCPG", LARGER),
         ahead("bpng", "BPNG is ahead of Monte Carlo from M = 10 on", "BPNG", "MCPG", LARGER),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="lqr-optimisation",
-    item="Figure 3",
-    title="Learning LQR: BPG and BPNG against MCPG",
-    runs=1_000,
-    quick_runs=50,
-    paper_runs=10_000,
-    run=run,
-    judge=judge,
-)

@@ -16,7 +16,7 @@ from bayespg.reproduce import learning
 from bayespg.reproduce.claims import Claim, Pairs, differences
 from bayespg.reproduce.learning import Task
 from bayespg.reproduce.lqr_optimisation import LARGER, METHODS, OURS, RATES, SIZES, UPDATES, normal
-from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Curve, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -93,15 +93,3 @@ def judge(samples: Samples) -> list[Claim]:
             ("best", "each at its best rate", best),
         )
     ]  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    name="lqr-rates",
-    item="Table 3",
-    title="Learning LQR at equal rates, and each method at its best",
-    runs=400,
-    quick_runs=20,
-    paper_runs=2_000,
-    run=run,
-    judge=judge,
-)

@@ -17,7 +17,7 @@ from bayespg.reproduce.lqr_optimisation import (
     paper_claims,
     report,
 )
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 FIGURE = "Section 6.2.2, Figure 5"
@@ -81,16 +81,3 @@ def _claims(samples: Samples, id: str, start: str) -> list[Claim]:
             ratios(at((40,), final, "BPG-var", "BPG")), **ALIKE,
         ),
     ]  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    name="lqr-variance",
-    item="Figure 5",
-    title="Learning LQR with steps scaled by the posterior covariance",
-    runs=1_000,
-    quick_runs=50,
-    paper_runs=10_000,
-    run=run,
-    judge=judge,
-    minutes=2,
-)

@@ -35,7 +35,6 @@ from bayespg.reproduce import learning
 from bayespg.reproduce.claims import ALIKE, Claim, at, differences, means, ratios, spreads
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import (
-    Experiment,
     Progress,
     Report,
     Settings,
@@ -230,16 +229,3 @@ def value_map(policy, states):
     features = kernels.features(WIDE, flat)
     assert features is not None
     return (features @ at.weights[:, 0]).reshape(states.shape[:-1])
-
-
-EXPERIMENT = Experiment(
-    name="mountain-car",
-    item="Figure 8",
-    title="Learning the mountain car",
-    runs=4,
-    quick_runs=2,
-    paper_runs=100,
-    run=run,
-    judge=judge,
-    minutes=5,
-)

@@ -22,17 +22,19 @@ PAPER = (
 
 
 def read(folder: Path, names: Sequence[str]) -> list[Content]:
-    """The results in a folder, in the order of `names`; unreadable ones are left out."""
+    """The results in a folder, first those of `names`; unreadable ones are left out."""
     paths = [folder / f"{name}.json" for name in names]
-    found = [report.read(path) for path in paths if path.exists()]
-    return [content for content in found if content is not None]
+    others = sorted(set(folder.glob("*.json")) - set(paths))
+    found = [(path, report.read(path)) for path in (*paths, *others) if path.is_file()]
+    return [of for path, of in found if of is not None and of["experiment"] == path.stem]
 
 
 def command(content: Content) -> str:
     """The command that repeats these numbers."""
     c = content["configuration"]
     size = " --paper" if c["paper"] else " --quick" if c["quick"] else ""
-    return f"bayespg reproduce {content['experiment']}{size} --runs {c['runs']} --seed {c['seed']}"
+    runs = f"--runs {c['runs']} --seed {c['seed']}"
+    return f"{content['program']} {content['experiment']}{size} {runs}"
 
 
 def write(folder: Path, names: Sequence[str]) -> Path:

@@ -19,7 +19,7 @@ from bayespg.reproduce import gradients
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, Effect, at, ratios
 from bayespg.reproduce.gradients import errors
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 BAC, OURS = "BAC, actions integrated out", "BAC, noise on rewards, evidence"
@@ -131,16 +131,3 @@ def judge(samples: Samples) -> list[Claim]:
             ratios(at(Ms[-1:], samples.of("square"), "BAC", PRINTED)), above=2,
         ),
     ]  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    name="random-walk-gradient",
-    item="Figure 6",
-    title="Error of the gradient on the random walk against the number of episodes",
-    runs=400,
-    quick_runs=40,
-    paper_runs=1_000,
-    run=run,
-    judge=judge,
-    minutes=4,
-)

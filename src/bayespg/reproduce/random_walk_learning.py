@@ -24,7 +24,7 @@ from bayespg.reproduce import learning
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import ALIKE, Claim, Pairs, at, differences, ratios, shares
 from bayespg.reproduce.learning import Method, Task
-from bayespg.reproduce.report import Experiment, Progress, Report, Settings
+from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 UPDATES = 500
@@ -226,27 +226,3 @@ def judge_rates(samples: Samples) -> list[Claim]:
             "difference of costs, mean over all updates", differences(costs("BAC", "MCPG")),
         ),
     ]  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    name="random-walk-learning",
-    item="Figure 7",
-    title="Learning the random walk",
-    runs=4,
-    quick_runs=2,
-    paper_runs=1_000,
-    run=run,
-    judge=judge,
-    minutes=6,
-)
-TUNING = Experiment(
-    name="random-walk-rates",
-    item="Table 4",
-    title="Learning rates for the random walk, tuned for all methods alike",
-    runs=4,
-    quick_runs=2,
-    paper_runs=50,
-    run=tune,
-    judge=judge_rates,
-    minutes=3,
-)

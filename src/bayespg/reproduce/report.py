@@ -25,6 +25,7 @@ KEYS = {
     "claims", "curves", "notes",
 }  # fmt: skip
 """The keys that the content of every experiment has."""
+PROGRAM = "bayespg reproduce"
 Progress = Callable[[float, str], None]
 """Called with the fraction done and a short description of the current step."""
 
@@ -79,9 +80,14 @@ class Report:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+def no_claims(samples: Samples) -> list[Claim]:
+    """An experiment without claims."""
+    return []
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """One table or figure of the paper."""
+    """One table or figure of the paper, or one of our own in the same form."""
 
     name: str
     item: str
@@ -92,13 +98,15 @@ class Experiment:
     quick_runs: int
     paper_runs: int
     run: Callable[[Settings, Progress], Report]
-    judge: Callable[[Samples], list[Claim]] = lambda samples: []
+    judge: Callable[[Samples], list[Claim]] = no_claims
     """The claims, from the samples of any run of this experiment."""
     minutes: float = 1
     """Approximate time at the paper's size on a GPU. When several experiments run at once, the
     longest start first."""
     timed: bool = False
     """Whether the experiment measures times, so that nothing else may run beside it."""
+    program: str = PROGRAM
+    """The command that runs it, which comes before its name."""
 
     def settings(
         self, runs: int | None, seed: int, quick: bool, paper: bool, parts: Path | None = None
@@ -156,7 +164,7 @@ def read(path: Path) -> Content | None:
     for claim in content["claims"]:  # files of version 0.1 do not say
         claim.setdefault("kind", "paper" if claim["place"] else "ours")
         claim.setdefault("confirmable", True)
-    return content
+    return {"program": PROGRAM} | content
 
 
 def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
@@ -181,6 +189,7 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     content: Content = {
         "experiment": experiment.name,
+        "program": experiment.program,
         "item": experiment.item,
         "title": experiment.title,
         "configuration": settings.configuration,
@@ -216,9 +225,9 @@ def judge_again(experiment: Experiment, out: Path) -> Content:
     if content is None or not path.with_suffix(".npz").exists():
         raise ValueError(
             f"--judge: {out} does not hold both {experiment.name}.json and {experiment.name}.npz; "
-            f"run 'bayespg reproduce {experiment.name}' first"
+            f"run '{experiment.program} {experiment.name}' first"
         )
     found = experiment.judge(Samples.load(path.with_suffix(".npz")))
-    content["claims"] = [claim.content() for claim in found]
+    content |= {"program": experiment.program, "claims": [claim.content() for claim in found]}
     write_json(path, content)
     return json.loads(path.read_text("utf-8"))

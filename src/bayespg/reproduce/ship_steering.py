@@ -26,7 +26,6 @@ from bayespg.reproduce import learning
 from bayespg.reproduce.claims import Claim, at, differences, spreads
 from bayespg.reproduce.learning import Method, Task
 from bayespg.reproduce.report import (
-    Experiment,
     Progress,
     Report,
     Settings,
@@ -302,26 +301,3 @@ def tune(settings: Settings, progress: Progress) -> Report:
         task, estimators(), LOOKS, GRID,
         lambda h: 100 * h.sample_return[-(N // 10) :].mean(), settings, progress,
     )  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    name="ship-steering",
-    item="Figure 9",
-    title="Learning to steer a ship",
-    runs=2,
-    quick_runs=2,
-    paper_runs=100,
-    run=run,
-    judge=judge,
-    minutes=8,
-)
-TUNING = Experiment(
-    name="ship-steering-rates",
-    item="Table 6",
-    title="Learning rates for ship steering, tuned for all methods alike",
-    runs=2,
-    quick_runs=2,
-    paper_runs=8,
-    run=tune,
-    minutes=2,
-)

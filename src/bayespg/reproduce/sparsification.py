@@ -25,7 +25,7 @@ from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce.claims import Claim, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.lqr_optimisation import METHODS
-from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings, cell, summarise
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, summarise
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
@@ -213,16 +213,3 @@ def _figure(curves: list[Curve], taken: dict[str, np.ndarray], M: int, many: int
     )  # fmt: skip
     plots.legend_below(figure, axes[0, 0], 2)
     return figure
-
-
-EXPERIMENT = Experiment(
-    name="sparsification",
-    item="Section 4.4",
-    title="What sparsification and the natural gradient cost",
-    runs=4_000,
-    quick_runs=200,
-    paper_runs=10_000,
-    run=run,
-    judge=judge,
-    timed=True,
-)

@@ -17,6 +17,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from uphill import MARGIN, apart
 
 from bayespg._support.random import normal
 from bayespg._support.statistics import f_quantile, student_probability
@@ -33,7 +34,6 @@ from bayespg.reproduce.report import (
     summarise,
 )
 from bayespg.reproduce.samples import Key, Samples
-from bayespg.reproduce.uphill import MARGIN, apart
 from bayespg.runs import plots
 from bayespg.search import MEMORY, Search, gradient_posterior
 

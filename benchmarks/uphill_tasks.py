@@ -25,6 +25,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from uphill import MARGIN, apart, diagram
 
 from bayespg._support.precision import to_float64
 from bayespg._support.statistics import f_quantile, student_quantile
@@ -43,7 +44,6 @@ from bayespg.reproduce import parts
 from bayespg.reproduce.claims import Claim
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
-from bayespg.reproduce.uphill import MARGIN, apart, diagram
 
 TASKS = {"CartPole": classic.CartPole, "Acrobot": classic.Acrobot, "Pendulum": classic.Pendulum}
 BEYOND = 300

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import calibration
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +22,7 @@ from bayespg.calibration import Reliability, reliability, reliability_of_arrays
 from bayespg.environments import Environment
 from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce
 from bayespg.policies import Policy, Tabular
-from bayespg.reproduce import calibration, parts
+from bayespg.reproduce import parts
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import Claim, Effect
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
