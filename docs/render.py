@@ -11,6 +11,8 @@ from bayespg.reproduce import EXPERIMENTS, page
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MADE = "Made by `python docs/render.py` from `docs/results/*.json`; changes belong there."
+MOST = 40
+"""Rows of a table that a reader can still look through."""
 
 TITLES = {
     "paper": "Claims of the paper",
@@ -35,6 +37,10 @@ def section(content):
         ["", "claim", "measured", "verdict"],
         [[k["kind"], k["says"], k["measured"], verdict(k)] for k in content["claims"]],
     )
+    rows = content["table"]["rows"]
+    whole = table(content["table"]["columns"], rows)
+    if len(rows) > MOST:
+        whole = f"Its table has {len(rows)} rows: see the report, or `docs/results/{name}.json`."
     return f"""<a id="{name}"></a>
 ## {content["item"]}: {content["title"]}
 
@@ -45,7 +51,7 @@ JAX {content["versions"]["jax"]}.
 
 {judged if content["claims"] else ""}
 
-{table(content["table"]["columns"], content["table"]["rows"])}
+{whole}
 
 {chr(10).join("- " + note for note in content["notes"])}
 """
