@@ -43,7 +43,7 @@ from bayespg.environments import PartiallyObserved, observe
 from bayespg.learning.advance import _criticise
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import MonteCarlo
-from bayespg.learning.regression import start
+from bayespg.learning.values import start
 from bayespg.policies import flatten
 from bayespg.policies.features import Fourier
 

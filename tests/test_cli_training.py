@@ -4,18 +4,21 @@ import json
 import re
 import shutil
 import sys
+from typing import get_args
 
 import gymnasium
 import numpy as np
 import pytest
 import typer
 from PIL import Image
+from rich.markup import escape
 from typer.testing import CliRunner
 
 from bayespg.agents import load
 from bayespg.agents.agent import Agent
+from bayespg.agents.describe import default, meanings
 from bayespg.agents.imports import resuming
-from bayespg.agents.settings import DEFAULTS
+from bayespg.agents.settings import DEFAULTS, FIELDS
 from bayespg.cli import app, main
 from bayespg.environments import classic
 from bayespg.runs import seeds
@@ -426,6 +429,19 @@ def test_a_module_that_is_not_there_is_named(run, monkeypatch, capsys):
         assert "import: no_such_module cannot be imported" in told
 
 
+def test_every_setting_is_an_option_of_train_with_its_own_text():
+    options = {one.name: one for one in typer.main.get_command(app).commands["train"].params}
+    assert set(FIELDS) < set(options)
+    assert options["lambda_"].opts == ["--lambda"]
+    for name, field in FIELDS.items():
+        assert options[name].help == escape(meanings()[name])
+        assert options[name].show_default == default(field)
+        flag = bool in get_args(field.type)
+        assert options[name].secondary_opts == ([f"--no-{name}"] if flag else [])
+        assert name in (Agent.__doc__ or "")
+        assert meanings()[name] in " ".join((Agent.__doc__ or "").split())
+
+
 def test_the_help_of_train_states_the_defaults_in_force():
     """Of every setting that has one, and of the policy for choices, continuous actions and
     estimators of the paper."""
@@ -460,6 +476,10 @@ def test_the_help_of_train_states_the_defaults_in_force():
         (["train", "CartPole-v1", "--discount", "2"], "discount: expected a number from 0 to 1"),
         (["train", "CartPole-v1", "--hidden", "64,64"], "hidden: (64, 64) would have no effect"),
         (["train", "CartPole-v1", "--rate", "0.1"], "rate: 0.1 would have no effect"),
+        (["train", "CartPole-v1", "--lambda", "big"], "lambda_: expected a number from 0 to 1"),
+        (["sweep", "CartPole-v1", "--set", "lambda=big"], "lambda_: expected a number from 0 to 1"),
+        (["train", "CartPole-v1", "--seed", "1.5"], "seed: expected a whole number"),
+        (["train", "mountain-car", "--masks"], "masks: True would have no effect"),
         (["train", "mountain-car", "--policy", "mlp"], "policy: 'mlp' would have no effect"),
         (["train", "mountain-car", "--horizon", "7"], "horizon: 7 would have no effect"),
         (["train", "CartPole-v1", "--algorithm", "bpg", "--estimator", "bac"], "one of the two"),

@@ -53,13 +53,17 @@ def test_an_agent_has_them_and_the_changes_to_them(cartpole):
         bayespg.tuned("Taxi-v3")
 
 
-def test_a_run_has_them_unless_the_user_says_otherwise(tmp_path, cartpole):
+def test_a_run_has_them_unless_the_user_says_otherwise(tmp_path, cartpole, monkeypatch):
+    tuned = TUNED["CartPole-v1"]
+    with_policy = tuned._replace(settings=tuned.settings | {"policy": "linear"})
+    monkeypatch.setitem(TUNED, "CartPole-v1", with_policy)
     words = ["train", "CartPole-v1", "--tuned", "--horizon", "10", "--steps", "20"]
     done = CliRunner().invoke(app, [*words, "--episodes", "2", "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, (done.output, done.exception)
     assert "Tuned on seeds 100 to 104: report others." in done.output
     config = Run.open(tmp_path / "run" / "seed-0").config
     assert config["episodes"] == 2
+    assert config["policy"] == "linear"
     assert config["steps"] == 20
     assert config["limit"] == TUNED["CartPole-v1"].settings["limit"]
     for wrong, says in (

@@ -29,6 +29,13 @@ def meanings() -> dict[str, str]:
     return found
 
 
+def default(field: Any) -> str:
+    """The default of a setting in words."""
+    value = field.metadata["value"]
+    words = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ("" if value is None else words) + field.metadata["shown"]
+
+
 def with_settings(
     *leading: str, only: tuple[str, ...] | None = None, **defaults: Any
 ) -> Callable[[F], F]:
@@ -56,7 +63,7 @@ def with_settings(
 
 
 def _list(fields: list[Any]) -> str:
-    said = [f"    {f.name}: {meanings().get(f.name, '')}".rstrip(": ") for f in fields]
+    said = [f"    {f.name}: {meanings().get(f.name, '')} Default: {default(f)}." for f in fields]
     wrapped = (textwrap.fill(line, 92, subsequent_indent=" " * 8) for line in said)
     return "Settings; None asks for the default:\n\n" + "\n".join(wrapped)
 

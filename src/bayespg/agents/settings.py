@@ -1,6 +1,9 @@
 """Settings of agents: their defaults, their checks, and a record of the values in force.
 
 A setting that would have no effect is refused, so that `Agent.config` describes what was done.
+Each field of `Settings` has its text, its default and its check there and nowhere else: signatures
+and help of agents (`bayespg.agents.describe`) and the options of the command line
+(`bayespg.cli.options`) are made from them.
 """
 
 import dataclasses
@@ -11,13 +14,13 @@ from typing import Any
 
 from bayespg._support import checks
 from bayespg._support.random import LARGEST_SEED
+from bayespg.learning import trust
+from bayespg.learning.metric import DAMPING, SHARE
+from bayespg.paths.players import LIMIT as EPISODE_TIMEOUT
 from bayespg.policies.named import HIDDEN
 
-DEFAULTS: dict[str, Any] = {
-    "discount": 0.99, "lambda_": 0.9, "limit": 0.05, "rate": 1e-3, "hidden": HIDDEN,
-    "persistence": 0.9,
-}  # fmt: skip
-"""Defaults of settings that do not apply to every agent."""
+Check = Callable[[str, Any], Any]
+"""From the name of a setting and a value to the value as it is used, or ValueError."""
 WHERE = ("workers", "episode_timeout")
 """Settings that say where episodes are played, and change no numbers."""
 RENAMED = {
@@ -34,86 +37,6 @@ RENAMED = {
 LARGEST_NETWORK = 10**8
 """Weights between layers that `hidden` may ask for, 400 MB of them. A configuration may come from
 anywhere, and memory is taken before its checkpoint is read."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Settings of an agent. None asks for the default; in `Agent.settings` it means that the
-    setting does not apply: `hidden` of a linear policy, `rate` of an update with a limit."""
-
-    episodes: int | str | None = None
-    """Episodes per update. "auto": 2 to 16, fewer the more those of recent updates agree
-    (`bayespg.learning.trust`), the default where that is measured; otherwise 2."""
-    discount: float | None = None
-    """0.99; an environment in JAX has its own."""
-    lambda_: float | None = None
-    """lambda, 0.9, for estimators that have one."""
-    damping: float | None = None
-    """kappa of the damped metric G + kappa tr(G)/n I: 0.3, and 0.004 n for networks with n
-    parameters; for estimators with such a metric."""
-    limit: float | None = None
-    """Kullback-Leibler divergence per update, mean over states: 0.05, for updates with a limit."""
-    rate: float | None = None
-    """Learning rate: 1e-3, for optimisers that have one."""
-    hidden: tuple[int, ...] | None = None
-    """Widths of the layers of the policy "mlp": 16, 16."""
-    horizon: int | None = None
-    """Steps after which an episode is cut off; None keeps the environment's own limit, which an
-    environment in JAX always has."""
-    workers: int | str | None = None
-    """Play Gymnasium episodes in so many other processes, or on Ray: "ray" or the address of a
-    cluster. Numbers do not depend on it."""
-    episode_timeout: float | None = None
-    """Seconds after which a worker's episode is given up and played again: 3600."""
-    normalise: bool | None = None
-    """Normalise observations; None means yes on Gymnasium and no in JAX."""
-    persistence: float | None = None
-    """Probability that a step explores with the random numbers of the step before, at the start: it
-    fades as episodes end by themselves, and with every update. 0.9 for estimators with a damped
-    metric, and 0 for those of the paper, whose gradients are those of independent noise."""
-    masks: bool | None = None
-    """Choose among allowed actions only, as the environment's method action_masks() or
-    info["action_mask"] says; None means yes if it has that method."""
-    seed: int = 0
-    """Determines the initial policy and every episode."""
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None or field.default is not None:
-                object.__setattr__(self, field.name, CHECKS[field.name](field.name, value))
-
-    def __getitem__(self, name: str) -> Any:
-        """The value that was given, or the default."""
-        value = getattr(self, name)
-        return DEFAULTS[name] if value is None else value
-
-    def as_done(self, facts: dict[str, tuple[Any, str]]) -> "Settings":
-        """These settings with the values in force. `facts` holds for each name the value, None if
-        it does not apply, and why no other is possible. ValueError if another was given."""
-        for name, (value, reason) in facts.items():
-            wanted = getattr(self, name)
-            if wanted is not None and wanted != value:
-                raise no_effect(name, wanted, reason)
-        return dataclasses.replace(self, **{name: value for name, (value, _) in facts.items()})
-
-
-def made(given: dict[str, Any]) -> Settings:
-    """Settings from keyword arguments; ValueError for an unknown name, which says what replaces a
-    setting of earlier versions."""
-    for name in given:
-        if name in RENAMED:
-            raise ValueError(f"`{name}` {RENAMED[name]}")
-    known = sorted(field.name for field in dataclasses.fields(Settings))
-    if unknown := sorted(set(given) - set(known)):
-        hint = checks.suggestion(unknown[0], known, cutoff=0.7)
-        raise ValueError(f"{unknown[0]}: no such setting; {hint}")
-    return Settings(**given)
-
-
-def no_effect(name: str, wanted: Any, reason: str) -> ValueError:
-    """The error for a setting that would be ignored."""
-    return ValueError(f"{name}: {wanted!r} would have no effect: {reason}; leave it out")
 
 
 def _widths(name: str, value: Any) -> tuple[int, ...]:
@@ -154,11 +77,102 @@ def _workers(name: str, value: Any) -> int | str:
     return _count(name, value)
 
 
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "episodes": _episodes, "discount": _share, "lambda_": _share, "damping": _positive,
-    "limit": _positive, "rate": _positive, "hidden": _widths, "horizon": _count,
-    "workers": _workers, "episode_timeout": _positive,
-    "normalise": checks.flag, "persistence": _share,
-    "masks": checks.flag, "seed": seed,
-}  # fmt: skip
-"""The check of each setting."""
+def _setting(check: Check, value: Any = None, shown: str = "", default: Any = None) -> Any:
+    """A field with its check, the `value` that None stands for unless it depends on other choices,
+    and what the help says about the default beyond that value."""
+    return dataclasses.field(
+        default=default, metadata={"check": check, "value": value, "shown": shown}
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of an agent. None asks for the default; in `Agent.settings` it means that the
+    setting does not apply: `hidden` of a linear policy, `rate` of an update with a limit."""
+
+    episodes: int | str | None = _setting(
+        _episodes,
+        shown=f"{trust.AUTO}, {trust.SIZES[0]} to {trust.SIZES[-1]}; {trust.SIZES[0]} where "
+        "agreement is not measured",
+    )
+    """Episodes per update, or auto: fewer the more those of recent updates agree."""
+    discount: float | None = _setting(_share, 0.99)
+    """Discount gamma; an environment in JAX has its own."""
+    lambda_: float | None = _setting(_share, 0.9)
+    """Lambda of the estimators bac, rebase and gae: 1 relies on observed returns, 0 on fitted
+    values."""
+    damping: float | None = _setting(
+        _positive, shown=f"{DAMPING}; {SHARE} n for networks with n parameters"
+    )
+    """Factor kappa of the metric G + kappa tr(G)/n I, for estimators with a damped metric."""
+    limit: float | None = _setting(_positive, 0.05)
+    """Limit of the Kullback-Leibler divergence per update, mean over states; for updates that have
+    one."""
+    rate: float | None = _setting(_positive, 1e-3)
+    """Learning rate, for optimisers."""
+    hidden: tuple[int, ...] | None = _setting(_widths, HIDDEN)
+    """Widths of the layers of the policy mlp."""
+    horizon: int | None = _setting(_count, shown="the environment's own limit")
+    """Steps after which an episode is cut off. An environment in JAX always has a limit of its
+    own."""
+    workers: int | str | None = _setting(_workers, shown="none, in this process")
+    """Number of processes that play Gymnasium episodes, or "ray" or the address of a Ray cluster.
+    Changes no numbers."""
+    episode_timeout: float | None = _setting(_positive, shown=f"{EPISODE_TIMEOUT:g}")
+    """Seconds after which a worker's episode is played again."""
+    normalise: bool | None = _setting(checks.flag, shown="yes on Gymnasium, no in JAX")
+    """Normalise observations."""
+    persistence: float | None = _setting(_share, 0.9, "; 0 for estimators without a metric")
+    """Probability that a step explores with the random numbers of the step before, at the start. It
+    fades as episodes end by themselves, and with every update."""
+    masks: bool | None = _setting(checks.flag, shown="yes if the environment has action_masks()")
+    """Choose among the actions that the environment allows: its action_masks() or
+    info["action_mask"]."""
+    seed: int = _setting(seed, shown="0", default=0)
+    """Determines the initial policy and every episode."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:
+                object.__setattr__(self, field.name, field.metadata["check"](field.name, value))
+
+    def __getitem__(self, name: str) -> Any:
+        """The value that was given, or the default."""
+        value = getattr(self, name)
+        return DEFAULTS[name] if value is None else value
+
+    def as_done(self, facts: dict[str, tuple[Any, str]]) -> "Settings":
+        """These settings with the values in force. `facts` holds for each name the value, None if
+        it does not apply, and why no other is possible. ValueError if another was given."""
+        for name, (value, reason) in facts.items():
+            wanted = getattr(self, name)
+            if wanted is not None and wanted != value:
+                raise no_effect(name, wanted, reason)
+        return dataclasses.replace(self, **{name: value for name, (value, _) in facts.items()})
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+DEFAULTS: dict[str, Any] = {
+    name: field.metadata["value"]
+    for name, field in FIELDS.items()
+    if field.metadata["value"] is not None
+}
+"""Defaults that do not depend on other choices. Not every setting applies to every agent."""
+
+
+def made(given: dict[str, Any]) -> Settings:
+    """Settings from keyword arguments; ValueError for an unknown name, which says what replaces a
+    setting of earlier versions."""
+    for name in given:
+        if name in RENAMED:
+            raise ValueError(f"`{name}` {RENAMED[name]}")
+    if unknown := sorted(set(given) - set(FIELDS)):
+        hint = checks.suggestion(unknown[0], sorted(FIELDS), cutoff=0.7)
+        raise ValueError(f"{unknown[0]}: no such setting; {hint}")
+    return Settings(**given)
+
+
+def no_effect(name: str, wanted: Any, reason: str) -> ValueError:
+    """The error for a setting that would be ignored."""
+    return ValueError(f"{name}: {wanted!r} would have no effect: {reason}; leave it out")

@@ -18,11 +18,11 @@ except ValueError as problem:
     print(f"bayespg: {problem}", file=sys.stderr)
     sys.exit(2)
 
-from bayespg.cli import comparing, looking, reproducing, sweep, training, version
+from bayespg.cli import comparing, demo, looking, reproducing, sweep, training, version
 from bayespg.cli.common import app, console, sentence
 from bayespg.environments.host import EnvironmentFailure
 
-__all__ = ["app", "comparing", "looking", "main", "reproducing", "sweep", "training"]
+__all__ = ["app", "comparing", "demo", "looking", "main", "reproducing", "sweep", "training"]
 
 
 def _version(wanted: bool | None) -> None:

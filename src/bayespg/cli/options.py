@@ -1,12 +1,18 @@
 """Options that several commands share."""
 
+import dataclasses
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import gymnasium
 import typer
+from rich.markup import escape
 
+from bayespg.agents import describe
 from bayespg.agents.imports import import_all
+from bayespg.agents.settings import FIELDS
 
 Imports = Annotated[
     list[str] | None,
@@ -20,10 +26,6 @@ Imports = Annotated[
 ]
 Best = Annotated[
     bool, typer.Option("--best", help="The best policy of the run instead of the last one.")
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="Play episodes in this many processes. Changes no numbers."),
 ]
 Ray = Annotated[
     str | None,
@@ -58,10 +60,61 @@ def setting(option: str) -> str:
     return "lambda_" if name == "lambda" else name
 
 
-def widths(text: str) -> tuple[int, ...]:
+def value(name: str, given: Any) -> Any:
+    """What was given for a setting, as agents take it. Text is a number, true or false, widths such
+    as 64x64, or a word; the check of the setting judges it."""
+    if not isinstance(given, str):
+        return given
+    if name == "hidden":
+        return _widths(given)
+    for kind in (int, float):
+        try:
+            return kind(given)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(given.lower(), given)
+
+
+def _widths(text: str) -> tuple[int, ...]:
     """Widths of layers as a user writes them: 64x64 or, where commas separate nothing else,
     64,64."""
     try:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
         raise ValueError(f"hidden: expected widths such as 64x64, found {text!r}") from None
+
+
+def with_settings(written: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes ``**given`` the options in the fields of the dataclass `written`,
+    and one for every setting of agents, None unless it is given."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        own = [
+            inspect.Parameter(field.name, kind, default=field.default, annotation=field.type)
+            for field in dataclasses.fields(written)
+        ]
+        settings = [
+            inspect.Parameter(name, kind, default=None, annotation=_annotation(field))
+            for name, field in FIELDS.items()
+        ]
+        command.__signature__ = inspect.Signature([*own, *settings])  # pyright: ignore
+        return command
+
+    return decorate
+
+
+def _annotation(field: Any) -> Any:
+    """The option of a setting: its name, its text and its default. Values are texts, for `value`,
+    and flags --x or --no-x."""
+    kinds = [kind for kind in get_args(field.type) or (field.type,) if kind is not type(None)]
+    name, flag = option(field.name), kinds == [bool]
+    words = ["widths" if get_args(kind) else kind.__name__ for kind in kinds]
+    shown = typer.Option(
+        f"--{name}/--no-{name}" if flag else f"--{name}",
+        help=escape(describe.meanings().get(field.name, "")),
+        show_default=describe.default(field),
+        metavar=None if flag else f"<{' or '.join(words)}>",
+        rich_help_panel="Settings of the agent",
+    )
+    return Annotated[bool | None if flag else str | None, shown]

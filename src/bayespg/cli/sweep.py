@@ -12,7 +12,7 @@ from bayespg._support.version import __version__
 from bayespg.agents import load
 from bayespg.agents.jobs import Runs, side_by_side
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
-from bayespg.cli.options import Imports, Ray, option, registered, setting, widths
+from bayespg.cli.options import Imports, Ray, option, registered, setting, value
 from bayespg.runs import curves, overview
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
@@ -88,22 +88,10 @@ def combinations(varied: list[str]) -> list[dict[str, Any]]:
             )
         if name in values or name in ("seed", "workers", "episode_timeout", "environment"):
             raise ValueError(f"set: {name} cannot be varied here, or was given twice")
-        values[name] = [_value(name, word.strip()) for word in rest.split(",")]
+        values[name] = [
+            word.strip() if name in NAMES else value(name, word.strip()) for word in rest.split(",")
+        ]
     return [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
-
-
-def _value(name: str, word: str) -> Any:
-    """A word as a setting takes it: a number, true or false, widths such as 64x64, or a name."""
-    if name == "hidden":
-        return widths(word)
-    if name in NAMES:
-        return word
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(word.lower(), word)
 
 
 def _word(value: Any) -> str:

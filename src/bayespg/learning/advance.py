@@ -366,11 +366,11 @@ def _criticise(
     """Values fitted to this batch, its returns less the earlier values, and the share of their
     variance that the earlier values explain."""
     critic, paths = batch.critic, batch.steps
-    if critic is None or needs.smoothing is None:
+    if critic is None or needs.lambda_ is None:
         return None, batch.returns, jnp.asarray(jnp.nan, batch.dtype)
     V = jnp.where(paths.mask, critic(paths.states, 2), 0.0)
     left = values.advantages(paths, critic, batch.discount, 1.0)
-    smoothed = values.advantages(paths, critic, batch.discount, needs.smoothing)
+    smoothed = values.advantages(paths, critic, batch.discount, needs.lambda_)
     flat = (-1, *paths.states.shape[2:])
     targets = jnp.where(paths.mask, V + smoothed, 0.0).reshape(-1)
     fresh = values.fit(critic, paths.states.reshape(flat), targets, paths.mask.reshape(-1))

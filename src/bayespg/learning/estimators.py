@@ -98,11 +98,6 @@ class Needs(NamedTuple):
     products: bool = False
     """Only products with the scores of a network, for which single precision is enough."""
 
-    @property
-    def smoothing(self) -> float | None:
-        """`lambda_` by its former name, which `bayespg.learning.advance` still reads."""
-        return self.lambda_
-
 
 class Estimator(eqx.Module):
     """Batch -> GradientPosterior."""

@@ -1,0 +1,55 @@
+"""bayespg demo."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bayespg._support.statistics import student_interval
+from bayespg.agents.agent import Agent
+from bayespg.agents.metrics import Row
+from bayespg.cli.common import app, progress, say, table
+from bayespg.runs import curves, plots
+from bayespg.runs.columns import Column
+
+SHOWN = {
+    "bac": "Bayesian actor-critic",
+    "gpomdp": "Monte Carlo",
+    "fitted": "Monte Carlo less fitted values",
+}
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Directory for the figure.")] = Path("results"),
+    seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 6,
+    steps: Annotated[int, typer.Option(min=1000, help="Environment steps per run.")] = 15_000,
+) -> None:
+    """Learn CartPole from a few dozen episodes, and show how accurate each gradient was."""
+    out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
+    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}
+    rows = []
+    with progress("CartPole-v1") as advance:
+        for i, name in enumerate(found):
+            for seed in range(seeds):
+                agent = Agent("CartPole-v1", estimator=name, episodes=2, seed=seed)
+                done = (i * seeds + seed) / (len(SHOWN) * seeds)
+                kept: list[Row] = []
+
+                def show(agent, row, done=done, name=name, kept=kept):
+                    kept.append(row)
+                    part = min(row[Column.STEPS] / steps, 1.0) / (len(SHOWN) * seeds)
+                    advance(done + part, f"{name}, return {row[Column.RETURN]:.0f}")
+
+                agent.learn(steps, callbacks=show, progress=False)
+                found[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
+    for name, label in SHOWN.items():
+        last = np.array([m[Column.RETURN][-3:].mean() for m in found[name]])
+        low, high = student_interval(last)
+        rows.append([label, f"{last.mean():.0f}", f"{max(low, 0):.0f} to {min(high, 500):.0f}"])
+    table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
+    pictured = [(label, curves.of_metrics(found[name])) for name, label in SHOWN.items()]
+    path = out / "demo.png"
+    plots.save(curves.draw(pictured, "CartPole-v1, two episodes per update", 475), path)
+    say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")
