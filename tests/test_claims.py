@@ -87,3 +87,21 @@ def test_words_and_shares_of_runs_are_said():
     )
     assert effect.words == "2.0 against 2.0, lower in 67 %"
     assert effect.value == pytest.approx(0.0)
+
+
+def test_a_table_of_claims_compares_what_its_rows_name_at_the_sizes_there_are():
+    pairs = {("final", name, M): np.array([M, M + 1.0, M + 2.0]) for name in "ab" for M in (5, 10)}
+    samples = pairs | {("final", "b", 10): np.array([30.0, 32.0, 31.0])}
+    table = [
+        claims.Row("all", "", "says", "gap", claims.differences, claims.pair("final", "a", "b")),
+        claims.Row("one", "Figure 1", "says", "level", claims.means,
+                   {"at {M}": (("final", "b"),)}, (10, 20), below=32, kind="check"),
+        claims.Row("none", "", "says", "gap", claims.differences, claims.pair("final", "a", "b"),
+                   (20,)),
+    ]  # fmt: skip
+    first, second = claims.judge(table, samples)
+    assert [(e.where, e.value) for e in first.effects] == [("M = 5", 0.0), ("M = 10", 20.0)]
+    assert [(e.where, e.value) for e in second.effects] == [("at 10", 31.0)]
+    assert (second.place, second.below, second.kind) == ("Figure 1", 32, "check")
+    (doubled, _) = claims.judge(table, samples, lambda of, *cell: 2 * of[cell])
+    assert doubled.effects[1].value == 40.0

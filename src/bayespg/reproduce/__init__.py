@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -27,48 +26,48 @@ from bayespg.reproduce.report import (
     Progress,
     Report,
     Settings,
-    no_claims,
     write,
 )
 
-TABLE: tuple[tuple[Any, ...], ...] = (
-    ("bandit", "Table 2", "The gradient of a bandit, Monte Carlo and Bayesian quadrature",
-     10_000, 500, 10 * bandit.PAPER_RUNS, bandit.run, bandit.judge),
-    ("lqr-gradient", "Figure 1", "Error of the gradient on LQR against the number of paths",
-     4_000, 200, 10_000, lqr_gradient.run, lqr_gradient.judge),
-    ("lqr-noise", "Figure 2", "The effect of noise in the rewards on the LQR gradient",
-     4_000, 200, 10_000, lqr_noise.run, lqr_noise.judge, 3),
-    ("lqr-optimisation", "Figure 3", "Learning LQR: BPG and BPNG against MCPG",
-     1_000, 50, 10_000, lqr_optimisation.run, lqr_optimisation.judge),
-    ("lqr-rates", "Table 3", "Learning LQR at equal rates, and each method at its best",
-     400, 20, 2_000, lqr_rates.run, lqr_rates.judge),
-    ("lqr-fisher", "Figure 4", "Learning LQR with an estimated Fisher matrix",
-     500, 50, 10_000, lqr_fisher.run, lqr_fisher.judge),
-    ("lqr-variance", "Figure 5", "Learning LQR with steps scaled by the posterior covariance",
-     1_000, 50, 10_000, lqr_variance.run, lqr_variance.judge, 2),
-    ("random-walk-gradient", "Figure 6",
-     "Error of the gradient on the random walk against the number of episodes",
-     400, 40, 1_000, random_walk_gradient.run, random_walk_gradient.judge, 4),
-    ("random-walk-rates", "Table 4",
-     "Learning rates for the random walk, tuned for all methods alike",
-     4, 2, 50, random_walk_learning.tune, random_walk_learning.judge_rates, 3),
-    ("random-walk-learning", "Figure 7", "Learning the random walk",
-     4, 2, 1_000, random_walk_learning.run, random_walk_learning.judge, 6),
-    ("mountain-car", "Figure 8", "Learning the mountain car",
-     4, 2, 100, mountain_car.run, mountain_car.judge, 5),
-    ("ship-steering-rates", "Table 6",
-     "Learning rates for ship steering, tuned for all methods alike",
-     2, 2, 8, ship_steering.tune, no_claims, 2),
-    ("ship-steering", "Figure 9", "Learning to steer a ship",
-     2, 2, 100, ship_steering.run, ship_steering.judge, 8),
-    ("sparsification", "Section 4.4", "What sparsification and the natural gradient cost",
-     4_000, 200, 10_000, sparsification.run, sparsification.judge, 1, True),
-    ("lengths", "Section 8.1", "Quadrature where paths differ in length",
-     2_000, 200, 10_000, lengths.run, lengths.judge, 2),
+TABLE = (
+    Experiment("bandit", "Table 2", "The gradient of a bandit, Monte Carlo and Bayesian quadrature",
+               10_000, 500, 10 * bandit.PAPER_RUNS, bandit.run, bandit.judge),
+    Experiment("lqr-gradient", "Figure 1",
+               "Error of the gradient on LQR against the number of paths",
+               4_000, 200, 10_000, lqr_gradient.run, lqr_gradient.judge),
+    Experiment("lqr-noise", "Figure 2", "The effect of noise in the rewards on the LQR gradient",
+               4_000, 200, 10_000, lqr_noise.run, lqr_noise.judge, minutes=3),
+    Experiment("lqr-optimisation", "Figure 3", "Learning LQR: BPG and BPNG against MCPG",
+               1_000, 50, 10_000, lqr_optimisation.run, lqr_optimisation.judge),
+    Experiment("lqr-rates", "Table 3", "Learning LQR at equal rates, and each method at its best",
+               400, 20, 2_000, lqr_rates.run, lqr_rates.judge),
+    Experiment("lqr-fisher", "Figure 4", "Learning LQR with an estimated Fisher matrix",
+               500, 50, 10_000, lqr_fisher.run, lqr_fisher.judge),
+    Experiment("lqr-variance", "Figure 5",
+               "Learning LQR with steps scaled by the posterior covariance",
+               1_000, 50, 10_000, lqr_variance.run, lqr_variance.judge, minutes=2),
+    Experiment("random-walk-gradient", "Figure 6",
+               "Error of the gradient on the random walk against the number of episodes",
+               400, 40, 1_000, random_walk_gradient.run, random_walk_gradient.judge, minutes=4),
+    Experiment("random-walk-rates", "Table 4",
+               "Learning rates for the random walk, tuned for all methods alike",
+               4, 2, 50, random_walk_learning.tune, random_walk_learning.judge_rates, minutes=3),
+    Experiment("random-walk-learning", "Figure 7", "Learning the random walk",
+               4, 2, 1_000, random_walk_learning.run, random_walk_learning.judge, minutes=6),
+    Experiment("mountain-car", "Figure 8", "Learning the mountain car",
+               4, 2, 100, mountain_car.run, mountain_car.judge, minutes=5),
+    Experiment("ship-steering-rates", "Table 6",
+               "Learning rates for ship steering, tuned for all methods alike",
+               2, 2, 8, ship_steering.tune, minutes=2),
+    Experiment("ship-steering", "Figure 9", "Learning to steer a ship",
+               2, 2, 100, ship_steering.run, ship_steering.judge, minutes=8),
+    Experiment("sparsification", "Section 4.4", "What sparsification and the natural gradient cost",
+               4_000, 200, 10_000, sparsification.run, sparsification.judge, timed=True),
+    Experiment("lengths", "Section 8.1", "Quadrature where paths differ in length",
+               2_000, 200, 10_000, lengths.run, lengths.judge, minutes=2),
 )  # fmt: skip
-"""Name, item of the paper, title; runs (default, --quick, --paper); how it is run and judged;
-minutes, and whether it is timed."""
-EXPERIMENTS: dict[str, Experiment] = {row[0]: Experiment(*row) for row in TABLE}
+"""Name, item of the paper, title, and runs: default, --quick and --paper."""
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in TABLE}
 
 
 def make(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Content:

@@ -7,7 +7,7 @@ runs share initial policies and paths.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -245,9 +245,59 @@ def exactly(where: str, value: float, words: str = "") -> tuple[Effect, ...]:
     return (Effect(where, value, value, value, words),)
 
 
-def at(sizes: Sequence[int], of: Any, first: str, second: str) -> Pairs:
-    """Pairs of ``of(name, M)`` for two methods at every M."""
-    return {f"M = {M}": (of(first, M), of(second, M)) for M in sizes}
+Cell = tuple[str, str]
+"""What was measured, and of which method."""
+Cells = Mapping[tuple[str, str, int], Samples]
+"""What was measured, of which method and with how many paths."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A claim as a row of a table: which samples it compares, how, and at which sizes."""
+
+    id: str
+    place: str
+    says: str
+    effect: str
+    how: Callable[[Any], tuple[Effect, ...]]
+    """`differences`, `ratios`, `spreads`, or `means` of single cells."""
+    pairs: Mapping[str, tuple[Cell, ...]]
+    """By what is said of them, in which {M} is the size."""
+    sizes: Container[int] | None = None
+    """None: all that there are."""
+    above: float = 0.0
+    below: float = math.inf
+    kind: Kind | None = None
+
+
+def pair(what: str, first: str, second: str) -> dict[str, tuple[Cell, ...]]:
+    """Two methods at every M."""
+    return {"M = {M}": ((what, first), (what, second))}
+
+
+def stored(samples: Cells, what: str, name: str, M: int) -> Samples:
+    return samples[what, name, M]
+
+
+def judge(table: Iterable[Row], samples: Cells, value: Any = stored) -> list[Claim]:
+    """The claims of a table; those for whose sizes there are no samples are left out. `value`
+    computes what is compared, where it is not stored as it is."""
+    sizes, found = sorted({M for *_, M in samples}), []
+    for row in table:
+        compared: dict[str, Any] = {
+            label.format(M=M): tuple(value(samples, *cell, M) for cell in cells)
+            for label, cells in row.pairs.items()
+            for M in sizes
+            if row.sizes is None or M in row.sizes
+        }
+        if not compared:
+            continue
+        if row.how is means:
+            compared = {where: values for where, (values,) in compared.items()}
+        effects = row.how(compared)
+        claim = Claim(row.id, row.place, row.says, row.effect, effects, row.above, row.below)
+        found.append(dataclasses.replace(claim, kind=row.kind))
+    return found
 
 
 def _each(pairs: Pairs, one: Any) -> tuple[Effect, ...]:

@@ -1,25 +1,28 @@
 """Figure 4: learning LQR with a Fisher matrix estimated by Monte Carlo, by a maximum-likelihood
 model, or with the actions integrated out."""
 
+import functools
+
 from bayespg.learning.estimators import (
     Model1,
     actions_integrated_out,
     maximum_likelihood,
     monte_carlo_fisher,
 )
-from bayespg.reproduce.claims import ALIKE, Claim, ratios
+from bayespg.reproduce import claims
+from bayespg.reproduce.claims import ALIKE, Row, ratios
 from bayespg.reproduce.learning import Method
 from bayespg.reproduce.lqr_optimisation import (
     LARGER,
     METHODS,
     OURS,
+    ahead,
+    cost,
     learn,
-    ordering,
     rated,
     report,
 )
 from bayespg.reproduce.report import Progress, Report, Settings
-from bayespg.reproduce.samples import Samples
 
 FIGURE = "Section 6.2.2, Figure 4"
 SHOWN = {
@@ -39,33 +42,22 @@ def run(settings: Settings, progress: Progress) -> Report:
     return report(SHOWN, learn(SHOWN, settings, progress))
 
 
-def judge(samples: Samples) -> list[Claim]:
-    return [
-        *(
-            ordering(
-                samples, f"fisher-{name.lower()}", FIGURE,
-                f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
-                name, "MCPG", LARGER,
-            )
-            for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
-        ),
-        *(
-            ordering(
-                samples, f"fisher-{name.lower()}-ml-mc", FIGURE,
-                f"with few paths, {name}-ML is ahead of {name}-MC",
-                f"{name}-ML", f"{name}-MC", (5, 10),
-            )
-            for name in ("BPG", "BPNG")
-        ),
-        Claim(
-            "fisher-vanishes", FIGURE, "the difference between the two vanishes for many paths",
-            "ratio of final costs above the optimum, MC to ML, M = 40",
-            ratios(
-                {
-                    name: (samples["final", f"{name}-ML", 40], samples["final", f"{name}-MC", 40])
-                    for name in ("BPG", "BPNG")
-                }
-            ),
-            **ALIKE,
-        ),
-    ]  # fmt: skip
+CLAIMS = (
+    *(
+        ahead(f"fisher-{name.lower()}", FIGURE,
+              f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
+              name, "MCPG", LARGER)
+        for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
+    ),
+    *(
+        ahead(f"fisher-{name.lower()}-ml-mc", FIGURE,
+              f"with few paths, {name}-ML is ahead of {name}-MC", f"{name}-ML", f"{name}-MC",
+              (5, 10))
+        for name in ("BPG", "BPNG")
+    ),
+    Row("fisher-vanishes", FIGURE, "the difference between the two vanishes for many paths",
+        "ratio of final costs above the optimum, MC to ML, M = 40", ratios,
+        {name: (("final", f"{name}-ML"), ("final", f"{name}-MC")) for name in ("BPG", "BPNG")},
+        (40,), **ALIKE),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS, value=cost)

@@ -9,35 +9,27 @@ import functools
 
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.learning.estimators import GPOMDP, Model1, Model2, Reinforce, exact
-from bayespg.reproduce import gradients
-from bayespg.reproduce.claims import Claim, at, ratios
+from bayespg.reproduce import claims, gradients
+from bayespg.reproduce.claims import Row, pair, ratios
 from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.report import Progress, Report, Settings
-from bayespg.reproduce.samples import Samples
 
 FLAT = float("inf")
 SPARSE = Sparsify(threshold=1e-6, capacity=8)
 """The two kernels have rank 2 and 6, so a dictionary of eight paths represents them exactly."""
-ESTIMATORS = {
-    "MC": Reinforce(),
-    "MC, best baseline": Reinforce("best"),
-    "GPOMDP": GPOMDP(),
-    "Model 1": Model1(fisher=exact, sparsify=SPARSE),
-    "Model 2": Model2(fisher=exact, sparsify=SPARSE),
-    "Model 1, actions integrated out": Model1(),
-    "Model 2 + baseline": Model2(baseline=FLAT, fisher=exact),
-    "Model 2 + baseline, actions integrated out": Model2(baseline=FLAT),
+SHOWN = {
+    "MC": (Reinforce(), "MC"),
+    "MC, best baseline": (Reinforce("best"), "MC, best baseline"),
+    "GPOMDP": (GPOMDP(), "GPOMDP"),
+    "Model 1": (Model1(fisher=exact, sparsify=SPARSE), "BQ"),
+    "Model 2": (Model2(fisher=exact, sparsify=SPARSE), "BQ natural"),
+    "Model 1, actions integrated out": (Model1(), "BQ variant"),
+    "Model 2 + baseline": (Model2(baseline=FLAT, fisher=exact), "ours exact"),
+    "Model 2 + baseline, actions integrated out": (Model2(baseline=FLAT), "ours"),
 }
-LOOKS = {
-    "MC": "MC",
-    "MC, best baseline": "MC, best baseline",
-    "GPOMDP": "GPOMDP",
-    "Model 1": "BQ",
-    "Model 2": "BQ natural",
-    "Model 1, actions integrated out": "BQ variant",
-    "Model 2 + baseline": "ours exact",
-    "Model 2 + baseline, actions integrated out": "ours",
-}
+"""The estimators, and how their curves look."""
+ESTIMATORS = {name: estimator for name, (estimator, _) in SHOWN.items()}
+LOOKS = {name: look for name, (_, look) in SHOWN.items()}
 OURS = "Model 2 + baseline, actions integrated out"
 
 
@@ -50,37 +42,22 @@ def run(settings: Settings, progress: Progress) -> Report:
     return gradients.report(found, LOOKS, Ms, "{:,.0f} ± {:,.0f}")
 
 
-def judge(samples: Samples) -> list[Claim]:
-    Ms, square, angle = samples.sizes(), samples.of("square"), samples.of("angle")
-    squares, angles = "ratio of mean squared errors", "ratio of mean angular errors"
-    figure = "Section 6.2.1, Figure 1"
-    judged = []
-    for model in ("Model 1", "Model 2"):
-        for what, effect, of in (
-            ("squared", squares, square),
-            ("angular", angles, angle),
-        ):
-            judged.append(
-                Claim(
-                    f"lqr-{model[-1]}-{what}", figure,
-                    f"{model} has a smaller {what} error than Monte Carlo at every M",
-                    f"{effect}, MC to {model}", ratios(at(Ms, of, model, "MC")), above=1,
-                )
-            )  # fmt: skip
-    return [
-        *judged,
-        Claim(
-            "lqr-fisher-integrated", "",
-            "G with the actions integrated out, which needs no model, costs Model 1 less than a "
-            "factor of 2 in squared error",
-            f"{squares}, actions integrated out to exact G",
-            ratios(at(Ms, square, "Model 1", "Model 1, actions integrated out")), below=2,
-        ),
-        Claim(
-            "lqr-baseline", "",
-            "Model 2 with a baseline in its kernel, G estimated, has a smaller squared error than "
-            "Monte Carlo with the best baseline at every M",
-            f"{squares}, MC with the best baseline to ours",
-            ratios(at(Ms, square, OURS, "MC, best baseline")), above=1,
-        ),
-    ]  # fmt: skip
+FIGURE, SQUARES = "Section 6.2.1, Figure 1", "ratio of mean squared errors"
+CLAIMS = (
+    *(
+        Row(f"lqr-{model[-1]}-{what}", FIGURE,
+            f"{model} has a smaller {what} error than Monte Carlo at every M",
+            f"ratio of mean {what} errors, MC to {model}", ratios, pair(of, model, "MC"), above=1)
+        for model in ("Model 1", "Model 2")
+        for what, of in (("squared", "square"), ("angular", "angle"))
+    ),
+    Row("lqr-fisher-integrated", "", "G with the actions integrated out, which needs no model, "
+        "costs Model 1 less than a factor of 2 in squared error",
+        f"{SQUARES}, actions integrated out to exact G", ratios,
+        pair("square", "Model 1", "Model 1, actions integrated out"), below=2),
+    Row("lqr-baseline", "", "Model 2 with a baseline in its kernel, G estimated, has a smaller "
+        "squared error than Monte Carlo with the best baseline at every M",
+        f"{SQUARES}, MC with the best baseline to ours", ratios,
+        pair("square", OURS, "MC, best baseline"), above=1),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS)

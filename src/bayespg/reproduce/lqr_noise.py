@@ -8,10 +8,12 @@ kernel scaled to the returns (10^4 here) gives what the paper reports, and so do
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce, exact
-from bayespg.reproduce.claims import Claim, Effect, ratios
+from bayespg.reproduce import claims
+from bayespg.reproduce.claims import Row, ratios
 from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import SPARSE, sizes
 from bayespg.reproduce.report import Curve, Progress, Report, Settings
@@ -89,93 +91,55 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def judge(samples: Samples) -> list[Claim]:
-    figure = "Section 6.2.1, Figure 2"
-    every = samples.sizes()
-    later = [M for M in every if M >= 20]
+def _rises(names: Sequence[str], noise: str = "1", of: str = "square"):
+    return {
+        f"{name}, M = {{M}}": ((f"σ_r = 0: {of}", name), (f"σ_r = {noise}: {of}", name))
+        for name in names
+    }
 
-    def rises(names: Sequence[str], Ms: Sequence[int], noise: str = "1", kind: str = "square"):
-        return ratios(
-            {
-                f"{name}, M = {M}": (
-                    samples[f"σ_r = 0: {kind}", name, M],
-                    samples[f"σ_r = {noise}: {kind}", name, M],
-                )
-                for name in names
-                for M in Ms
-            }
-        )
 
-    rise = "ratio of mean squared errors, noisy rewards to exact ones"
-    order = "ratio of mean squared errors, MC to the model"
+def _smaller(names: Sequence[str]):
+    noisy = "σ_r = 1: square"
+    return {f"{name}, M = {{M}}": ((noisy, name), (noisy, "MC")) for name in names}
 
-    def smaller(names: Sequence[str], Ms: Sequence[int]) -> tuple[Effect, ...]:
-        noisy = samples.of("σ_r = 1: square")
-        return ratios(
-            {f"{name}, M = {M}": (noisy(name, M), noisy("MC", M)) for name in names for M in Ms}
-        )
 
-    return [
-        Claim(
-            "noise-as-printed", figure,
-            "reward noise of σ_r = 1 raises the error only slightly, with Σ as printed and a "
-            "kernel of scale 1 (M from 20)",
-            rise, rises(PRINTED, later), below=1.5,
-        ),
-        Claim(
-            "noise-unchanged", figure,
-            "reward noise of σ_r = 1 raises the error only slightly, with Σ = 10⁻³ I as without "
-            "noise (every M)",
-            rise, rises(UNCHANGED, every), below=1.5,
-        ),
-        Claim(
-            "noise-unchanged-angle", figure,
-            "so it does the angular error, with Σ = 10⁻³ I as without noise (every M)",
-            "ratio of mean angular errors, noisy rewards to exact ones",
-            rises(UNCHANGED, every, kind="angle"), below=1.5,
-        ),
-        Claim(
-            "noise-order-unchanged", figure,
-            "with noise the comparison with Monte Carlo is as in Figure 1: both models have "
-            "smaller squared errors at every M (Σ = 10⁻³ I)",
-            order, smaller(UNCHANGED, every), above=1,
-        ),
-        Claim(
-            "noise-monte-carlo", figure,
-            "reward noise of σ_r = 1 raises the error of Monte Carlo slightly (every M)",
-            rise, rises(["MC"], every), above=1, below=1.5,
-        ),
-        Claim(
-            "noise-tenth", figure,
-            "reward noise of σ_r = 0.1 raises the error only slightly, with Σ as printed and a "
-            "kernel of scale 1 (M from 20)",
-            rise, rises(PRINTED, later, "0.1"), below=1.5,
-        ),
-        Claim(
-            "noise-tenth-unchanged", figure,
-            "reward noise of σ_r = 0.1 raises the errors of Monte Carlo and of both models "
-            "slightly, if at all (Σ = 10⁻³ I, every M)",
-            rise, rises(["MC", *UNCHANGED], every, "0.1"), below=1.5,
-        ),
-        Claim(
-            "noise-scaled", "",
-            "with a kernel scaled to the returns, reward noise raises the error by less than half, "
-            "if at all (M from 20)",
-            rise, rises(SCALED, later), below=1.5,
-        ),
-        Claim(
-            "noise-order", "",
-            "with noise both models (scaled kernel) have smaller errors than Monte Carlo (M from "
-            "20)",
-            order, smaller(SCALED, later), above=1,
-        ),
-        Claim(
-            "noise-evidence", "",
-            "with scale and noise chosen by evidence, without prior knowledge, the error rises "
-            "only slightly (M from 20)",
-            rise, rises(["Model 2 + baseline, evidence"], later), below=1.5,
-        ),
-    ]  # fmt: skip
+FIGURE, LATER = "Section 6.2.1, Figure 2", range(20, 1_000)
+RISE = "ratio of mean squared errors, noisy rewards to exact ones"
+ORDER = "ratio of mean squared errors, MC to the model"
+CLAIMS = (
+    Row("noise-as-printed", FIGURE, "reward noise of σ_r = 1 raises the error only slightly, with "
+        "Σ as printed and a kernel of scale 1 (M from 20)",
+        RISE, ratios, _rises(PRINTED), LATER, below=1.5),
+    Row("noise-unchanged", FIGURE, "reward noise of σ_r = 1 raises the error only slightly, with "
+        "Σ = 10⁻³ I as without noise (every M)",
+        RISE, ratios, _rises(UNCHANGED), below=1.5),
+    Row("noise-unchanged-angle", FIGURE,
+        "so it does the angular error, with Σ = 10⁻³ I as without noise (every M)",
+        "ratio of mean angular errors, noisy rewards to exact ones", ratios,
+        _rises(UNCHANGED, of="angle"), below=1.5),
+    Row("noise-order-unchanged", FIGURE, "with noise the comparison with Monte Carlo is as in "
+        "Figure 1: both models have smaller squared errors at every M (Σ = 10⁻³ I)",
+        ORDER, ratios, _smaller(UNCHANGED), above=1),
+    Row("noise-monte-carlo", FIGURE,
+        "reward noise of σ_r = 1 raises the error of Monte Carlo slightly (every M)",
+        RISE, ratios, _rises(["MC"]), above=1, below=1.5),
+    Row("noise-tenth", FIGURE, "reward noise of σ_r = 0.1 raises the error only slightly, with Σ "
+        "as printed and a kernel of scale 1 (M from 20)",
+        RISE, ratios, _rises(PRINTED, "0.1"), LATER, below=1.5),
+    Row("noise-tenth-unchanged", FIGURE, "reward noise of σ_r = 0.1 raises the errors of Monte "
+        "Carlo and of both models slightly, if at all (Σ = 10⁻³ I, every M)",
+        RISE, ratios, _rises(["MC", *UNCHANGED], "0.1"), below=1.5),
+    Row("noise-scaled", "", "with a kernel scaled to the returns, reward noise raises the error by "
+        "less than half, if at all (M from 20)",
+        RISE, ratios, _rises(SCALED), LATER, below=1.5),
+    Row("noise-order", "", "with noise both models (scaled kernel) have smaller errors than Monte "
+        "Carlo (M from 20)",
+        ORDER, ratios, _smaller(SCALED), LATER, above=1),
+    Row("noise-evidence", "", "with scale and noise chosen by evidence, without prior knowledge, "
+        "the error rises only slightly (M from 20)",
+        RISE, ratios, _rises(["Model 2 + baseline, evidence"]), LATER, below=1.5),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS)
 
 
 def _figure(curves: list[Curve]):

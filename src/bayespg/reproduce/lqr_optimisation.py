@@ -6,6 +6,7 @@ The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,8 @@ from bayespg.learning import updates
 from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce, exact
 from bayespg.learning.training import Result
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce import learning
-from bayespg.reproduce.claims import Claim, Kind, at, differences
+from bayespg.reproduce import claims, learning
+from bayespg.reproduce.claims import Cells, Row, differences, pair
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
@@ -104,24 +105,20 @@ def above_optimum(costs: np.ndarray) -> np.ndarray:
     return costs - OPTIMUM
 
 
-def ordering(
-    samples: Samples,
-    id: str,
-    place: str,
-    says: str,
-    better: str,
-    worse: str,
-    sizes: Sequence[int] = SIZES,
-    kind: Kind | None = None,
-) -> Claim:
-    """The claim that `better` ends at a lower expected cost than `worse` at each of `sizes`.
+COSTS = "difference of final costs"
+ends = functools.partial(
+    differences, words="{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs"
+)
+"""Says in how many runs the first is lower, which shows whether a few outliers decide the mean."""
 
-    Each effect also states in how many runs that is so, which shows whether a few outliers decide
-    the mean.
-    """
-    pairs = at(sizes, lambda name, M: OPTIMUM + samples["final", name, M], better, worse)
-    effects = differences(pairs, "{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs")
-    return Claim(id, place, says, "difference of final costs", effects, kind=kind)
+
+def ahead(id: str, place: str, says: str, better: str, worse: str, sizes: Any = None) -> Row:
+    """`better` ends at a lower expected cost than `worse` at each of `sizes`."""
+    return Row(id, place, says, COSTS, ends, pair("cost", better, worse), sizes)
+
+
+def cost(samples: Cells, what: str, name: str, M: int) -> np.ndarray:
+    return OPTIMUM + samples["final", name, M] if what == "cost" else samples[what, name, M]
 
 
 def report(methods: Mapping[str, Method], found: Costs) -> Report:
@@ -164,31 +161,25 @@ def run(settings: Settings, progress: Progress) -> Report:
     return report(SHOWN, learn(SHOWN, settings, progress))
 
 
-def judge(samples: Samples) -> list[Claim]:
-    def ahead(id: str, says: str, better: str, worse: str, sizes=SIZES, place: str = FIGURE):
-        return ordering(samples, f"lqr-{id}", place, says, better, worse, sizes)
-
-    baseline = "Model 2 with a baseline is ahead of"
-    return [
-        *paper_claims(samples, FIGURE),
-        ahead("ours-bpg", f"{baseline} BPG at every M, at the same rates", OURS, "BPG", place=""),
-        ahead(
-            "ours-mcpg", f"{baseline} Monte Carlo with the best baseline at every M, at the same "
-            "rates (BPG's)",
-            OURS, EQUAL, place="",
-        ),
-    ]  # fmt: skip
-
-
-def paper_claims(samples: Samples, place: str, id: str = "lqr", start: str = "") -> list[Claim]:
+def paper_claims(place: str, id: str = "lqr", start: str = "") -> tuple[Row, ...]:
     """What the paper says about Figure 3; `start` says which initial policies were used."""
+    return (
+        ahead(f"{id}-mcpg-bpg-5", place, f"Monte Carlo is ahead of BPG at M = 5{start}",
+              "MCPG", "BPG", (5,)),
+        ahead(f"{id}-mcpg-bpng-5", place, f"Monte Carlo is ahead of BPNG at M = 5{start}",
+              "MCPG", "BPNG", (5,)),
+        ahead(f"{id}-bpg", place, f"BPG is ahead of Monte Carlo from M = 10 on{start}",
+              "BPG", "MCPG", LARGER),
+        ahead(f"{id}-bpng", place, f"BPNG is ahead of Monte Carlo from M = 10 on{start}",
+              "BPNG", "MCPG", LARGER),
+    )  # fmt: skip
 
-    def ahead(suffix: str, says: str, better: str, worse: str, sizes: Sequence[int]) -> Claim:
-        return ordering(samples, f"{id}-{suffix}", place, says + start, better, worse, sizes)
 
-    return [
-        ahead("mcpg-bpg-5", "Monte Carlo is ahead of BPG at M = 5", "MCPG", "BPG", (5,)),
-        ahead("mcpg-bpng-5", "Monte Carlo is ahead of BPNG at M = 5", "MCPG", "BPNG", (5,)),
-        ahead("bpg", "BPG is ahead of Monte Carlo from M = 10 on", "BPG", "MCPG", LARGER),
-        ahead("bpng", "BPNG is ahead of Monte Carlo from M = 10 on", "BPNG", "MCPG", LARGER),
-    ]
+CLAIMS = (
+    *paper_claims(FIGURE),
+    ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
+          "rates", OURS, "BPG"),
+    ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
+          "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS, value=cost)

@@ -8,12 +8,13 @@ Figures 3 and 5 is judged for both.
 import jax
 
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce.claims import ALIKE, Claim, at, differences, ratios
+from bayespg.reproduce import claims
+from bayespg.reproduce.claims import ALIKE, Claim, Row, differences, pair, ratios
 from bayespg.reproduce.lqr_optimisation import (
     METHODS,
-    SIZES,
+    ahead,
+    cost,
     learn,
-    ordering,
     paper_claims,
     report,
 )
@@ -39,45 +40,34 @@ def run(settings: Settings, progress: Progress) -> Report:
     return report({**SHOWN, **named}, both)
 
 
+def _claims(id: str, start: str = "") -> tuple[Row, ...]:
+    above = "ratio of final costs above the optimum"
+    return (
+        ahead(f"{id}-bpg", FIGURE, f"BPG-var is ahead of BPG at every M{start}", "BPG-var", "BPG"),
+        ahead(f"{id}-mcpg", FIGURE, f"BPG-var is ahead of Monte Carlo at every M{start}",
+              "BPG-var", "MCPG"),
+        Row(f"{id}-bpng", FIGURE, f"BPG-var learns faster than BPNG{start}",
+            "difference of costs, mean over all updates", differences,
+            pair("average", "BPG-var", "BPNG")),
+        Row(f"{id}-bpng-end", FIGURE, f"BPG-var ends like BPNG{start}",
+            f"{above}, BPNG to BPG-var", ratios, pair("final", "BPG-var", "BPNG"), **ALIKE),
+        Row(f"{id}-many", FIGURE, f"BPG-var is like BPG when M is large{start}",
+            f"{above}, BPG to BPG-var", ratios, pair("final", "BPG-var", "BPG"), (40,), **ALIKE),
+    )  # fmt: skip
+
+
+FROM = f", from {UNIFORM}"
+CLAIMS = _claims("var")
+UNIFORM_CLAIMS = (
+    *_claims("var-uniform", FROM),
+    *paper_claims("Section 6.2.2, Figure 3", "uniform", FROM),
+)
+
+
 def judge(samples: Samples) -> list[Claim]:
-    other = Samples(
-        {
-            (what, name.removesuffix(f", {UNIFORM}"), M): values
-            for (what, name, M), values in samples.items()
-            if name.endswith(UNIFORM)
-        }
-    )
-    return [
-        *_claims(samples, "var", ""),
-        *_claims(other, "var-uniform", f", from {UNIFORM}"),
-        *paper_claims(other, "Section 6.2.2, Figure 3", "uniform", f", from {UNIFORM}"),
-    ]
-
-
-def _claims(samples: Samples, id: str, start: str) -> list[Claim]:
-    final, average = samples.of("final"), samples.of("average")
-    return [
-        ordering(
-            samples, f"{id}-bpg", FIGURE, f"BPG-var is ahead of BPG at every M{start}",
-            "BPG-var", "BPG",
-        ),
-        ordering(
-            samples, f"{id}-mcpg", FIGURE, f"BPG-var is ahead of Monte Carlo at every M{start}",
-            "BPG-var", "MCPG",
-        ),
-        Claim(
-            f"{id}-bpng", FIGURE, f"BPG-var learns faster than BPNG{start}",
-            "difference of costs, mean over all updates",
-            differences(at(SIZES, average, "BPG-var", "BPNG")),
-        ),
-        Claim(
-            f"{id}-bpng-end", FIGURE, f"BPG-var ends like BPNG{start}",
-            "ratio of final costs above the optimum, BPNG to BPG-var",
-            ratios(at(SIZES, final, "BPG-var", "BPNG")), **ALIKE,
-        ),
-        Claim(
-            f"{id}-many", FIGURE, f"BPG-var is like BPG when M is large{start}",
-            "ratio of final costs above the optimum, BPG to BPG-var",
-            ratios(at((40,), final, "BPG-var", "BPG")), **ALIKE,
-        ),
-    ]  # fmt: skip
+    other = {
+        (what, name.removesuffix(f", {UNIFORM}"), M): values
+        for (what, name, M), values in samples.items()
+        if name.endswith(UNIFORM)
+    }
+    return claims.judge(CLAIMS, samples, cost) + claims.judge(UNIFORM_CLAIMS, other, cost)

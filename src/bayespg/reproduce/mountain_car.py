@@ -31,8 +31,18 @@ from bayespg.learning.estimators import (
 )
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, mountain_car_softmax
-from bayespg.reproduce import learning
-from bayespg.reproduce.claims import ALIKE, Claim, at, differences, means, ratios, spreads
+from bayespg.reproduce import claims, learning
+from bayespg.reproduce.claims import (
+    ALIKE,
+    Cell,
+    Claim,
+    Row,
+    differences,
+    means,
+    pair,
+    ratios,
+    spreads,
+)
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import (
     Progress,
@@ -114,81 +124,54 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
+FIGURE, GAP = "Section 8.2, Figure 8", "difference of steps to the goal"
+SPREAD, RATIO = "ratio of standard deviations", "ratio of steps to the goal"
+
+
+def _by_size(name: str) -> dict[str, tuple[Cell, ...]]:
+    return {"M = {M} against 5": (("final", name), ("at 5", name))}
+
+
+CLAIMS = (
+    Row("car-bac", FIGURE, "BAC ends with fewer steps than MCPG at every M", GAP, differences,
+        pair("final", PAPER, "MCPG")),
+    Row("car-bac-episodes", FIGURE,
+        "BAC ends with fewer steps than MCPG at every M (MCPG as a sum over episodes)", GAP,
+        differences, pair("final", PAPER, EPISODES)),
+    Row("car-bac-printed", FIGURE,
+        "BAC ends with fewer steps than MCPG at every M (G-EST as printed)", GAP,
+        differences, pair("final", PRINTED, "MCPG")),
+    Row("car-spread", FIGURE, "BAC varies less between runs than MCPG", f"{SPREAD}, MCPG to BAC",
+        spreads, pair("final", PAPER, "MCPG"), above=1),
+    Row("car-five", FIGURE, "BAC learns a good policy even with M = 5",
+        "steps to the goal at the end", means, {"M = 5": (("final", PAPER),)}, (5,), below=70),
+    Row("car-integrated", "",
+        "with the actions integrated out of G, BAC is ahead of the paper's BAC after 100 updates",
+        GAP, differences, pair("after 100", "BAC, actions integrated out", PAPER)),
+    Row("car-fitted", "", "with noise on the rewards, BAC is ahead of Monte Carlo with fitted "
+        "values after 100 updates", GAP, differences, pair("after 100", OURS, "MC, fitted values")),
+    Row("car-hundred", "", "with noise on the rewards, BAC needs fewer than 70 steps after 100 "
+        "updates of 5 episodes",
+        "steps to the goal", means, {"M = 5": (("after 100", OURS),)}, (5,), below=70),
+    Row("car-insensitive", FIGURE, "BAC's performance does not change much with M",
+        f"{RATIO} at the end", ratios, _by_size(PAPER), (40,), **ALIKE),
+    Row("car-mcpg-better", FIGURE, "MCPG improves with M", GAP, differences, _by_size("MCPG"),
+        (40,)),
+    Row("car-mcpg-steadier", FIGURE, "MCPG varies less between runs with more episodes",
+        f"{SPREAD}, M = 5 to 40", spreads, _by_size("MCPG"), (40,), above=1),
+    Row("car-forty", FIGURE, "MCPG is close to BAC at M = 40", f"{RATIO}, MCPG to BAC",
+        ratios, pair("final", PAPER, "MCPG"), (40,), **ALIKE),
+)  # fmt: skip
+
+
 def judge(samples: Samples) -> list[Claim]:
-    figure, gap = "Section 8.2, Figure 8", "difference of steps to the goal"
-    sizes, final = samples.sizes(), samples.of("final")
-    few, many = sizes[0], sizes[-1]
+    return claims.judge(CLAIMS, samples, _value)
 
-    def after_hundred(name: str, M: int) -> np.ndarray:
+
+def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
+    if what == "after 100":
         return samples["curve", name, M][:, int(np.argmax(samples["updates", name, M] >= 100))]
-
-    def by_size(name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        return {f"M = {many} against {few}": (final(name, many), final(name, few))}
-
-    claims = [
-        Claim(
-            "car-bac", figure, "BAC ends with fewer steps than MCPG at every M", gap,
-            differences(at(sizes, final, PAPER, "MCPG")),
-        ),
-        Claim(
-            "car-bac-episodes", figure,
-            "BAC ends with fewer steps than MCPG at every M (MCPG as a sum over episodes)", gap,
-            differences(at(sizes, final, PAPER, EPISODES)),
-        ),
-        Claim(
-            "car-bac-printed", figure,
-            "BAC ends with fewer steps than MCPG at every M (G-EST as printed)", gap,
-            differences(at(sizes, final, PRINTED, "MCPG")),
-        ),
-        Claim(
-            "car-spread", figure, "BAC varies less between runs than MCPG",
-            "ratio of standard deviations, MCPG to BAC",
-            spreads(at(sizes, final, PAPER, "MCPG")), above=1,
-        ),
-        Claim(
-            "car-five", figure, "BAC learns a good policy even with M = 5",
-            "steps to the goal at the end", means({"M = 5": final(PAPER, 5)}), below=70,
-        ),
-        Claim(
-            "car-integrated", "",
-            "with the actions integrated out of G, BAC is ahead of the paper's BAC after 100 "
-            "updates", gap,
-            differences(at(sizes, after_hundred, "BAC, actions integrated out", PAPER)),
-        ),
-        Claim(
-            "car-fitted", "",
-            "with noise on the rewards, BAC is ahead of Monte Carlo with fitted values after 100 "
-            "updates",
-            gap, differences(at(sizes, after_hundred, OURS, "MC, fitted values")),
-        ),
-        Claim(
-            "car-hundred", "",
-            "with noise on the rewards, BAC needs fewer than 70 steps after 100 updates of 5 "
-            "episodes",
-            "steps to the goal", means({"M = 5": after_hundred(OURS, 5)}), below=70,
-        ),
-    ]  # fmt: skip
-    if 40 in sizes:
-        claims += [
-            Claim(
-                "car-insensitive", figure, "BAC's performance does not change much with M",
-                "ratio of steps to the goal at the end", ratios(by_size(PAPER)), **ALIKE,
-            ),
-            Claim(
-                "car-mcpg-better", figure, "MCPG improves with M", gap,
-                differences(by_size("MCPG")),
-            ),
-            Claim(
-                "car-mcpg-steadier", figure, "MCPG varies less between runs with more episodes",
-                "ratio of standard deviations, M = 5 to 40", spreads(by_size("MCPG")), above=1,
-            ),
-            Claim(
-                "car-forty", figure, "MCPG is close to BAC at M = 40",
-                "ratio of steps to the goal, MCPG to BAC",
-                ratios(at((40,), final, PAPER, "MCPG")), **ALIKE,
-            ),
-        ]  # fmt: skip
-    return claims
+    return samples["final", name, 5 if what == "at 5" else M]
 
 
 def _figure(curves, learned: Learned):

@@ -15,51 +15,36 @@ import jax.numpy as jnp
 
 from bayespg.learning.estimators import ENAC, GPOMDP, Model1, Model2, Reinforce, monte_carlo_fisher
 from bayespg.policies import Tabular
-from bayespg.reproduce import gradients
+from bayespg.reproduce import claims, gradients
 from bayespg.reproduce import random_walk as rw
-from bayespg.reproduce.claims import Claim, Effect, at, ratios
+from bayespg.reproduce.claims import Claim, Row, pair, ratios
 from bayespg.reproduce.gradients import errors
 from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 BAC, OURS = "BAC, actions integrated out", "BAC, noise on rewards, evidence"
 PRINTED, FIXED = "BAC, G-EST as printed", "BAC, noise on rewards"
-ESTIMATORS = {
-    "MC": Reinforce(),
-    "GPOMDP": GPOMDP(),
-    "MC, best baseline": Reinforce("best"),
-    "MC, fitted values": rw.FITTED,
-    "eNAC": ENAC(),
-    "compatible least squares": rw.COMPATIBLE,
-    "BQ, Model 1": Model1(fisher=monte_carlo_fisher),
-    "BQ, Model 2": Model2(fisher=monte_carlo_fisher),
-    "BQ, Model 1, actions integrated out": Model1(),
-    "BQ, Model 2 + baseline": Model2(baseline=float("inf")),
-    "BAC": rw.PAPER,
-    PRINTED: rw.PRINTED,
-    BAC: rw.INTEGRATED,
-    FIXED: rw.FIXED,
-    OURS: rw.OURS,
+SHOWN = {
+    "MC": (Reinforce(), "MC"),
+    "GPOMDP": (GPOMDP(), "GPOMDP"),
+    "MC, best baseline": (Reinforce("best"), "MC, mean baseline"),
+    "MC, fitted values": (rw.FITTED, "MC, fitted values"),
+    "eNAC": (ENAC(), "eNAC"),
+    "compatible least squares": (rw.COMPATIBLE, "compatible"),
+    "BQ, Model 1": (Model1(fisher=monte_carlo_fisher), "BQ natural"),
+    "BQ, Model 2": (Model2(fisher=monte_carlo_fisher), "BQ variant"),
+    "BQ, Model 1, actions integrated out": (Model1(), "BQ"),
+    "BQ, Model 2 + baseline": (Model2(baseline=float("inf")), "ours exact"),
+    "BAC": (rw.PAPER, "BAC"),
+    PRINTED: (rw.PRINTED, "BAC as printed"),
+    BAC: (rw.INTEGRATED, "BAC variant"),
+    FIXED: (rw.FIXED, "ours fixed"),
+    OURS: (rw.OURS, "ours"),
 }
-LOOKS = {
-    "MC": "MC",
-    "GPOMDP": "GPOMDP",
-    "MC, best baseline": "MC, mean baseline",
-    "MC, fitted values": "MC, fitted values",
-    "eNAC": "eNAC",
-    "compatible least squares": "compatible",
-    "BQ, Model 1": "BQ natural",
-    "BQ, Model 2": "BQ variant",
-    "BQ, Model 1, actions integrated out": "BQ",
-    "BQ, Model 2 + baseline": "ours exact",
-    "BAC": "BAC",
-    PRINTED: "BAC as printed",
-    BAC: "BAC variant",
-    FIXED: "ours fixed",
-    OURS: "ours",
-}
+"""The estimators, and how their curves look."""
+ESTIMATORS = {name: estimator for name, (estimator, _) in SHOWN.items()}
+LOOKS = {name: look for name, (_, look) in SHOWN.items()}
 RIVALS = [name for name in ESTIMATORS if not name.startswith("BAC")]
-KINDS = ("squared", "angular")
 HORIZON = 120
 """At this policy fewer than one episode in 10^9 is longer."""
 
@@ -78,56 +63,41 @@ PAPER = ("MC", "GPOMDP", "BQ, Model 1", "BQ, Model 2")
 """What Figure 6 compares BAC with; the paper does not say which Monte Carlo and which model."""
 
 
-def judge(samples: Samples) -> list[Claim]:
-    figure, Ms = "Section 8.1, Figure 6", samples.sizes()
+def _rivals(name: str, rivals: Sequence[str], of: str = "square"):
+    return {f"{rival}, M = {{M}}": ((of, name), (of, rival)) for rival in rivals}
 
-    def over(name: str, rivals: Sequence[str], kind: str = "square") -> tuple[Effect, ...]:
-        of = samples.of(kind)
-        return ratios(
-            {f"{rival}, M = {M}": (of(name, M), of(rival, M)) for rival in rivals for M in Ms}
+
+FIGURE, SQUARES = "Section 8.1, Figure 6", "ratio of mean squared errors, rival to BAC"
+CLAIMS = (
+    *(
+        Row(f"walk-gradient-{what}{id}", FIGURE, f"{says} ({how})", effect, ratios,
+            _rivals(name, PAPER, of), above=1)
+        for id, name, how in (
+            ("", "BAC", "G-EST corrected"), ("-as-printed", PRINTED, "G-EST as printed"),
         )
+        for what, of, effect, says in (
+            ("error", "square", SQUARES,
+             "BAC is more accurate than Monte Carlo and quadrature at every M"),
+            ("angle", "angle", "ratio of mean angular errors, rival to BAC",
+             "BAC's angular error is smaller than theirs at every M"),
+            ("spread", "scatter", "ratio of total variances, rival to BAC",
+             "BAC's estimates vary less than those of Monte Carlo and quadrature"),
+        )
+    ),
+    Row("walk-gradient-integrated", "", "with the actions integrated out of G, BAC is also more "
+        "accurate than the methods that fit values", SQUARES, ratios,
+        _rivals(BAC, [r for r in RIVALS if r != "BQ, Model 2 + baseline"]), above=1),
+    Row("walk-gradient-rewards", "",
+        "with noise on the rewards, BAC is more accurate than every other method at every M",
+        SQUARES, ratios, _rivals(OURS, RIVALS), above=1),
+)  # fmt: skip
 
-    squares, angles = (f"ratio of mean {kind} errors, rival to BAC" for kind in KINDS)
-    judged = []
-    for id, name, how in (
-        ("", "BAC", "G-EST corrected"),
-        ("-as-printed", PRINTED, "G-EST as printed"),
-    ):
-        judged += [
-            Claim(
-                f"walk-gradient-error{id}", figure,
-                f"BAC is more accurate than Monte Carlo and quadrature at every M ({how})",
-                squares, over(name, PAPER), above=1,
-            ),
-            Claim(
-                f"walk-gradient-angle{id}", figure,
-                f"BAC's angular error is smaller than theirs at every M ({how})",
-                angles, over(name, PAPER, "angle"), above=1,
-            ),
-            Claim(
-                f"walk-gradient-spread{id}", figure,
-                f"BAC's estimates vary less than those of Monte Carlo and quadrature ({how})",
-                "ratio of total variances, rival to BAC", over(name, PAPER, "scatter"), above=1,
-            ),
-        ]  # fmt: skip
-    return [
-        *judged,
-        Claim(
-            "walk-gradient-integrated", "",
-            "with the actions integrated out of G, BAC is also more accurate than the methods that "
-            "fit values",
-            squares, over(BAC, [r for r in RIVALS if r != "BQ, Model 2 + baseline"]), above=1,
-        ),
-        Claim(
-            "walk-gradient-rewards", "",
-            "with noise on the rewards, BAC is more accurate than every other method at every M",
-            squares, over(OURS, RIVALS), above=1,
-        ),
-        Claim(
-            "walk-gradient-printed", "",
-            "the printed line of G-EST, which gives the last pair the weight 1/(1 - γ), makes the "
-            "gradient worse with many episodes",
-            "ratio of mean squared errors, as printed to corrected",
-            ratios(at(Ms[-1:], samples.of("square"), "BAC", PRINTED)), above=2,
-        ),
-    ]  # fmt: skip
+
+def judge(samples: Samples) -> list[Claim]:
+    last = Row(
+        "walk-gradient-printed", "", "the printed line of G-EST, which gives the last pair the "
+        "weight 1/(1 - γ), makes the gradient worse with many episodes",
+        "ratio of mean squared errors, as printed to corrected", ratios,
+        pair("square", "BAC", PRINTED), samples.sizes()[-1:], above=2,
+    )  # fmt: skip
+    return claims.judge((*CLAIMS, last), samples)

@@ -10,6 +10,7 @@ G has the actions integrated out and 10^-6 added to its diagonal.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +23,8 @@ from bayespg.learning import updates
 from bayespg.learning.estimators import BAC, GPOMDP, Estimator, FittedValues, MonteCarlo
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
-from bayespg.reproduce import learning
-from bayespg.reproduce.claims import Claim, at, differences, spreads
+from bayespg.reproduce import claims, learning
+from bayespg.reproduce.claims import Claim, Row, differences, pair, spreads
 from bayespg.reproduce.learning import Method, Task
 from bayespg.reproduce.report import (
     Progress,
@@ -184,74 +185,48 @@ def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[
     return rows
 
 
+FIGURE, GAP = "Section 8.3, Figure 9", "difference of success in %"
+FIRST = f"{GAP}, mean over the first tenth of the updates"
+points = functools.partial(differences, words="{b:.1f} against {a:.1f} %")
+CLAIMS = (
+    Row("ship-bac", FIGURE, "BAC ends with more success than MCPG at every M", GAP, points,
+        pair("final", "MCPG", "BAC")),
+    Row("ship-bac-episodes", FIGURE,
+        "BAC ends with more success than MCPG at every M (MCPG as a sum over episodes)", GAP,
+        points, pair("final", EPISODES, "BAC")),
+    Row("ship-early-many", FIGURE, "at M = 10 and 20 BAC is ahead from the beginning", FIRST,
+        functools.partial(differences, words="{b:.3g} against {a:.3g}"),
+        pair("early", "MCPG", "BAC"), range(6, 1_000)),
+    Row("ship-more", FIGURE, "more episodes per update improve both methods",
+        f"{GAP} after equally many updates, more episodes against M = 5", points,
+        {f"{name}, M = {{M}}": (("few", name), ("many", name)) for name in ("MCPG", "BAC")},
+        range(6, 1_000)),
+    Row("ship-early", FIGURE, "at M = 5 MCPG is slightly ahead at first", FIRST, differences,
+        pair("early", "BAC", "MCPG"), (5,)),
+    Row("ship-spread", FIGURE, "BAC varies less between runs than MCPG",
+        "ratio of standard deviations, MCPG to BAC", spreads, pair("final", "BAC", "MCPG"),
+        above=1),
+    Row("ship-scale", "", "with a small Fisher scale BAC ends with more success than MCPG", GAP,
+        points, pair("final", "MCPG", OURS)),
+    Row("ship-fitted", "", "with a small Fisher scale BAC ends with more success than Monte Carlo "
+        "with fitted values", GAP, points, pair("final", "MC, fitted values", OURS)),
+)  # fmt: skip
+
+
 def judge(samples: Samples) -> list[Claim]:
-    figure, gap = "Section 8.3, Figure 9", "difference of success in %"
-    sizes, final = samples.sizes(), samples.of("final")
+    return claims.judge(CLAIMS, samples, _value)
 
-    def early(name: str, M: int) -> np.ndarray:
-        values = samples["curve", name, M]
-        return values[:, 1 : 1 + max(values.shape[1] // 10, 1)].mean(1)
 
-    def same_time(M: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Success at M = 5 and at M after as many updates, for both methods."""
-        found = {}
-        for name in ("MCPG", "BAC"):
-            few, many = (samples["curve", name, of] for of in (5, M))
-            last = min(few.shape[1], many.shape[1]) - 1
-            found[f"{name}, M = {M}"] = few[:, last], many[:, last]
-        return found
-
-    def above(id: str, place: str, says: str, better: str, worse: str) -> Claim:
-        pairs = at(sizes, final, worse, better)
-        words = "{b:.1f} against {a:.1f} %"
-        return Claim(f"ship-{id}", place, says, gap, differences(pairs, words))
-
-    several = []
-    if len(sizes) > 1:
-        several = [
-            Claim(
-                "ship-early-many", figure, "at M = 10 and 20 BAC is ahead from the beginning",
-                f"{gap}, mean over the first tenth of the updates",
-                differences(at(sizes[1:], early, "MCPG", "BAC"), "{b:.3g} against {a:.3g}"),
-            ),
-            Claim(
-                "ship-more", figure, "more episodes per update improve both methods",
-                f"{gap} after equally many updates, more episodes against M = 5",
-                differences(
-                    {where: pair for M in sizes[1:] for where, pair in same_time(M).items()},
-                    "{b:.1f} against {a:.1f} %",
-                ),
-            ),
-        ]  # fmt: skip
-    return [
-        above("bac", figure, "BAC ends with more success than MCPG at every M", "BAC", "MCPG"),
-        above(
-            "bac-episodes", figure,
-            "BAC ends with more success than MCPG at every M (MCPG as a sum over episodes)",
-            "BAC", EPISODES,
-        ),
-        *several,
-        Claim(
-            "ship-early", figure, "at M = 5 MCPG is slightly ahead at first",
-            f"{gap}, mean over the first tenth of the updates",
-            differences(at((5,), early, "BAC", "MCPG")),
-        ),
-        Claim(
-            "ship-spread", figure, "BAC varies less between runs than MCPG",
-            "ratio of standard deviations, MCPG to BAC", spreads(at(sizes, final, "BAC", "MCPG")),
-            above=1,
-        ),
-        above(
-            "scale", "", "with a small Fisher scale BAC ends with more success than MCPG",
-            OURS, "MCPG",
-        ),
-        above(
-            "fitted", "",
-            "with a small Fisher scale BAC ends with more success than Monte Carlo with fitted "
-            "values",
-            OURS, "MC, fitted values",
-        ),
-    ]  # fmt: skip
+def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
+    """Also the mean over the first tenth of a curve, and the success after as many updates as there
+    are at M = 5 and at M, with few episodes (5) and with many (M)."""
+    if what == "final":
+        return samples[what, name, M]
+    few, many = (samples["curve", name, of] for of in (5, M))
+    if what == "early":
+        return many[:, 1 : 1 + max(many.shape[1] // 10, 1)].mean(1)
+    last = min(few.shape[1], many.shape[1]) - 1
+    return (few if what == "few" else many)[:, last]
 
 
 def _figure(curves, found, M: int):
