@@ -47,6 +47,7 @@ from bayespg import (
 )
 from bayespg import monte_carlo as rivals
 from bayespg._support import checks
+from bayespg.posterior.operators import Influence
 
 Arguments = dict[str, Any]
 Maker = Callable[[np.random.Generator, int, int], Arguments]
@@ -652,8 +653,8 @@ def outcome(
 
 def everything(found: Any) -> Any:
     """All numbers of an answer, also those of a posterior's methods, less the infinities that it is
-    meant to have: a flat baseline, what a single path says of its own spread, and the bounds of a
-    gradient that no path says anything about."""
+    meant to have: a flat baseline, what a single path says of its own spread, and the bounds of
+    components that no path says anything about."""
     if isinstance(found, evidence.Choice):
         return found._replace(baseline=np.nan_to_num(found.baseline, posinf=0.0))
     if not isinstance(found, GradientPosterior):
@@ -664,10 +665,11 @@ def everything(found: Any) -> Any:
     if found.fisher is not None:
         answers.append(found.natural)
     if found.paths > 1:
-        spread, bounds = found.robust_covariance, np.array(found.interval(0.9))
-        nothing = not (np.any(spread) or np.any(found.mean))
-        answers += [found.standard_deviation, spread]
-        answers.append(np.where(np.isinf(bounds) & nothing, 0.0, bounds))
+        bounds, influence = np.array(found.interval(0.9)), found.influence
+        influence = influence.matrix() if isinstance(influence, Influence) else influence
+        silent = ~np.any(np.asarray(influence), 0)
+        answers += [found.standard_deviation, found.robust_covariance]
+        answers.append(np.where(np.isinf(bounds) & silent, 0.0, bounds))
     return answers
 
 

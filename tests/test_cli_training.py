@@ -318,7 +318,7 @@ def test_every_flipped_bit_of_the_plan_is_found_or_does_not_matter(tmp_path):
 
 
 def test_a_seed_that_the_caller_gave_is_not_blamed_on_the_configuration(run):
-    with pytest.raises(ValueError, match=r"^seed: expected a whole number from 0 to \d+, found -1"):
+    with pytest.raises(ValueError, match=r"^seed: expected a whole number from 0, found -1"):
         load.reopen(run / "seed-0", seed=-1)
 
 

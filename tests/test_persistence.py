@@ -62,11 +62,9 @@ def test_actions_lean_the_same_way_and_keep_their_distribution(where):
 def test_it_fades_and_faster_when_episodes_end():
     rho = jnp.asarray(0.9)
     none, all_ = jnp.zeros(2, bool), jnp.ones(2, bool)
-    yes, no = jnp.asarray(True), jnp.asarray(False)
-    assert fading(rho, none, yes) == pytest.approx(0.9 * 0.95)
-    assert fading(rho, all_, yes) == pytest.approx(0.9 * 0.95 * 0.8)
-    assert fading(rho, all_, no) == rho
-    assert fading(None, all_, yes) is None
+    assert fading(rho, none) == pytest.approx(0.9 * 0.95)
+    assert fading(rho, all_) == pytest.approx(0.9 * 0.95 * 0.8)
+    assert fading(None, all_) is None
 
 
 def test_agents_report_it_and_the_paper_has_none():

@@ -418,9 +418,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
         for update in (1, 2):
             run.checkpoint(state(update), {"update": update})
         (tmp_path / CHECKPOINT).write_bytes(b"PK")
-        with pytest.warns(RuntimeWarning, match=f"{CHECKPOINT}: .*Going on from {PREVIOUS}"):
+        with pytest.warns(RuntimeWarning, match=f"{CHECKPOINT}: .*Resuming from {PREVIOUS}"):
             same(Run.open(tmp_path).restore(TREE), (state(1), {"update": 1}))
-        with pytest.warns(RuntimeWarning, match="Going on"):
+        with pytest.warns(RuntimeWarning, match="Resuming from"):
             run.restore(TREE)
         run.checkpoint(state(2), {"update": 2})
         same(load(tmp_path / PREVIOUS, TREE)[0], state(1))
@@ -528,9 +528,9 @@ def test_the_best_is_the_one_that_the_checkpoint_names(tmp_path):
         run.restore(TREE)
         run.checkpoint(state(4), {"update": 4}, best=True)
     (path / CHECKPOINT).write_bytes(b"PK")
-    with pytest.warns(RuntimeWarning, match="Going on"):
+    with pytest.warns(RuntimeWarning, match="Resuming from"):
         same(Run.open(path).best(TREE)[0], state(2))  # the best of update 3
-    with Run.open(path) as run, pytest.warns(RuntimeWarning, match="Going on"):
+    with Run.open(path) as run, pytest.warns(RuntimeWarning, match="Resuming from"):
         run.restore(TREE)
     same(load(path / BEST, TREE)[0], state(2))
     (path / BEST).unlink()

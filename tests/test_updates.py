@@ -6,7 +6,6 @@ import numpy as np
 import optax
 import pytest
 from oracle import problem
-from scipy.stats import norm
 
 from bayespg import actor_critic, evidence, monte_carlo, quadrature, updates
 from bayespg.algebra.sparsification import Sparsify
@@ -148,44 +147,3 @@ def test_updates_compile(posterior):
 
     np.testing.assert_allclose(step(posterior), 0.1 * posterior.natural, rtol=1e-3)
     assert isinstance(jnp.asarray(step(posterior)), jax.Array)
-
-
-def test_an_update_is_made_only_if_its_paths_agree():
-    scores = np.array([[1.0], [1.1], [0.9], [1.2]])
-    fisher = np.eye(1)
-    for returns, moves in (([1.0, 1.1, 0.9, 1.0], True), ([1.0, -1.0, 1.0, -1.0], False)):
-        found = monte_carlo.reinforce(scores, returns, fisher)
-        change = apply(updates.only_if_sure(updates.natural(0.1), 0.7), found)
-        assert (change != 0).all() == moves
-
-
-def test_earlier_updates_count_and_doubt_shortens_the_step():
-    """Paths that agree and paths that do not, in turn; z by z as in the docstring."""
-    scores, fisher = np.array([[1.0], [1.1], [0.9], [1.2]]), np.eye(1)
-    agree, differ = (
-        monte_carlo.reinforce(scores, returns, fisher)
-        for returns in ([1.0, 1.1, 0.9, 1.0], [-1.0, 1.0, -1.0, 1.02])
-    )
-    update = updates.only_if_sure(updates.natural(0.1), 0.6, 0.5, gradual=True)
-    state = update.init(jnp.zeros(1))
-    total, weight = 2.0 / np.sqrt(0.75), 1 / 0.75
-    shares = []
-    for found in (agree, differ, differ, agree):
-        change, state = update.update(found.mean, state, jnp.zeros(1), posterior=found)
-        total = 0.5 * total + norm.ppf(found.probability_uphill(natural=True))
-        weight = 0.25 * weight + 1
-        shares.append(max((norm.cdf(total / np.sqrt(weight)) - 0.6) / 0.4, 0.0))
-        np.testing.assert_allclose(change, shares[-1] * 0.1 * found.natural, rtol=1e-3)
-    assert min(shares) == 0 < max(shares)
-
-
-@pytest.mark.parametrize("bad", [{"memory": 1.0}, {"memory": -0.1}])
-def test_a_wrong_memory_is_named(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        updates.only_if_sure(updates.natural(0.1), 0.5, **bad)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, np.nan])
-def test_the_level_of_an_update_is_a_probability(level):
-    with pytest.raises(ValueError, match="level"):
-        updates.only_if_sure(updates.natural(0.1), level)

@@ -5,7 +5,7 @@ Every function here raises ValueError with the name of the argument and what was
 
 import difflib
 import functools
-import sys
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ from bayespg._support.random import host_key
 
 Array = np.ndarray
 F = TypeVar("F", bound=Callable[..., Any])
+LARGEST = 2**63 - 1
+"""The largest whole number."""
 SMALLEST = 1e-70
 """The smallest standard deviation; its fourth power is far from underflow."""
 
@@ -261,12 +263,12 @@ def suggestion(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
     return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
 
 
-def whole(name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+def whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
     """A whole number; 4.0 is accepted, True is not."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     is_whole |= isinstance(value, float | np.floating) and float(value).is_integer()
     if not is_whole or not least <= value <= most:
-        to = "" if most == 2**63 - 1 else f" to {most}"
+        to = "" if most == LARGEST else f" to {most}"
         raise ValueError(f"{name}: expected a whole number from {least}{to}, found {shown(value)}")
     return int(value)
 
@@ -281,14 +283,21 @@ def real(
 ) -> float:
     """A finite number within bounds; True is not accepted."""
     is_real = isinstance(value, int | float | np.integer | np.floating)
-    # An integer may be longer than any float.
-    inside = is_real and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    inside = is_real and not isinstance(value, bool) and _finite(value)
     inside = inside and (least is None or value >= least) and (most is None or value <= most)
     if not inside or (above is not None and value <= above):
         where = f" above {above}" if above is not None else f" from {least}" * (least is not None)
         where += "" if most is None else f" to {most}"
         raise ValueError(f"{name}: expected a number{where}, found {shown(value)}")
     return float(value)
+
+
+def _finite(value: Any) -> bool:
+    """Whether float64 can hold a number; an integer may be longer than any float."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def deviation(name: str, value: Any) -> float:

@@ -85,15 +85,15 @@ class State(eqx.Module):
     """Persistence of exploration in the next batch; None for independent noise."""
 
     @property
-    def updates(self) -> Int[Array, ""]:
+    def updates(self) -> Int[Array, " *runs"]:
         return self.counts.updates
 
     @property
-    def episodes(self) -> Int[Array, ""]:
+    def episodes(self) -> Int[Array, " *runs"]:
         return self.counts.episodes
 
     @property
-    def steps(self) -> Int[Array, ""]:
+    def steps(self) -> Int[Array, " *runs"]:
         return self.counts.steps
 
     @property

@@ -93,8 +93,8 @@ class Deterministic(Policy):
 
     def __call__(self, state: Shaped[Array, "..."]) -> Fixed:
         units = divisors(jnp.asarray(self.units))
-        seen, allowed = jnp.split(state.reshape(-1), [units.size])
-        x = seen / units
+        flat = state.reshape(-1)
+        x, allowed = flat[: units.size] / units, flat[units.size :]
         outputs = self.weights @ (x if self.features is None else self.features(x))
         if self.sizes is None:
             return Fixed(outputs)
