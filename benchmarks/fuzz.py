@@ -47,7 +47,6 @@ from bayespg import (
 )
 from bayespg import monte_carlo as rivals
 from bayespg._support import checks
-from bayespg.posterior.operators import Influence
 
 Arguments = dict[str, Any]
 Maker = Callable[[np.random.Generator, int, int], Arguments]
@@ -665,10 +664,9 @@ def everything(found: Any) -> Any:
     if found.fisher is not None:
         answers.append(found.natural)
     if found.paths > 1:
-        bounds, influence = np.array(found.interval(0.9)), found.influence
-        influence = influence.matrix() if isinstance(influence, Influence) else influence
-        silent = ~np.any(np.asarray(influence), 0)
-        answers += [found.standard_deviation, found.robust_covariance]
+        bounds, spread = np.array(found.interval(0.9)), found.robust_covariance
+        answers += [found.standard_deviation, spread]
+        silent = (found.mean == 0) | (np.diagonal(spread) == 0)
         answers.append(np.where(np.isinf(bounds) & silent, 0.0, bounds))
     return answers
 
