@@ -415,6 +415,7 @@ def test_saving_leaves_no_run_behind(tmp_path):
         ({"seed": "x"}, "seed"),
         ({"discount": float("nan")}, "discount: expected"),
         ({"depth": 3}, "depth: no such setting"),
+        ({"lanes": 8}, "has the setting lanes of an earlier version of bayespg"),
         ({"self": 3}, ""),
     ],
 )

@@ -48,8 +48,12 @@ def reopen(
     run = Run.open(path, tensorboard=tensorboard)
     # Where episodes were played is for the user to say again: the address of a cluster that a
     # stranger's directory names is not called.
-    left_out = {"processes", *settings.WHERE}
-    config = {k: v for k, v in agent_of(run.config).items() if k not in left_out}
+    config = {k: v for k, v in agent_of(run.config).items() if k not in settings.WHERE}
+    if former := sorted(settings.RENAMED.keys() & config):
+        raise ValueError(
+            f"{run.path / CONFIG}: has the setting {former[0]} of an earlier version of bayespg, "
+            "whose learner had other parts; load it with that version, or train again"
+        )
     stored = {k: v for k, v in config.items() if k not in objects}
     for name, kind in STORED.items():
         if not isinstance(stored.get(name), kind | None):
