@@ -59,15 +59,17 @@ def test_fewer_agreeing_episodes_shorten_steps_and_ask_for_more_episodes():
 class Forever(classic.CartPole):
     """CartPole whose episodes never end by themselves, so that all of them earn the same."""
 
+    worth: float = 1.0
+
     def step(self, key, states, actions):
         following, rewards, _ = super().step(key, states, actions)
-        return following, rewards, jnp.zeros_like(rewards, bool)
+        return following, self.worth * rewards, jnp.zeros_like(rewards, bool)
 
 
 @pytest.mark.parametrize("policy", ["mlp", "linear"])
 def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(policy):
-    agent = Agent(Forever(horizon=20), policy, seed=0)
-    agent.state = eqx.tree_at(lambda s: s.lowest, agent.state, jnp.asarray(19.0))
+    agent = Agent(Forever(horizon=20, worth=-1.0), policy, seed=0)
+    agent.state = eqx.tree_at(lambda s: s.lowest, agent.state, jnp.asarray(-21.0))
     start = agent.parameters
     row = agent.update()
     assert all(np.array_equal(start[name], x) for name, x in agent.parameters.items())
@@ -77,10 +79,15 @@ def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(po
 
 
 def test_without_anything_to_lose_random_steps_are_made_and_end():
-    agent = Agent(Forever(horizon=20), "linear", episodes=2, seed=0)
+    agent = Agent(Forever(horizon=20, worth=-1.0), "linear", episodes=2, seed=0)
     assert agent.update()["step_norm"] > 0
     agent.state = eqx.tree_at(lambda s: s.trust.rho, agent.state, jnp.asarray(0.004))
     assert agent.update()["step_norm"] == 0
+
+
+def test_where_all_rewards_are_equal_gains_no_step_is_made():
+    agent = Agent(Forever(horizon=20), "linear", episodes=2, seed=0)
+    assert [agent.update()["step_norm"] for _ in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -210,9 +210,9 @@ def advance(
     used, too.
 
     A gradient that is rounding is zero, and makes no step. If rewards say nothing about the actions
-    (`_informed`), a policy that has seen lower returns stays as it is. One that has not has nothing
-    to lose: random steps, ever shorter (`Trust.allowed`), are how it comes to a goal that no
-    episode has reached, as on a mountain car.
+    (`_informed`), a policy stays as it is if it has seen lower returns, or if all rewards are gains
+    and no episode ended. Any other has nothing to lose: random steps, ever shorter
+    (`Trust.allowed`), are how it comes to a goal that no episode has reached, as on a mountain car.
 
     Without `described` the slope along the step, its error, the probability of going uphill and the
     divergence are NaN. They do not change the update, and may cost more than the gradient.
@@ -221,7 +221,8 @@ def advance(
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
     mean = jnp.mean(returns(batch.paths))
     informed = _informed(batch.paths) if estimator.needs.states else jnp.asarray(True)
-    stays = ~informed & (mean - state.lowest > CLOSE * jnp.abs(mean))
+    content = (mean - state.lowest > CLOSE * jnp.abs(mean)) | _only_gains(batch.paths)
+    stays = ~informed & content
     posterior = _rounded(estimator(batch), estimator, batch, stays)
     K = posterior.info.get("products")
     trusted = state.trust.observe(None if K is None else jnp.where(stays, 0.0, K), informed)
@@ -322,6 +323,12 @@ def _informed(paths: Trajectories) -> Bool[Array, ""]:
     alike = jnp.all(taken == taken[:, :1])
     apart = jnp.max(jnp.max(rewards, 1) - jnp.min(rewards, 1))
     return ~(constant | (alike & (apart <= rounding)))
+
+
+def _only_gains(paths: Trajectories) -> Bool[Array, ""]:
+    """Whether every step was rewarded and no episode ended by itself, so that none could have been
+    better by ending."""
+    return jnp.all(jnp.where(paths.mask, paths.rewards, 1.0) > 0) & ~jnp.any(paths.terminated)
 
 
 def _divergence(batch: Batch):
