@@ -47,7 +47,7 @@ def compare(
     imports: Imports = None,
 ) -> None:
     """Train several algorithms with the same evaluations, and write one page with curves, bands
-    over seeds and a table. Started again, it goes on where it stopped."""
+    over seeds and a table. Started again, it resumes where it stopped."""
     import_all(imports or [])
     if environment not in gymnasium.registry:
         raise names.known("environment", environment, list(gymnasium.registry))

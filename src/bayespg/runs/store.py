@@ -260,7 +260,7 @@ class Run:
             except ValueError:
                 before, newest = newest, self._newest(template)
                 if newest is None or newest.digest == before.digest:
-                    raise  # not because the run goes on meanwhile
+                    raise  # not because the run continues meanwhile
             else:
                 return (found.tree, found.meta) if found else None
         return None
@@ -336,7 +336,7 @@ class Run:
         """Append a row of numbers, one of them ``update``; the first row sets the columns. Floats
         are read back exactly; None becomes nan."""
         path = self._file(METRICS)
-        columns = self._columns or self._table(mend=True)[0]
+        columns = self._columns or self._table(repair=True)[0]
         lines = [] if columns else [_header(row)]
         columns = columns or lines[0]
         if row.keys() != set(columns):
@@ -370,7 +370,7 @@ class Run:
     def truncate(self, update: int) -> None:
         """Delete the rows after `update`, and a partial last row left by a kill."""
         path = self._file(METRICS)
-        columns, rows = self._table(mend=True)
+        columns, rows = self._table(repair=True)
         if columns:
             updates = self._updates(columns, rows)
             kept = [row for row, at in zip(rows, updates, strict=True) if at <= update]
@@ -430,11 +430,11 @@ class Run:
         cells = zip(*rows, strict=True) if rows else [()] * len(columns)
         return {name: self._numbers(name, of) for name, of in zip(columns, cells, strict=True)}
 
-    def _table(self, mend: bool = False) -> tuple[list[str], list[list[str]]]:
-        """Columns and rows as text, without a partial last row, which `mend` removes from the
+    def _table(self, repair: bool = False) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows as text, without a partial last row, which `repair` removes from the
         file."""
         path, whole = self._home / METRICS, self._rows()
-        if mend and path.exists() and len(whole) < path.stat().st_size:
+        if repair and path.exists() and len(whole) < path.stat().st_size:
             files.cut(path, len(whole))
         try:
             lines = [line.split(",") for line in whole.decode().split("\n")[:-1]]
