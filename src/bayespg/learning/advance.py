@@ -241,11 +241,10 @@ def advance(
         lowest=jnp.minimum(state.lowest, mean).astype(theta.dtype),
         persistence=state.persistence,
     )  # fmt: skip
-    acts = _log_probabilities(new.policy, batch.paths.states, batch.paths.actions)
     finite = jnp.stack([
         _finite(stage) for stage in (
             left, new.normaliser, critic, posterior.mean, (theta + change, optimiser),
-            jnp.where(batch.paths.mask, acts, 0.0),
+            _of_actions(new.policy, batch.paths, described),
         )
     ])  # fmt: skip
     sound = jnp.all(finite)
@@ -254,8 +253,8 @@ def advance(
         lambda after, before: jnp.where(going, after, before) if eqx.is_array(after) else after,
         new, state,
     )  # fmt: skip
-    done, episodes, steps = state.counts
-    counts = Counts(done + 1, episodes + M, steps + batch.paths.mask.sum(dtype=steps.dtype))
+    updated, played, taken = state.counts
+    counts = Counts(updated + 1, played + M, taken + batch.paths.mask.sum(dtype=taken.dtype))
     fewer = fading(state.persistence, batch.paths.terminated)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.persistence), new,
@@ -359,6 +358,14 @@ def _divergence(batch: Batch):
         return jnp.sum(each) / jnp.sum(mask).astype(each.dtype)
 
     return divergence
+
+
+def _of_actions(policy: AnyPolicy, paths: Trajectories, whole: bool) -> Float[Array, "T M"]:
+    """Log-probabilities of the actions taken, of the first step alone unless `whole`. They are not
+    finite if the policy's distributions are not, though its parameters may be."""
+    some = slice(None) if whole else slice(1)
+    found = _log_probabilities(policy, paths.states[some], paths.actions[some])
+    return jnp.where(paths.mask[some], found, 0.0)
 
 
 def _log_probabilities(
