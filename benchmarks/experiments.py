@@ -13,6 +13,7 @@ import os
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared; first of all
 
 import calibration
+import lengths
 import partial_observation
 import search_gradients
 import typer
@@ -24,6 +25,7 @@ from bayespg.cli import commands, reproducing
 EXPERIMENTS = {
     experiment.name: dataclasses.replace(experiment, program="python benchmarks/experiments.py")
     for experiment in (
+        lengths.EXPERIMENT,
         partial_observation.TUNING,
         partial_observation.EXPERIMENT,
         calibration.EXPERIMENT,

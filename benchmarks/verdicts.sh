@@ -10,7 +10,7 @@ mkdir -p $out
 export PYTHONPATH=src XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=3 PYTHONUNBUFFERED=1
 start() {  # device, experiment, number of processes
     case $2 in
-        calibration | partial-observation) program=benchmarks/experiments.py ;;
+        calibration | lengths | partial-observation) program=benchmarks/experiments.py ;;
         *) program="-m bayespg reproduce" ;;
     esac
     for i in $(seq "$3"); do

@@ -10,6 +10,7 @@ import zlib
 
 import calibration
 import experiments
+import lengths
 import numpy as np
 import partial_observation
 import pytest
@@ -20,7 +21,6 @@ import uphill_tasks
 from bayespg.reproduce import (
     EXPERIMENTS,
     bandit,
-    lengths,
     lqr_fisher,
     lqr_gradient,
     lqr_noise,

@@ -20,7 +20,8 @@ from bayespg.reproduce.gradients import angular_error, squared_error
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lqr-gradient", "lqr-noise", "lengths"])
 def test_gradient_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
-    import bayespg.reproduce.lengths as lengths
+    import lengths
+
     import bayespg.reproduce.lqr_gradient as figure1
     import bayespg.reproduce.lqr_noise as figure2
 

@@ -38,7 +38,7 @@ def reproduce(
         raise ValueError("--quick and --paper contradict each other; give one")
     if only and name != "all":
         raise ValueError(
-            "--only: works with 'all' only, as in: bayespg reproduce all --only bandit,lengths"
+            "--only: works with 'all' only, as in: bayespg reproduce all --only bandit,lqr-noise"
         )
     if name != "all" and (again or jobs is not None):
         raise ValueError(f"--{'again' if again else 'jobs'}: works with 'all' only; leave it out")

@@ -7,7 +7,6 @@ import jax
 
 from bayespg.reproduce import (
     bandit,
-    lengths,
     lqr_fisher,
     lqr_gradient,
     lqr_noise,
@@ -63,8 +62,6 @@ TABLE = (
                2, 2, 100, ship_steering.run, ship_steering.judge, minutes=8),
     Experiment("sparsification", "Section 4.4", "What sparsification and the natural gradient cost",
                4_000, 200, 10_000, sparsification.run, sparsification.judge, timed=True),
-    Experiment("lengths", "Section 8.1", "Quadrature where paths differ in length",
-               2_000, 200, 10_000, lengths.run, lengths.judge, minutes=2),
 )  # fmt: skip
 """Name, item of the paper, title, and runs: default, --quick and --paper."""
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in TABLE}

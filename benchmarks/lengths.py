@@ -16,7 +16,7 @@ from bayespg.learning.estimators import Model1, Model2, Reinforce
 from bayespg.reproduce.claims import Claim, Effect, ratios_of_ratios
 from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import sizes
-from bayespg.reproduce.report import Progress, Report, Settings
+from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 STAY, LONGEST = 0.95, 100
@@ -118,3 +118,9 @@ def judge(samples: Samples) -> list[Claim]:
             lost(BASELINE, "MC, best baseline"), above=1,
         ),
     ]  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    "lengths", "Section 8.1", "Quadrature where paths differ in length",
+    2_000, 200, 10_000, run, judge, minutes=2,
+)  # fmt: skip
