@@ -16,6 +16,7 @@ from bayespg.learning.estimators import Model1, Model2, Reinforce
 from bayespg.reproduce.claims import Claim, Effect, ratios_of_ratios
 from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import sizes
+from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
@@ -60,7 +61,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     found = {
         name: errors(
             task, policy, ESTIMATORS, Ms, settings,
-            lambda f, what, k=k: progress((k + f) / 2, what), task=f"{name},",
+            between(progress, k / 2, (k + 1) / 2), task=f"{name},",
         )
         for k, (name, task) in enumerate(tasks.items())
     }  # fmt: skip

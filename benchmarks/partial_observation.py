@@ -30,6 +30,7 @@ from bayespg.policies import FiniteStateController, Recurrent, VectorGaussian
 from bayespg.reproduce import learning
 from bayespg.reproduce.claims import Claim, differences, exactly, means
 from bayespg.reproduce.learning import Learned, Method, Task
+from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import (
     Curve,
     Experiment,
@@ -166,7 +167,7 @@ def run(settings: Settings, progress: Progress) -> Report:
             dataclasses.replace(setting.task(settings), label=f"{name},"),
             methods,
             settings,
-            lambda done, what, i=i: progress((i + done) / len(cells), what),
+            between(progress, i / len(cells), (i + 1) / len(cells)),
         )
         found |= {(name, method): values for (method, _), values in learned.items()}
     curves = [
@@ -317,7 +318,7 @@ def tune(settings: Settings, progress: Progress) -> Report:
             grid,
             lambda h, last=last: h.sample_return[-last:].mean(),
             settings,
-            lambda done, what, i=i: progress((i + done) / len(GRIDS), what),
+            between(progress, i / len(GRIDS), (i + 1) / len(GRIDS)),
             setting.update,
         )
         rows += [[name, r[0], *(f"{g:g}: {v}" for g, v in zip(grid, r[2:], strict=True))]

@@ -21,12 +21,9 @@ import uphill_tasks
 from bayespg.reproduce import (
     EXPERIMENTS,
     bandit,
-    lqr_fisher,
     lqr_gradient,
+    lqr_learning,
     lqr_noise,
-    lqr_optimisation,
-    lqr_rates,
-    lqr_variance,
     mountain_car,
     random_walk_gradient,
     random_walk_learning,
@@ -106,14 +103,14 @@ def cautious(name):
     return [{name: 0.0}, {name: -0.5}], [{name: 0.1}, {name: 0.3}], [{name: uphill.MARGIN}]
 
 
-def lqr(module):
+def lqr(names, judge):
     def claims(levels):
-        found = learned(levels, module.SHOWN, lqr_optimisation.SIZES)
-        if module is lqr_variance:
+        found = learned(levels, names, lqr_learning.SIZES)
+        if judge is lqr_learning.judge_variance:
             marked = {k.removeprefix("uniform "): v for k, v in levels.items() if "uniform " in k}
-            other = learned(marked, module.SHOWN, lqr_optimisation.SIZES)
-            found |= {(w, f"{k}, {lqr_variance.UNIFORM}", M): v for (w, k, M), v in other.items()}
-        return module.judge(Samples(found))
+            other = learned(marked, names, lqr_learning.SIZES)
+            found |= {(w, f"{k}, {lqr_learning.UNIFORM}", M): v for (w, k, M), v in other.items()}
+        return judge(Samples(found))
 
     return claims
 
@@ -122,7 +119,7 @@ def tuned(module, sizes, scale=-1.0):
     """The level of a method divides its cost at every rate."""
 
     def claims(levels):
-        names = ("MCPG", "MCPG, best baseline", "BPG", "BAC", lqr_optimisation.OURS)
+        names = ("MCPG", "MCPG, best baseline", "BPG", "BAC", lqr_learning.OURS)
         cells = {
             ("rate 1", name, M): samples(levels, name, M, scale=scale)
             for name in names
@@ -275,7 +272,7 @@ def on_tasks(levels):
 
 FIRST, SECOND = sparsification.MODELS
 SYSTEM = [f"{name}, M x M system" for name in sparsification.MODELS]
-OURS, WALK, CAR = lqr_optimisation.OURS, random_walk_learning.OURS, mountain_car.OURS
+OURS, WALK, CAR = lqr_learning.OURS, random_walk_learning.OURS, mountain_car.OURS
 RIVALS = random_walk_gradient.RIVALS
 SAME = lqr_noise.UNCHANGED[0]
 UNCHANGED = [f"noisy {name}" for name in lqr_noise.UNCHANGED]
@@ -283,15 +280,15 @@ NOISY = [f"noisy {name}" for name in lqr_noise.SCALED]
 PO = partial_observation
 ENDLESS = (0, (1_000,), 10)
 PLANTED = {
-    "lqr-optimisation": (lqr(lqr_optimisation), {
+    "lqr-optimisation": (lqr(lqr_learning.FIGURE3, lqr_learning.judge), {
         "lqr-mcpg-bpg-5": lower("MCPG", "BPG"),
         "lqr-mcpg-bpng-5": lower("MCPG", "BPNG"),
         "lqr-bpg": lower("BPG", "MCPG"),
         "lqr-bpng": lower("BPNG", "MCPG"),
         "lqr-ours-bpg": lower(OURS, "BPG"),
-        "lqr-ours-mcpg": lower(OURS, lqr_optimisation.EQUAL),
+        "lqr-ours-mcpg": lower(OURS, lqr_learning.EQUAL),
     }),
-    "lqr-fisher": (lqr(lqr_fisher), {
+    "lqr-fisher": (lqr(lqr_learning.FIGURE4, lqr_learning.judge_fisher), {
         "fisher-bpg-ml": lower("BPG-ML", "MCPG"),
         "fisher-bpg-mc": lower("BPG-MC", "MCPG"),
         "fisher-bpng-ml": lower("BPNG-ML", "MCPG"),
@@ -300,7 +297,7 @@ PLANTED = {
         "fisher-bpng-ml-mc": lower("BPNG-ML", "BPNG-MC"),
         "fisher-vanishes": within("BPG-MC", 1.0, (0.5, 2.0), 1.25),
     }),
-    "lqr-variance": (lqr(lqr_variance), {
+    "lqr-variance": (lqr(lqr_learning.FIGURE5, lqr_learning.judge_variance), {
         **{
             id + suffix: [[{f"{mark}{k}": v for k, v in levels.items()} for levels in of]
                           for of in planted]
@@ -318,7 +315,7 @@ PLANTED = {
         "uniform-bpg": lower("uniform BPG", "uniform MCPG"),
         "uniform-bpng": lower("uniform BPNG", "uniform MCPG"),
     }),
-    "lqr-rates": (tuned(lqr_rates.judge, (5, 10)), {
+    "lqr-rates": (tuned(lqr_learning.judge_rates, (5, 10)), {
         "lqr-rates-ours-equal": lower(OURS, "MCPG, best baseline"),
         "lqr-rates-ours-best": lower(OURS, "MCPG, best baseline"),
         "lqr-rates-bpg-equal": lower("BPG", "MCPG"),

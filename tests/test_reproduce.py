@@ -12,7 +12,7 @@ import pytest
 from bayespg._support import files
 from bayespg.learning.updates import conventional
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
-from bayespg.reproduce import EXPERIMENTS, learning, lqr_optimisation, page, report
+from bayespg.reproduce import EXPERIMENTS, learning, lqr_learning, page, report
 from bayespg.reproduce.claims import Verdict
 from bayespg.reproduce.gradients import angular_error, squared_error
 
@@ -82,21 +82,17 @@ def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
 @pytest.mark.slow("lqr-fisher", "lqr-variance")
 @pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
-    def learn(methods, settings, progress, start=None, label="", sizes=lqr_optimisation.SIZES):
+    def learn(names, settings, progress, start=None, label="", sizes=lqr_learning.SIZES):
         rng = np.random.default_rng(0)
         return {
             (name, M): learning.Learned(
                 np.arange(101), 0.31 + rng.exponential(size=(settings.runs, 101)), None
             )
-            for name in methods
+            for name in names
             for M in sizes
         }
 
-    import bayespg.reproduce.lqr_fisher as figure4
-    import bayespg.reproduce.lqr_variance as figure5
-
-    for module in (lqr_optimisation, figure4, figure5):
-        monkeypatch.setattr(module, "learn", learn)
+    monkeypatch.setattr(lqr_learning, "learn", learn)
     check(name, 10, tmp_path)
 
 
@@ -200,9 +196,9 @@ def test_numbers_on_disk_are_short_and_what_is_not_finite_is_null():
 
 
 def test_learning_starts_every_method_from_the_same_policies():
-    methods = {name: lqr_optimisation.METHODS[name] for name in ("MCPG", "BPG")}
-    found = lqr_optimisation.learn(methods, report.Settings(runs=6), lambda *_: None, sizes=(5,))
-    costs = {name: found[name, 5].values for name in methods}
+    names = ("MCPG", "BPG")
+    found = lqr_learning.learn(names, report.Settings(runs=6), lambda *_: None, sizes=(5,))
+    costs = {name: found[name, 5].values for name in names}
     np.testing.assert_allclose(costs["MCPG"][:, 0], costs["BPG"][:, 0], rtol=1e-12)
     assert costs["BPG"].shape == (6, 101)
 

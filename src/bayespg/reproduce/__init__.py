@@ -1,32 +1,23 @@
 """The paper's tables and figures, one file each, with the claims the paper makes about them."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
 
 from bayespg.reproduce import (
     bandit,
-    lqr_fisher,
     lqr_gradient,
+    lqr_learning,
     lqr_noise,
-    lqr_optimisation,
-    lqr_rates,
-    lqr_variance,
     mountain_car,
     random_walk_gradient,
     random_walk_learning,
     ship_steering,
     sparsification,
 )
-from bayespg.reproduce.report import (
-    Content,
-    Experiment,
-    Progress,
-    Report,
-    Settings,
-    write,
-)
+from bayespg.reproduce.report import Content, Experiment, Progress, Report, Settings, write
 
 TABLE = (
     Experiment("bandit", "Table 2", "The gradient of a bandit, Monte Carlo and Bayesian quadrature",
@@ -37,14 +28,16 @@ TABLE = (
     Experiment("lqr-noise", "Figure 2", "The effect of noise in the rewards on the LQR gradient",
                4_000, 200, 10_000, lqr_noise.run, lqr_noise.judge, minutes=3),
     Experiment("lqr-optimisation", "Figure 3", "Learning LQR: BPG and BPNG against MCPG",
-               1_000, 50, 10_000, lqr_optimisation.run, lqr_optimisation.judge),
+               1_000, 50, 10_000, partial(lqr_learning.run, lqr_learning.FIGURE3),
+               lqr_learning.judge),
     Experiment("lqr-rates", "Table 3", "Learning LQR at equal rates, and each method at its best",
-               400, 20, 2_000, lqr_rates.run, lqr_rates.judge),
+               400, 20, 2_000, lqr_learning.tune, lqr_learning.judge_rates),
     Experiment("lqr-fisher", "Figure 4", "Learning LQR with an estimated Fisher matrix",
-               500, 50, 10_000, lqr_fisher.run, lqr_fisher.judge),
+               500, 50, 10_000, partial(lqr_learning.run, lqr_learning.FIGURE4),
+               lqr_learning.judge_fisher),
     Experiment("lqr-variance", "Figure 5",
                "Learning LQR with steps scaled by the posterior covariance",
-               1_000, 50, 10_000, lqr_variance.run, lqr_variance.judge, minutes=2),
+               1_000, 50, 10_000, lqr_learning.run_twice, lqr_learning.judge_variance, minutes=2),
     Experiment("random-walk-gradient", "Figure 6",
                "Error of the gradient on the random walk against the number of episodes",
                400, 40, 1_000, random_walk_gradient.run, random_walk_gradient.judge, minutes=4),

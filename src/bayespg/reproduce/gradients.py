@@ -1,6 +1,5 @@
 """Repeated gradient estimation on the same samples, shared by Table 2 and Figures 1, 2 and 6."""
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -134,21 +133,14 @@ def errors(
     """Run all estimators on the same paths, for each M. Each M is a part, whose label begins with
     `task`."""
 
-    def part(M: int) -> dict[str, np.ndarray]:
+    def part(M: int, progress: Progress) -> parts.Part:
         key = jax.random.fold_in(fast_key(settings.seed), M)
         return estimates(environment, policy, estimators, M, settings.runs, key, batch)
 
-    found = Errors({}, np.asarray(exact_gradient(environment, policy)))
     labels = {f"{task} M = {M}".strip(): M for M in Ms}
-    work = {label: functools.partial(part, M) for label, M in labels.items()}
-    ready = 0
-    progress(0.0, next(iter(labels)))
-    for label, means in parts.done(work, settings.parts):
-        M = labels[label]
-        found.estimates.update({(name, M): values for name, values in means.items()})
-        ready += M
-        progress(ready / sum(Ms), label)
-    return found
+    means = parts.compute(labels, part, settings.parts, progress, size=float)
+    found = {(name, M): values for M, of in means.items() for name, values in of.items()}
+    return Errors(found, np.asarray(exact_gradient(environment, policy)))
 
 
 def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 9."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +29,8 @@ from bayespg.reproduce.report import (
 from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
 
+Cell = tuple[str, int]
+"""A method, and the number of paths of its updates."""
 POINTS = 126
 """Points per stored curve: enough for a figure, and few enough for a readable file."""
 
@@ -60,6 +61,11 @@ class Task:
     label: str = ""
     """Comes before the labels of parts."""
 
+    def cells(self, names: Mapping[str, Any]) -> dict[str, Cell]:
+        """Every method at every M, by the label of its part."""
+        cells = [(name, M) for M in self.updates for name in names]
+        return {f"{self.label} {name}, M = {M}".strip(): (name, M) for name, M in cells}
+
     def begin(self, runs: int, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
         """The initial policies, and the key for training."""
         if not self.drawn:
@@ -83,41 +89,30 @@ class Learned(NamedTuple):
 
 def learn(
     task: Task, methods: Mapping[str, Method], settings: Settings, progress: Progress
-) -> dict[tuple[str, int], Learned]:
+) -> dict[Cell, Learned]:
     """Train every method at every M from the same initial policies. The `values` are those of
     `task.evaluate`, or the exact expected return before each update."""
-    cells = {
-        f"{task.label} {name}, M = {M}".strip(): (name, M) for M in task.updates for name in methods
-    }
-    total = sum(M * task.updates[M] for _, M in cells.values())
-    ready = 0
 
-    def part(label: str) -> parts.Part:
-        name, M = cells[label]
-        progress(ready / total, label)
-        share = M * task.updates[M] / total
+    def part(cell: Cell, progress: Progress) -> parts.Part:
+        return _learned(task, methods[cell[0]], cell[1], settings, progress)
 
-        def advance(done: int, of: int) -> None:
-            progress(ready / total + share * done / of, "")
-
-        return _learned(task, methods[name], M, settings, advance)
-
-    found: dict[tuple[str, int], Learned] = {}
-    work = {label: functools.partial(part, label) for label in cells}
-    for label, arrays in parts.done(work, settings.parts):
-        name, M = cells[label]
-        found[name, M] = _unpacked(task, arrays)
-        ready += M * task.updates[M]
-    return {cell: found[cell] for cell in cells.values()}
+    found = parts.compute(
+        task.cells(methods), part, settings.parts, progress,
+        lambda cell: cell[1] * task.updates[cell[1]],
+    )  # fmt: skip
+    return {cell: _unpacked(task, arrays) for cell, arrays in found.items()}
 
 
-def _learned(task: Task, method: Method, M: int, settings: Settings, progress) -> parts.Part:
+def _learned(
+    task: Task, method: Method, M: int, settings: Settings, progress: Progress
+) -> parts.Part:
     key = jax.random.fold_in(fast_key(settings.seed), M)
     policies, key = task.begin(settings.runs, key)
     updates = task.updates[M]
     result = train(
         task.environment, policies, method.estimator, method.update(M), key=key, updates=updates,
-        paths=M, runs=settings.runs, evaluate=task.evaluate, every=task.every, progress=progress,
+        paths=M, runs=settings.runs, evaluate=task.evaluate, every=task.every,
+        progress=lambda done, of: progress(done / of, ""),
     )  # fmt: skip
     if result.evaluations is None:
         at, values = np.arange(updates), np.asarray(result.history.expected_return)
@@ -141,7 +136,7 @@ KEPT = 40
 
 
 def cells(
-    found: Mapping[tuple[str, int], Learned], value: Callable[[np.ndarray], np.ndarray] = np.asarray
+    found: Mapping[Cell, Learned], value: Callable[[np.ndarray], np.ndarray] = np.asarray
 ) -> dict[Key, np.ndarray]:
     """What claims may look at: the last value and the mean over all updates of every run, and short
     curves in full, with the updates they belong to."""
@@ -154,7 +149,7 @@ def cells(
     return kept
 
 
-def final_and_average(values: Mapping[tuple[str, int], np.ndarray]) -> dict[str, list[list[str]]]:
+def final_and_average(values: Mapping[Cell, np.ndarray]) -> dict[str, list[list[str]]]:
     """Two table rows for each method: the final value and the average over all updates, at every
     M."""
     of = {"final": lambda v: v[:, -1], "average": lambda v: v.mean(1)}
@@ -177,24 +172,16 @@ def tune(
 ) -> Report:
     """Try the same constant learning rates for all methods at every M. The best rate has the
     largest mean over runs of `judge`, a number computed from the history of a run."""
-    rows, curves, best, kept, found = [], [], {}, {}, {}
-    cells = {
-        f"{task.label} {name}, M = {M}".strip(): (name, M)
-        for M in task.updates
-        for name in estimators
-    }
+    rows, curves, best, kept = [], [], {}, {}
 
-    def part(label: str) -> parts.Part:
-        name, M = cells[label]
-        progress(len(found) / len(cells), label)
+    def part(cell: Cell, progress: Progress) -> parts.Part:
+        name, M = cell
         N = task.updates[M]
         return {"judged": _judged(task, estimators[name], update, rates, M, N, judge, settings)}
 
-    work = {label: functools.partial(part, label) for label in cells}
-    for label, arrays in parts.done(work, settings.parts):
-        found[label] = arrays["judged"]
-    for label, (name, M) in cells.items():
-        judged = found[label]
+    found = parts.compute(task.cells(estimators), part, settings.parts, progress)
+    for (name, M), arrays in found.items():
+        judged = arrays["judged"]
         kept |= {(f"rate {rate:g}", name, M): of for rate, of in zip(rates, judged, strict=True)}
         mean, error = summarise(judged, 1)
         best[f"{name}, M = {M}"] = rates[int(np.nanargmax(mean))]
@@ -255,7 +242,7 @@ def best(samples: Samples, name: str, M: int) -> tuple[str, np.ndarray]:
 
 
 def curves(
-    found: Mapping[tuple[str, int], Learned],
+    found: Mapping[Cell, Learned],
     methods: Mapping[str, Method],
     value: Callable[[np.ndarray], np.ndarray] = lambda v: v,
 ) -> list[Curve]:

@@ -16,6 +16,7 @@ from bayespg.reproduce import claims
 from bayespg.reproduce.claims import Row, ratios
 from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import SPARSE, sizes
+from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Curve, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
@@ -65,7 +66,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     found = {
         noise: errors(
             *lqr_setting(noise), estimators(noise), Ms, settings,
-            lambda f, what, k=k: progress((k + f) / len(NOISES), what), task=f"σ_r = {noise:g},",
+            between(progress, k / len(NOISES), (k + 1) / len(NOISES)), task=f"σ_r = {noise:g},",
         )
         for k, noise in enumerate(NOISES)
     }  # fmt: skip

@@ -8,6 +8,7 @@ the actions integrated out of G, and ours, which also puts the noise on the rewa
 values a prior of the right magnitude.
 """
 
+import functools
 import math
 
 import jax
@@ -26,31 +27,13 @@ from bayespg.learning.estimators import (
     CompatibleLeastSquares,
     FittedValues,
     MonteCarlo,
-    g_est,
-    g_est_as_printed,
 )
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, mountain_car_softmax
 from bayespg.reproduce import claims, learning
-from bayespg.reproduce.claims import (
-    ALIKE,
-    Cell,
-    Claim,
-    Row,
-    differences,
-    means,
-    pair,
-    ratios,
-    spreads,
-)
+from bayespg.reproduce.claims import ALIKE, Row, differences, means, pair, ratios, spreads
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import (
-    Progress,
-    Report,
-    Settings,
-    cell,
-    draw_panels,
-)
+from bayespg.reproduce.report import Progress, Report, Settings, cell, draw_panels
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
@@ -87,8 +70,10 @@ METHODS = {
     "compatible least squares": Method(
         CompatibleLeastSquares(WIDE, 1.0, state_map=ENVIRONMENT.unit), _at("BAC"), "compatible"
     ),
-    PAPER: Method(_bac(STATE_KERNEL, fisher=g_est), _at("BAC"), "BAC"),
-    PRINTED: Method(_bac(STATE_KERNEL, fisher=g_est_as_printed), _at("BAC"), "BAC as printed"),
+    PAPER: Method(_bac(STATE_KERNEL, fisher=estimators.g_est), _at("BAC"), "BAC"),
+    PRINTED: Method(
+        _bac(STATE_KERNEL, fisher=estimators.g_est_as_printed), _at("BAC"), "BAC as printed"
+    ),
     "BAC, actions integrated out": Method(_bac(STATE_KERNEL), _at("BAC"), "BAC variant"),
     OURS: Method(_bac(WIDE, 0.1, lambda_=0.0), _at("BAC"), "ours"),
 }
@@ -128,7 +113,7 @@ FIGURE, GAP = "Section 8.2, Figure 8", "difference of steps to the goal"
 SPREAD, RATIO = "ratio of standard deviations", "ratio of steps to the goal"
 
 
-def _by_size(name: str) -> dict[str, tuple[Cell, ...]]:
+def _by_size(name: str) -> dict[str, tuple[claims.Cell, ...]]:
     return {"M = {M} against 5": (("final", name), ("at 5", name))}
 
 
@@ -164,14 +149,13 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def judge(samples: Samples) -> list[Claim]:
-    return claims.judge(CLAIMS, samples, _value)
-
-
 def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
     if what == "after 100":
         return samples["curve", name, M][:, int(np.argmax(samples["updates", name, M] >= 100))]
     return samples["final", name, 5 if what == "at 5" else M]
+
+
+judge = functools.partial(claims.judge, CLAIMS, value=_value)
 
 
 def _figure(curves, learned: Learned):

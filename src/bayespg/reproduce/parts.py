@@ -5,12 +5,14 @@ that are given the same folder share the work: each takes a part that nobody is 
 waits for those of the others at the end.
 """
 
+import functools
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +26,37 @@ except ImportError:  # Windows: processes do not share work there, but resume it
 Part = dict[str, np.ndarray]
 """What one part computes: arrays by name."""
 Work = Callable[[], Part]
+Progress = Callable[[float, str], None]
+"""Called with the fraction done and a short description of the current step."""
+Cell = TypeVar("Cell", bound=Hashable)
+
+
+def between(progress: Progress, start: float, end: float) -> Progress:
+    """The progress of a stage that takes a computation from `start` to `end`."""
+    return lambda fraction, what: progress(start + (end - start) * fraction, what)
+
+
+def compute(
+    cells: Mapping[str, Cell],
+    work: Callable[[Cell, Progress], Part],
+    folder: Path | None,
+    progress: Progress,
+    size: Callable[[Cell], float] = lambda cell: 1.0,
+) -> dict[Cell, Part]:
+    """What `work` computes for every cell. A cell is a part with its label, and takes a share of
+    the progress in proportion to its `size`."""
+    total, ready = sum(map(size, cells.values())), 0.0
+    found: dict[Cell, Part] = {}
+
+    def part(cell: Cell, label: str) -> Part:
+        progress(ready, label)
+        return work(cell, between(progress, ready, ready + size(cell) / total))
+
+    parts = {label: functools.partial(part, cell, label) for label, cell in cells.items()}
+    for label, arrays in done(parts, folder):
+        found[cells[label]] = arrays
+        ready = min(ready + size(cells[label]) / total, 1.0)
+    return {cell: found[cell] for cell in cells.values()}
 
 
 def done(parts: Mapping[str, Work], folder: Path | None) -> Iterator[tuple[str, Part]]:

@@ -24,17 +24,7 @@ from bayespg.learning.training import Result
 from bayespg.policies import Tabular
 from bayespg.reproduce import claims, learning
 from bayespg.reproduce import random_walk as rw
-from bayespg.reproduce.claims import (
-    ALIKE,
-    Claim,
-    Effect,
-    Pairs,
-    Row,
-    differences,
-    pair,
-    ratios,
-    shares,
-)
+from bayespg.reproduce.claims import ALIKE, Claim, Effect, Pairs, Row, differences, pair, ratios
 from bayespg.reproduce.learning import Method, Task
 from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
@@ -144,7 +134,7 @@ def _ends(id: str, place: str, says: str, name: str, sizes: Any = None) -> Row:
 def _share(counted: Mapping[str, tuple[np.ndarray]]) -> tuple[Effect, ...]:
     """Of all sizes together."""
     endless = np.concatenate([of for (of,) in counted.values()])
-    return shares({"": (int(endless.sum()), endless.size)}, rare=True)
+    return claims.shares({"": (int(endless.sum()), endless.size)}, rare=True)
 
 
 SUM = "(MCPG as a sum over episodes)"

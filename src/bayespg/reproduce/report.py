@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from bayespg._support.files import write_json
 from bayespg.reproduce.claims import Claim
+from bayespg.reproduce.parts import Progress
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
@@ -26,8 +27,6 @@ KEYS = {
 }  # fmt: skip
 """The keys that the content of every experiment has."""
 PROGRAM = "bayespg reproduce"
-Progress = Callable[[float, str], None]
-"""Called with the fraction done and a short description of the current step."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,15 +24,10 @@ from bayespg.learning.estimators import BAC, GPOMDP, Estimator, FittedValues, Mo
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
 from bayespg.reproduce import claims, learning
-from bayespg.reproduce.claims import Claim, Row, differences, pair, spreads
+from bayespg.reproduce.claims import Row, differences, pair, spreads
 from bayespg.reproduce.learning import Method, Task
-from bayespg.reproduce.report import (
-    Progress,
-    Report,
-    Settings,
-    cell,
-    draw_panels,
-)
+from bayespg.reproduce.parts import between
+from bayespg.reproduce.report import Progress, Report, Settings, cell, draw_panels
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
@@ -131,9 +126,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     else:
         lengths = {5: 20} if settings.quick else {5: 200, 20: 50}
     methods = _methods()
-    found = learning.learn(
-        _task(lengths), methods, settings, lambda f, what: progress(0.8 * f, what)
-    )
+    found = learning.learn(_task(lengths), methods, settings, between(progress, 0, 0.8))
     curves = learning.curves(found, methods)
     rows = []
     for name in methods:
@@ -142,7 +135,7 @@ def run(settings: Settings, progress: Progress) -> Report:
             ends = 100 * found[name, M].values[:, -1]
             cells.append(f"{cell(ends, PER_CENT)} (s.d. {ends.std(ddof=1):.1f})")
         rows.append([name, "tuned rates", *cells])
-    assumptions = _assumptions(lengths, settings, lambda f, what: progress(0.8 + 0.2 * f, what))
+    assumptions = _assumptions(lengths, settings, between(progress, 0.8, 1))
     rows += [[name, what, cell, *[""] * (len(lengths) - 1)] for name, what, cell in assumptions]
     ends = ", ".join(f"{N} at M = {M}" for M, N in lengths.items())
     return Report(
@@ -213,10 +206,6 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def judge(samples: Samples) -> list[Claim]:
-    return claims.judge(CLAIMS, samples, _value)
-
-
 def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
     """Also the mean over the first tenth of a curve, and the success after as many updates as there
     are at M = 5 and at M, with few episodes (5) and with many (M)."""
@@ -227,6 +216,9 @@ def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
         return many[:, 1 : 1 + max(many.shape[1] // 10, 1)].mean(1)
     last = min(few.shape[1], many.shape[1]) - 1
     return (few if what == "few" else many)[:, last]
+
+
+judge = functools.partial(claims.judge, CLAIMS, value=_value)
 
 
 def _figure(curves, found, M: int):

@@ -24,7 +24,8 @@ from bayespg.learning.training import start, step
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce.claims import Claim, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
-from bayespg.reproduce.lqr_optimisation import METHODS
+from bayespg.reproduce.lqr_learning import METHODS
+from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, summarise
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
@@ -46,9 +47,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         for name, of in MODELS.items()
         for tau in TAUS
     }
-    found = errors(
-        *lqr_setting(), estimators, (M,), settings, lambda f, what: progress(f / 2, what)
-    )
+    found = errors(*lqr_setting(), estimators, (M,), settings, between(progress, 0, 0.5))
     progress(0.5, "times")
     with jax.default_device(jax.devices("cpu")[0]):
         taken = seconds(_gradients(many, settings.seed) | _updates(settings.seed))
@@ -140,39 +139,24 @@ def _updates(seed: int) -> dict[str, Callable[[], Any]]:
 def judge(samples: Samples) -> list[Claim]:
     (M,), (many,) = samples.sizes("square"), samples.sizes("seconds")
     taken = {name: samples["seconds", name, many] for name in samples.names("seconds")}
-    square = samples.of("square")
-    section = "Section 4.4"
+    square = {name: samples["square", name, M] for name in samples.names("square")}
+    sparse = {f"{name}, τ = {tau:g}": (name, tau) for name in MODELS for tau in TAUS}
+    faster = {
+        label: (taken[label], taken[f"{name}, M x M system"]) for label, (name, _) in sparse.items()
+    }
+    accurate = {
+        label: (square[name], square[label]) for label, (name, tau) in sparse.items() if tau <= 0.01
+    }
     return [
         Claim(
-            "sparse-faster", section,
+            "sparse-faster", "Section 4.4",
             f"sparsification makes Algorithm 1 significantly faster for many paths (M = {many:,})",
-            "ratio of times, M x M system to sparse",
-            times(
-                {
-                    f"{name}, τ = {tau:g}": (
-                        taken[f"{name}, τ = {tau:g}"], taken[f"{name}, M x M system"]
-                    )
-                    for name in MODELS
-                    for tau in TAUS
-                }
-            ),
-            above=2,
+            "ratio of times, M x M system to sparse", times(faster), above=2,
         ),
         Claim(
             "sparse-accurate", "",
             f"up to τ = 0.01 sparsification costs almost no accuracy (M = {M})",
-            "ratio of mean squared errors, sparse to full",
-            ratios(
-                {
-                    f"{name}, τ = {tau:g}": (
-                        square(name, M), square(f"{name}, τ = {tau:g}", M)
-                    )
-                    for name in MODELS
-                    for tau in TAUS
-                    if tau <= 0.01
-                }
-            ),
-            below=1.1,
+            "ratio of mean squared errors, sparse to full", ratios(accurate), below=1.1,
         ),
         Claim(
             "natural-cost", "Sections 6.2.2 and 10",

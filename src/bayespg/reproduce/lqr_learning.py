@@ -1,0 +1,341 @@
+"""Figures 3 to 5 and Table 3: learning LQR.
+
+The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the start of each run,
+100 updates, Sigma = 1e-3 I and Model 1. Costs are shown as in the paper: lower is better, and
+0.3067 is optimal.
+
+- Figure 3 compares BPG, BPNG and MCPG with exact G; Figure 4 estimates G by Monte Carlo, by a
+  maximum-likelihood model, or with the actions integrated out.
+- Figure 5 scales steps by the posterior covariance (BPG-var). The paper says only that the initial
+  policies are random, so its methods are also run from kappa uniform on (-1, 1), and what the paper
+  says about Figures 3 and 5 is judged for both.
+- Table 3 gives BPG larger rates than MCPG, so Figure 3 compares methods and rates at once.
+  `lqr-rates` runs every method with BPG's rates of Table 3 times each factor of a grid. Methods are
+  compared at equal rates, and each at its own best; half of the runs choose it, the other half are
+  compared.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from bayespg._support.random import fast_key
+from bayespg.environments import LQR
+from bayespg.learning import estimators as given
+from bayespg.learning import updates
+from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce
+from bayespg.learning.training import Result
+from bayespg.policies import BoundedLinearGaussian
+from bayespg.reproduce import claims, learning
+from bayespg.reproduce.claims import ALIKE, Cells, Claim, Pairs, Row, differences, pair, ratios
+from bayespg.reproduce.learning import Learned, Method, Task
+from bayespg.reproduce.parts import between
+from bayespg.reproduce.report import Progress, Report, Settings
+from bayespg.reproduce.samples import Samples
+
+SIZES = (5, 10, 20, 40)
+LARGER = SIZES[1:]
+UPDATES = 100
+OPTIMUM = 0.3067
+RATES = {
+    "MCPG": {5: (0.01, 0.05), 10: (0.05, 0.05), 20: (0.05, 0.10), 40: (0.05, 0.10)},
+    "BPG": {5: (0.01, 0.05), 10: (0.07, 0.10), 20: (0.15, 0.15), 40: (0.10, 0.30)},
+    "BPNG": {5: (0.010, 0.005), 10: (0.010, 0.005), 20: (0.015, 0.005), 40: (0.015, 0.005)},
+    "BPG-var": {5: (0.05, 0.05), 10: (0.10, 0.10), 20: (0.10, 0.15), 40: (0.15, 0.30)},
+}
+"""Table 3."""
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Multiples of BPG's rates that `lqr-rates` tries."""
+
+
+def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
+    """A function from M to the update of a method with its learning rates from Table 3."""
+
+    def update(M: int) -> optax.GradientTransformationExtraArgs:
+        rate = np.array(RATES[rates][M])
+        if rates == "BPNG":
+            return updates.natural(rate, times_determinant=True)
+        if rates == "BPG-var":
+            return updates.variance_scaled(rate)
+        return updates.conventional(updates.hyperbolic(rate))
+
+    return update
+
+
+OURS, PER_STEP = "Model 2 + baseline", "MCPG, mean over steps"
+BASELINE, EQUAL = "MCPG, best baseline", "MCPG, best baseline, rates of BPG"
+UNIFORM = "κ ~ U(-1, 1)"
+EXACT, BY_PATHS, BY_MODEL = (
+    Model1(fisher=fisher)
+    for fisher in (given.exact, given.monte_carlo_fisher, given.maximum_likelihood)
+)
+METHODS = {
+    "MCPG": Method(Reinforce(), rated("MCPG"), "MC"),
+    PER_STEP: Method(MonteCarlo(weights="uniform"), rated("MCPG"), "GPOMDP"),
+    BASELINE: Method(Reinforce("best"), rated("MCPG"), "MC, best baseline"),
+    EQUAL: Method(Reinforce("best"), rated("BPG"), "MC, mean baseline"),
+    "BPG": Method(EXACT, rated("BPG"), "BQ"),
+    "BPNG": Method(EXACT, rated("BPNG"), "BQ natural"),
+    "BPG-var": Method(EXACT, rated("BPG-var"), "BQ variant"),
+    "BPG-MC": Method(BY_PATHS, rated("BPG"), "GPOMDP"),
+    "BPG-ML": Method(BY_MODEL, rated("BPG"), "BQ"),
+    "BPNG-MC": Method(BY_PATHS, rated("BPNG"), "MC, best baseline"),
+    "BPNG-ML": Method(BY_MODEL, rated("BPNG"), "BQ natural"),
+    "BPG, actions integrated out": Method(Model1(), rated("BPG"), "BQ variant"),
+    OURS: Method(Model2(baseline=float("inf")), rated("BPG"), "ours"),
+}
+"""MCPG is Eq. 6. The second method is Algorithm 1 of Baxter and Bartlett, a mean over steps, which
+the paper uses in Section 8. The last has a flat baseline, the actions integrated out of G, and the
+rates of BPG."""
+FIGURE3 = ("MCPG", PER_STEP, BASELINE, EQUAL, "BPG", "BPNG", OURS)
+FIGURE4 = (
+    "MCPG", "BPG-MC", "BPG-ML", "BPNG-MC", "BPNG-ML", "BPG, actions integrated out", OURS,
+)  # fmt: skip
+FIGURE5 = ("MCPG", "BPG", "BPNG", "BPG-var")
+TUNED = ("MCPG", BASELINE, "BPG", OURS)
+Costs = Mapping[learning.Cell, Learned]
+
+
+def learn(
+    names: Sequence[str],
+    settings: Settings,
+    progress: Progress,
+    start: Callable[..., BoundedLinearGaussian] | None = None,
+    label: str = "",
+    sizes: Sequence[int] = SIZES,
+) -> Costs:
+    """Exact expected cost before each update and after the last, (runs, N + 1)."""
+    environment, found = LQR(), {}
+
+    def last(result: Result) -> Any:
+        with jax.enable_x64(True):
+            return jax.vmap(environment.expected_return)(result.policy)
+
+    updates = dict.fromkeys(sizes, UPDATES)
+    task = Task(environment, start or normal, updates, drawn=True, ended=last, label=label)
+    methods = {name: METHODS[name] for name in names}
+    for cell, learned in learning.learn(task, methods, settings, progress).items():
+        assert learned.ended is not None
+        costs = -np.concatenate([learned.values, learned.ended[:, None]], 1)
+        found[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
+    return found
+
+
+def normal(runs: int, key) -> BoundedLinearGaussian:
+    """kappa ~ N(0, I)."""
+    with jax.enable_x64(True):
+        return BoundedLinearGaussian(jax.random.normal(key, (runs, 2)))
+
+
+def uniform(runs: int, key) -> BoundedLinearGaussian:
+    """kappa ~ U(-1, 1), both components."""
+    with jax.enable_x64(True):
+        return BoundedLinearGaussian(jax.random.uniform(key, (runs, 2), minval=-1.0, maxval=1.0))
+
+
+def run(names: Sequence[str], settings: Settings, progress: Progress) -> Report:
+    return report(learn(names, settings, progress))
+
+
+def run_twice(settings: Settings, progress: Progress) -> Report:
+    """The methods of Figure 5 from both distributions of initial policies."""
+    costs = learn(FIGURE5, settings, between(progress, 0, 0.5))
+    narrow = learn(FIGURE5, settings, between(progress, 0.5, 1), uniform, UNIFORM)
+    return report({**costs, **{(f"{name}, {UNIFORM}", M): of for (name, M), of in narrow.items()}})
+
+
+def report(found: Costs) -> Report:
+    """A table of final costs and averages over the whole curve, and one panel for each M."""
+    curves = learning.curves(
+        found, METHODS | {f"{name}, {UNIFORM}": METHODS[name] for name in FIGURE5}
+    )
+    excess = [dataclasses.replace(c, mean=[v - OPTIMUM for v in c.mean]) for c in curves]
+    rows = learning.final_and_average({cell: of.values for cell, of in found.items()})
+    return Report(
+        columns=["expected cost", "", *(f"M = {M}" for M in sorted({M for _, M in found}))],
+        rows=[row for of in rows.values() for row in of],
+        curves=curves,
+        samples=Samples(learning.cells(found, lambda costs: costs - OPTIMUM)),
+        figure=lambda: learning.panels(excess, "expected cost above the optimum", yscale="log"),
+        notes=[
+            f"± is one standard error; {OPTIMUM} is optimal; 'average' is over all updates.",
+            *_diverged(found),
+        ],
+    )
+
+
+def _diverged(found: Costs, factor: float = 2.0) -> list[str]:
+    """Notes on runs that end above `factor` times the median initial cost."""
+    notes = []
+    for (name, M), learned in found.items():
+        cost = learned.values
+        bad = int(np.sum(cost[:, -1] > factor * np.median(cost[:, 0])))
+        if bad:
+            notes.append(
+                f"{name}, M = {M}: {bad} of {len(cost)} runs end above {factor:g} times "
+                "the median initial cost."
+            )
+    return notes
+
+
+def tune(settings: Settings, progress: Progress) -> Report:
+    """Every method with multiples of BPG's rates. The return after the last update is that before
+    one more."""
+    sizes, reports = (5, 20) if settings.quick else SIZES, []
+    for i, M in enumerate(sizes):
+        base = np.array(RATES["BPG"][M])
+        task = Task(LQR(), lambda runs: normal(runs, fast_key(settings.seed)), {M: UPDATES + 1})
+        reports.append(
+            learning.tune(
+                task, {name: METHODS[name].estimator for name in TUNED},
+                {name: METHODS[name].look for name in TUNED}, FACTORS,
+                lambda history: history.expected_return[-1], settings,
+                between(progress, i / len(sizes), (i + 1) / len(sizes)),
+                lambda factor, base=base: updates.conventional(updates.hyperbolic(factor * base)),
+            )
+        )  # fmt: skip
+    curves = [
+        dataclasses.replace(curve, mean=[-value for value in curve.mean])
+        for report in reports
+        for curve in report.curves
+    ]
+    return Report(
+        columns=["minus the final cost", "M", *(f"BPG's rates × {f:g}" for f in FACTORS)],
+        rows=[row for report in reports for row in report.rows],
+        curves=curves,
+        samples=Samples({k: v for report in reports for k, v in report.samples.items()}),
+        figure=lambda: learning.panels(
+            curves, "final expected cost", xlabel="multiple of BPG's rates", xscale="log"
+        ),
+        notes=[f"± is one standard error over {settings.runs} runs of {UPDATES} updates."],
+        extra={"best": {k: v for report in reports for k, v in report.extra["best"].items()}},
+    )
+
+
+COSTS = "difference of final costs"
+ends = functools.partial(
+    differences, words="{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs"
+)
+"""Says in how many runs the first is lower, which shows whether a few outliers decide the mean."""
+
+
+def ahead(id: str, place: str, says: str, better: str, worse: str, sizes: Any = None) -> Row:
+    """`better` ends at a lower expected cost than `worse` at each of `sizes`."""
+    return Row(id, place, says, COSTS, ends, pair("cost", better, worse), sizes)
+
+
+def cost(samples: Cells, what: str, name: str, M: int) -> np.ndarray:
+    return OPTIMUM + samples["final", name, M] if what == "cost" else samples[what, name, M]
+
+
+def _figure3(id: str, start: str = "") -> tuple[Row, ...]:
+    """What the paper says about Figure 3; `start` says which initial policies were used."""
+    place = "Section 6.2.2, Figure 3"
+    return (
+        ahead(f"{id}-mcpg-bpg-5", place, f"Monte Carlo is ahead of BPG at M = 5{start}",
+              "MCPG", "BPG", (5,)),
+        ahead(f"{id}-mcpg-bpng-5", place, f"Monte Carlo is ahead of BPNG at M = 5{start}",
+              "MCPG", "BPNG", (5,)),
+        ahead(f"{id}-bpg", place, f"BPG is ahead of Monte Carlo from M = 10 on{start}",
+              "BPG", "MCPG", LARGER),
+        ahead(f"{id}-bpng", place, f"BPNG is ahead of Monte Carlo from M = 10 on{start}",
+              "BPNG", "MCPG", LARGER),
+    )  # fmt: skip
+
+
+ABOVE = "ratio of final costs above the optimum"
+
+
+def _figure4() -> tuple[Row, ...]:
+    place = "Section 6.2.2, Figure 4"
+    return (
+        *(
+            ahead(f"fisher-{name.lower()}", place,
+                  f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
+                  name, "MCPG", LARGER)
+            for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
+        ),
+        *(
+            ahead(f"fisher-{name.lower()}-ml-mc", place,
+                  f"with few paths, {name}-ML is ahead of {name}-MC", f"{name}-ML", f"{name}-MC",
+                  (5, 10))
+            for name in ("BPG", "BPNG")
+        ),
+        Row("fisher-vanishes", place, "the difference between the two vanishes for many paths",
+            f"{ABOVE}, MC to ML, M = 40", ratios,
+            {name: (("final", f"{name}-ML"), ("final", f"{name}-MC")) for name in ("BPG", "BPNG")},
+            (40,), **ALIKE),
+    )  # fmt: skip
+
+
+def _figure5(id: str, start: str = "") -> tuple[Row, ...]:
+    place = "Section 6.2.2, Figure 5"
+    return (
+        ahead(f"{id}-bpg", place, f"BPG-var is ahead of BPG at every M{start}", "BPG-var", "BPG"),
+        ahead(f"{id}-mcpg", place, f"BPG-var is ahead of Monte Carlo at every M{start}",
+              "BPG-var", "MCPG"),
+        Row(f"{id}-bpng", place, f"BPG-var learns faster than BPNG{start}",
+            "difference of costs, mean over all updates", differences,
+            pair("average", "BPG-var", "BPNG")),
+        Row(f"{id}-bpng-end", place, f"BPG-var ends like BPNG{start}",
+            f"{ABOVE}, BPNG to BPG-var", ratios, pair("final", "BPG-var", "BPNG"), **ALIKE),
+        Row(f"{id}-many", place, f"BPG-var is like BPG when M is large{start}",
+            f"{ABOVE}, BPG to BPG-var", ratios, pair("final", "BPG-var", "BPG"), (40,), **ALIKE),
+    )  # fmt: skip
+
+
+CLAIMS = (
+    *_figure3("lqr"),
+    ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
+          "rates", OURS, "BPG"),
+    ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
+          "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS, value=cost)
+judge_fisher = functools.partial(claims.judge, _figure4(), value=cost)
+
+
+def judge_variance(samples: Samples) -> list[Claim]:
+    start = f", from {UNIFORM}"
+    rows = (*_figure5("var-uniform", start), *_figure3("uniform", start))
+    other = {
+        (what, name.removesuffix(f", {UNIFORM}"), M): values
+        for (what, name, M), values in samples.items()
+        if name.endswith(UNIFORM)
+    }
+    return claims.judge(_figure5("var"), samples, cost) + claims.judge(rows, other, cost)
+
+
+def judge_rates(samples: Samples) -> list[Claim]:
+    sizes = samples.sizes()
+
+    def equal(better: str, worse: str, Ms: Sequence[int]) -> Pairs:
+        """At BPG's own rates."""
+        first, second = ({M: -samples["rate 1", name, M] for M in Ms} for name in (better, worse))
+        return {f"M = {M}": (first[M], second[M]) for M in Ms}
+
+    def best(better: str, worse: str, Ms: Sequence[int]) -> Pairs:
+        found = {}
+        for M in Ms:
+            (a, first), (b, second) = (learning.best(samples, name, M) for name in (better, worse))
+            found[f"M = {M} (× {a} and × {b})"] = -first, -second
+        return found
+
+    larger = [M for M in sizes if M in LARGER]
+    return [
+        Claim(f"lqr-rates-{id}-{how}", "", f"{says}, {rates}", COSTS, ends(pairs(*names, Ms)))
+        for id, says, names, Ms in (
+            ("ours", "Model 2 with a baseline is ahead of Monte Carlo with the best baseline at "
+             "every M", (OURS, BASELINE), sizes),
+            ("bpg", "BPG is ahead of Monte Carlo from M = 10 on", ("BPG", "MCPG"), larger),
+        )
+        for how, rates, pairs in (
+            ("equal", "at equal rates (BPG's of Table 3)", equal),
+            ("best", "each at its best rate", best),
+        )
+    ]  # fmt: skip
