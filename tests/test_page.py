@@ -15,7 +15,8 @@ from bayespg.runs.store import Run
 
 
 def test_text_is_escaped_once():
-    said = page.element("p", "a < b & c", page.link("#x", '"d"'), class_='"e"')
+    link = page.fill('<a href="#x">{}</a>', '"d"')
+    said = page.fill('<p class="{}">{}{}</p>', '"e"', "a < b & c", [link])
     assert said == ('<p class="&quot;e&quot;">a &lt; b &amp; c<a href="#x">&quot;d&quot;</a></p>')
 
 

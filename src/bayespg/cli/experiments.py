@@ -8,6 +8,7 @@ from rich.text import Text
 
 from bayespg._support import checks, threads, together
 from bayespg.cli.common import bars, beside, console, fitting, progress, say, table
+from bayespg.cli.reproducing import Options
 from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page
 from bayespg.reproduce import report as reports
 from bayespg.runs import overview
@@ -21,55 +22,60 @@ COLOURED = {
 }
 
 
-def reproduce(
-    name: str | None, runs: int | None, seed: int, out: Path, *, quick: bool, paper: bool,
-    only: list[str] | None, listed: bool, again: bool, jobs: int | None, resume: bool, judge: bool,
-    known: Known,
-) -> None:  # fmt: skip
-    """Check the options, and run those of the known experiments that they ask for."""
-    if name is None or listed:
+def reproduce(options: Options, known: Known) -> None:
+    """Run those of the known experiments that the options ask for."""
+    if options.name is None or options.listed:
         table(
             ["name", "what it shows", "--paper"],
             [[e.name, f"{e.item}: {e.title}", f"{e.paper_runs:,} runs"] for e in known.values()],
             whole=1,
         )
         return
-    if quick and paper:
-        raise ValueError("--quick and --paper contradict each other; give one")
-    if only and name != "all":
-        raise ValueError(
-            "--only: works with 'all' only, as in: bayespg reproduce all --only bandit,lqr-noise"
-        )
-    if name != "all" and (again or jobs is not None):
-        raise ValueError(f"--{'again' if again else 'jobs'}: works with 'all' only; leave it out")
-    chosen = [one.strip() for some in only or [] for one in some.split(",")] or list(known)
-    names = list(
-        dict.fromkeys(_checked(one, known) for one in (chosen if name == "all" else [name]))
-    )
-    if judge:
-        if quick or paper or again or resume or jobs is not None or runs is not None:
-            raise ValueError("--judge: takes a name and --out only, because nothing is run")
-        for one in names:
-            if name != "all" or (out / f"{one}.npz").exists():
-                _show(reports.judge_again(known[one], out), out)
+    names, out = _chosen(options, known), options.out
+    if options.judge:
+        for name in names:
+            if options.name != "all" or (out / f"{name}.npz").exists():
+                _show(reports.judge_again(known[name], out), out)
         page.write(out, list(EXPERIMENTS))
         return
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
-    parts = out / ".parts" if resume else None
-    wanted = {one: known[one].settings(runs, seed, quick, paper, parts) for one in names}
-    if name == "all" and not again:
-        done = [one for one in names if reports.done(known[one], wanted[one], out)]
+    parts = out / ".parts" if options.resume else None
+    size = options.runs, options.seed, options.quick, options.paper, parts
+    wanted = {name: known[name].settings(*size) for name in names}
+    if options.name == "all" and not options.again:
+        done = [name for name in names if reports.done(known[name], wanted[name], out)]
         if done:
             console.print(f"Already done (--again repeats them): {', '.join(done)}")
-        wanted = {one: settings for one, settings in wanted.items() if one not in done}
-    jobs = jobs or min(6, max(1, threads.cores() // 2))
-    shared = {one: wanted[one] for one in wanted if jobs > 1 and not known[one].timed}
+        wanted = {name: settings for name, settings in wanted.items() if name not in done}
+    jobs = options.jobs or min(6, max(1, threads.cores() // 2))
+    shared = {name: wanted[name] for name in wanted if jobs > 1 and not known[name].timed}
     if len(shared) > 1:
         _side_by_side(shared, known, out, jobs)
-        wanted = {one: wanted[one] for one in wanted if one not in shared}
+        wanted = {name: wanted[name] for name in wanted if name not in shared}
     _in_turn(wanted, known, out)
     path = page.write(out, list(EXPERIMENTS))
     say("All claims with their verdicts: ", (str(path), "bold"))
+
+
+def _chosen(options: Options, known: Known) -> list[str]:
+    """The experiments that the options name; ValueError where options contradict each other."""
+    every, jobs = options.name == "all", options.jobs is not None
+    if options.quick and options.paper:
+        raise ValueError("--quick and --paper contradict each other; give one")
+    if options.only and not every:
+        raise ValueError(
+            "--only: works with 'all' only, as in: bayespg reproduce all --only bandit,lqr-noise"
+        )
+    if not every and (options.again or jobs):
+        wrong = "again" if options.again else "jobs"
+        raise ValueError(f"--{wrong}: works with 'all' only; leave it out")
+    sized = options.quick or options.paper or options.runs is not None
+    if options.judge and (sized or options.again or options.resume or jobs):
+        raise ValueError("--judge: takes a name and --out only, because nothing is run")
+    if not every:
+        return [_checked(str(options.name), known)]
+    named = [name.strip() for some in options.only or [] for name in some.split(",")]
+    return list(dict.fromkeys(_checked(name, known) for name in named or known))
 
 
 def _in_turn(wanted: Mapping[str, Settings], known: Known, out: Path) -> None:
@@ -133,12 +139,10 @@ def _show(content: reports.Content, out: Path) -> None:
         table(
             ["", "claim", "measured here", "verdict"],
             [
-                [
-                    c["kind"], c["says"], c["measured"], COLOURED[c["verdict"]],
-                ]
+                [c["kind"], c["says"], c["measured"], COLOURED[c["verdict"]]]
                 for c in content["claims"]
             ],
-        )  # fmt: skip
+        )
     for note in content["notes"]:
         say((note, "dim"))
     files = out / content["experiment"]

@@ -84,21 +84,27 @@ def _widths(text: str) -> tuple[int, ...]:
         raise ValueError(f"hidden: expected widths such as 64x64, found {text!r}") from None
 
 
-def with_settings(written: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that takes ``**given`` the options in the fields of the dataclass `written`,
-    and one for every setting of agents, None unless it is given."""
+def with_options(
+    written: type, *, settings: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes ``**given`` the options in the fields of the dataclass `written`;
+    with `settings` also one for every setting of agents, None unless it is given."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        kind = inspect.Parameter.KEYWORD_ONLY
-        own = [
+        kind, first = inspect.Parameter.KEYWORD_ONLY, inspect.signature(command).parameters
+        parameters = [
+            one.replace(kind=kind) for one in first.values() if one.kind != one.VAR_KEYWORD
+        ]
+        parameters += [
             inspect.Parameter(field.name, kind, default=field.default, annotation=field.type)
             for field in dataclasses.fields(written)
         ]
-        settings = [
-            inspect.Parameter(name, kind, default=None, annotation=_annotation(field))
-            for name, field in FIELDS.items()
-        ]
-        command.__signature__ = inspect.Signature([*own, *settings])  # pyright: ignore
+        if settings:
+            parameters += [
+                inspect.Parameter(name, kind, default=None, annotation=_annotation(field))
+                for name, field in FIELDS.items()
+            ]
+        command.__signature__ = inspect.Signature(parameters)  # pyright: ignore
         return command
 
     return decorate

@@ -1,16 +1,15 @@
 """bayespg reproduce and bayespg report. What they do is in `bayespg.cli.experiments`, which takes a
 second to import; the other commands do not wait for it."""
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from bayespg.cli.common import app
-
-Out = Annotated[Path, typer.Option("--out", help="Directory for the results.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
+from bayespg.cli.options import with_options
 
 
 class Chosen(typer.core.TyperCommand):
@@ -19,31 +18,32 @@ class Chosen(typer.core.TyperCommand):
     context_class = typer.Context
 
 
-@app.command(cls=Chosen)
-def reproduce(
-    context: typer.Context,
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options of `reproduce`."""
+
     name: Annotated[
         str | None,
         typer.Argument(help="Name of an experiment, or 'all'. Without a name, list them."),
-    ] = None,
+    ] = None
     runs: Annotated[
         int | None,
         typer.Option(min=2, help="Independent runs.", show_default="takes a few minutes"),
-    ] = None,
-    seed: Seed = 0,
-    out: Out = Path("results"),
-    quick: Annotated[bool, typer.Option("--quick", help="A small version with few runs.")] = False,
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("results")
+    quick: Annotated[bool, typer.Option("--quick", help="A small version with few runs.")] = False
     paper: Annotated[
         bool, typer.Option("--paper", help="The sizes and numbers of runs of the paper.")
-    ] = False,
+    ] = False
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="With 'all': run these only; separate names by commas."),
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
+        typer.Option(help="With 'all': run these only; separate names by commas."),
+    ] = None
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False
     again: Annotated[
         bool, typer.Option("--again", help="With 'all': also repeat finished experiments.")
-    ] = False,
+    ] = False
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -51,7 +51,7 @@ def reproduce(
             help="With 'all': experiments in parallel.",
             show_default="half the cores, at most 6",
         ),
-    ] = None,
+    ] = None
     resume: Annotated[
         bool,
         typer.Option(
@@ -59,14 +59,18 @@ def reproduce(
             help="Keep finished parts in .parts of the directory and continue from them. Several "
             "processes with the same directory share the work.",
         ),
-    ] = False,
+    ] = False
     judge: Annotated[
         bool,
         typer.Option(
             "--judge", help="Judge the claims again from the stored samples of an earlier run."
         ),
-    ] = False,
-) -> None:
+    ] = False
+
+
+@app.command(cls=Chosen)
+@with_options(Options)
+def reproduce(context: typer.Context, **given: Any) -> None:
     """Reproduce the paper: a table or figure by its name, or all of them.
 
     Shows a table, and writes JSON, SVG and PNG files and the samples of all runs (NPZ). 'all' skips
@@ -74,10 +78,7 @@ def reproduce(
     """
     from bayespg.cli import experiments
 
-    experiments.reproduce(
-        name, runs, seed, out, quick=quick, paper=paper, only=only, listed=listed, again=again,
-        jobs=jobs, resume=resume, judge=judge, known=context.obj or experiments.EXPERIMENTS,
-    )  # fmt: skip
+    experiments.reproduce(Options(**given), context.obj or experiments.EXPERIMENTS)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from bayespg.agents.agent import Agent
 from bayespg.agents.settings import FIELDS, WHERE
 from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, say
-from bayespg.cli.options import Imports, Ray, registered, value, with_settings
+from bayespg.cli.options import Imports, Ray, registered, value, with_options
 from bayespg.policies.named import Name
 from bayespg.runs import seeds as folders
 from bayespg.runs.live import Live
@@ -112,7 +112,7 @@ class Command:
 
 
 @app.command(cls=MaybeAddress)
-@with_settings(Command)
+@with_options(Command, settings=True)
 def train(**given: Any) -> None:
     """Train a policy, with error bars on every gradient. Every update is saved immediately."""
     settings = {name: value(name, given[name]) for name in FIELDS if given[name] is not None}

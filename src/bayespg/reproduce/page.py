@@ -9,8 +9,7 @@ from bayespg.reproduce import report
 from bayespg.reproduce.claims import judged
 from bayespg.reproduce.report import Content
 from bayespg.runs import page
-from bayespg.runs.page import Markup, element, link
-from bayespg.runs.store import write_whole
+from bayespg.runs.page import Markup, fill
 
 CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
 UNCONFIRMABLE = "not decided; no outcome at this size could confirm it"
@@ -41,46 +40,39 @@ def write(folder: Path, names: Sequence[str]) -> Path:
     """Write <folder>/report.html from all results in the folder."""
     found = read(folder, names)
     sections = [_experiment(content, folder) for content in found]
-    text = page.document("bayespg: the paper, claim by claim", *_head(found), *sections)
-    path = folder / "report.html"
-    write_whole(path, text.encode())
-    return path
+    title = "bayespg: the paper, claim by claim"
+    return page.write(folder / "report.html", title, *_head(found), *sections)
 
 
 def _head(found: Sequence[Content]) -> list[Markup]:
-    claims = [(content, claim) for content in found for claim in content["claims"]]
+    claims = [(content["experiment"], claim) for content in found for claim in content["claims"]]
     counts = []
     for verdict, css in CLASSES.items():
         kinds = [c["kind"] for _, c in claims if c["verdict"] == verdict]
         each = ", ".join(f"{kinds.count(kind)} {of}" for kind, of in KINDS.items())
         words = f"{WORDS[verdict]} ({each})"
-        counts.append(element("li", element("b", str(len(kinds)), class_=css), words))
+        counts.append(fill('<li><b class="{}">{}</b>{}</li>', css, len(kinds), words))
+    links = '<a href="#figure-{name}">figure</a> <a href="#data-{name}">data</a>'
     rows = [
         [
             badge(claim),
-            link(f"#{claim['id']}", claim["says"]),
+            fill('<a href="#{}">{}</a>', claim["id"], claim["says"]),
             claim["place"] or "ours",
             _shortest(claim),
-            page.join(
-                [
-                    link(f"#figure-{content['experiment']}", "figure"),
-                    link(f"#data-{content['experiment']}", "data"),
-                ],
-                " ",
-            ),
+            fill(links, name=name),
         ]
-        for content, claim in claims
+        for name, claim in claims
     ]
     return [
-        element("h1", "The paper, claim by claim"),
-        element(
-            "p",
-            f"A reproduction of {PAPER}. Each claim is decided by one or more measured effects, "
+        Markup("<h1>The paper, claim by claim</h1>"),
+        fill(
+            "<p>A reproduction of {}. Each claim is decided by one or more measured effects, "
             "with intervals over independent runs that hold jointly with 95 % confidence. A claim "
             "holds if all intervals lie within its bounds, does not hold if one lies outside, and "
-            "is otherwise not decided at this size.",
+            "is otherwise not decided at this size.</p>",
+            PAPER,
         ),
-        element("ul", *counts, class_="counts"),
+        fill('<ul class="counts">{}</ul>', counts),
         page.table(["verdict", "claim", "where", "measured", ""], rows, "ledger"),
     ]
 
@@ -101,7 +93,7 @@ def _shortest(claim: Content) -> str:
 
 
 def badge(claim: Content) -> Markup:
-    return element("span", verdict(claim), class_=f"verdict {CLASSES[claim['verdict']]}")
+    return fill('<span class="verdict {}">{}</span>', CLASSES[claim["verdict"]], verdict(claim))
 
 
 def verdict(claim: Content) -> str:
@@ -112,64 +104,52 @@ def verdict(claim: Content) -> str:
 
 def _experiment(content: Content, folder: Path) -> Markup:
     name, c, v = content["experiment"], content["configuration"], content["versions"]
-    svg = folder / f"{name}.svg"
+    svg, data = folder / f"{name}.svg", f"{name}.json"
+    made = (
+        f"{c['runs']:,} runs, seed {c['seed']}; {content['seconds']:,.0f} s on "
+        f"{content['device']}, bayespg {v['bayespg']}, JAX {v['jax']}. "
+    )
+    stored = page.download(data, (folder / data).read_text("utf-8"))
     shown = [
-        element("h2", f"{content['item']}: {content['title']}", id=name),
+        fill('<h2 id="{}">{}: {}</h2>', name, content["item"], content["title"]),
         page.command(command(content)),
-        element(
-            "p",
-            f"{c['runs']:,} runs, seed {c['seed']}; {content['seconds']:,.0f} s on "
-            f"{content['device']}, bayespg {v['bayespg']}, JAX {v['jax']}. ",
-            element("span", _data(content, folder), id=f"data-{name}"),
-            class_="soft",
-        ),
+        fill('<p class="soft">{}<span id="data-{}">{}</span></p>', made, name, stored),
     ]
     if svg.exists():
         shown.append(page.figure(svg.read_text("utf-8"), content["title"], f"figure-{name}"))
     shown += [_claim(claim, name) for claim in content["claims"]]
-    notes = [element("p", note, class_="soft") for note in content["notes"]]
     numbers = page.table(content["table"]["columns"], content["table"]["rows"])
-    shown.append(page.details("All numbers", numbers, *notes))
-    return element("section", *shown)
-
-
-def _data(content: Content, folder: Path) -> Markup:
-    name = f"{content['experiment']}.json"
-    return page.download(name, (folder / name).read_text("utf-8"), name)
+    shown.append(page.details("All numbers", numbers, *map(page.note, content["notes"])))
+    return fill("<section>{}</section>", shown)
 
 
 def _claim(claim: Content, experiment: str) -> Markup:
     bounds = [
         f"{word} {_number(claim[word])}" for word in ("above", "below") if claim[word] is not None
     ]
-    where = claim["place"] or "ours, beyond the paper"
     said = claim["effect"][:1].upper() + claim["effect"][1:]
-    return element(
-        "article",
-        element("header", element("h3", claim["says"]), badge(claim)),
-        element("p", f"{where}. ", link(f"#figure-{experiment}", "Figure"), class_="soft"),
-        element("p", f"{said}; the claim says {' and '.join(bounds)}.", class_="words"),
-        _effects(claim),
-        id=claim["id"],
+    return fill(
+        '<article id="{id}"><header><h3>{says}</h3>{badge}</header>'
+        '<p class="soft">{where}. <a href="#figure-{experiment}">Figure</a></p>'
+        '<p class="words">{effect}; the claim says {bounds}.</p>{effects}</article>',
+        id=claim["id"], says=claim["says"], badge=badge(claim), experiment=experiment, effect=said,
+        where=claim["place"] or "ours, beyond the paper", bounds=" and ".join(bounds),
+        effects=_effects(claim),
     )  # fmt: skip
 
 
 def _effects(claim: Content) -> Markup:
     scale = _scale(claim)
-    rows = []
-    for e in claim["effects"]:
-        rows.append(
-            element(
-                "tr",
-                element("td", e["where"], class_="where"),
-                element("td", _interval(e, claim, scale)),
-                element("td", _words(e), class_="number"),
-                element("td", e["words"], class_="words"),
-            )
-        )  # fmt: skip
-    return element(
-        "div", element("table", element("tbody", *rows), class_="effects"), class_="scroll"
-    )
+    rows = [
+        fill(
+            '<tr><td class="where">{}</td><td>{}</td><td class="number">{}</td>'
+            '<td class="words">{}</td></tr>',
+            e["where"], _interval(e, claim, scale), _words(e), e["words"],
+        )
+        for e in claim["effects"]
+    ]  # fmt: skip
+    table = '<div class="scroll"><table class="effects"><tbody>{}</tbody></table></div>'
+    return fill(table, rows)
 
 
 def _bounds(claim: Content) -> list[float]:

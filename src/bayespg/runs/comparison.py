@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bayespg._support.files import write_whole
 from bayespg.runs import page, plots
 from bayespg.runs.numbers import over_seeds, shown
-from bayespg.runs.page import Markup, element
 
 LOOKS = ("ours", "BAC", "compatible", "BQ variant", "MC", "MC, best baseline", "eNAC", "GPOMDP")
 POINTS = 100
@@ -84,28 +82,24 @@ def write(
     """The page, complete in one file."""
     task, threshold = settings["task"], settings["threshold"]
     reached = f" The dotted line is the threshold {threshold:g}." if threshold is not None else ""
-    body: list[Markup] = [
-        element("h1", f"{task}: algorithms side by side"),
-        element(
-            "p",
-            f"Every algorithm has its default settings and trains for {settings['steps']:,} "
-            f"steps, during which the policy of the moment plays {settings['points']} times the "
-            f"same {settings['episodes']} episodes, with its most likely actions.{reached} Bands "
-            "are 95 % bootstrap intervals of the mean over seeds.",
-        ),
+    about = (
+        f"Every algorithm has its default settings and trains for {settings['steps']:,} steps, "
+        f"during which the policy of the moment plays {settings['points']} times the same "
+        f"{settings['episodes']} episodes, with its most likely actions.{reached} Bands are 95 % "
+        "bootstrap intervals of the mean over seeds."
+    )
+    columns = (
+        "Return at the end: mean of the last fifth of the evaluations. Steps to the threshold: "
+        "median over seeds, where two evaluations in a row reach it. Seconds: training alone, on "
+        "this machine. Algorithms with error bars are bayespg's; the others are of "
+        "Stable-Baselines3."
+    )
+    return page.write(
+        path,
+        f"bayespg: {task} compared",
+        page.fill("<h1>{}: algorithms side by side</h1><p>{}</p>", task, about),
         page.figure(plots.svg(figure), f"Learning on {task}", "curves"),
         page.table(HEADINGS, lines),
-        element(
-            "p",
-            "Return at the end: mean of the last fifth of the evaluations. Steps to the threshold: "
-            "median over seeds, where two evaluations in a row reach it. Seconds: training alone, "
-            "on this machine. Algorithms with error bars are bayespg's; the others are of "
-            "Stable-Baselines3.",
-            class_="soft",
-        ),
+        page.note(columns),
         page.command(command),
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    html = page.document(f"bayespg: {task} compared", *body)
-    write_whole(path, html.encode(errors="backslashreplace"))
-    return path
+    )

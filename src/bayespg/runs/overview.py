@@ -6,11 +6,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bayespg._support.files import write_whole
 from bayespg.runs import certainty, curves, page, plots, seeds
 from bayespg.runs.columns import ON_PAGE, TOTALS, Column
 from bayespg.runs.numbers import over_seeds, shown
-from bayespg.runs.page import Markup, element
+from bayespg.runs.page import Markup, fill
 from bayespg.runs.seeds import Group
 
 
@@ -24,26 +23,21 @@ def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Pat
         tasks[group.task].append(curve)
     title = ", ".join(sorted(tasks))
     body: list[Markup] = [
-        element("h1", f"Training on {title}"),
-        element("p", "Bands are 95 % bootstrap intervals of the mean over seeds."),
+        fill("<h1>Training on {}</h1>", title),
+        Markup("<p>Bands are 95 % bootstrap intervals of the mean over seeds.</p>"),
         *(_picture(curves.draw(of, task), f"Learning on {task}", f"all-{task}")
           for task, of in tasks.items()),
         page.table(["run", "seeds", "steps", "return at the end", "over seeds"],
                    [_row(name, found) for name, found in drawn]),
     ]  # fmt: skip
     for group, (name, found) in zip(groups, drawn, strict=True):
-        body.append(element("h2", name, id=name))
+        body.append(fill('<h2 id="{name}">{name}</h2>', name=name))
         if len(groups) > 1:
             body.append(_picture(curves.draw([(name, found)], name), name, f"figure-{name}"))
-        body += [
-            *_certainty(group),
-            _seeds(group),
-            page.details("Settings", _settings(group.runs[0].config)),
-        ]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    html = page.document(f"bayespg: {title}", *body, reload=reload)
-    write_whole(out, html.encode(errors="backslashreplace"))
-    return out
+        config = [[k, str(v)] for k, v in sorted(group.runs[0].config.items())]
+        settings = page.details("Settings", page.table(["setting", "value"], config))
+        body += [*_certainty(group), *_seeds(group), settings]
+    return page.write(out, f"bayespg: {title}", *body, reload=reload)
 
 
 def _certainty(group: Group) -> list[Markup]:
@@ -60,13 +54,13 @@ def _certainty(group: Group) -> list[Markup]:
         "Directions known: in how many the episodes of an update determine the gradient."
     )
     return [
-        element("h3", "How certain the gradients were"),
+        Markup("<h3>How certain the gradients were</h3>"),
         _picture(
             certainty.draw(found, group.name), f"Certainty of {group.name}",
             f"certainty-{group.name}",
         ),
         page.table(*certainty.table(found)),
-        element("p", note, class_="soft"),
+        page.note(note),
     ]  # fmt: skip
 
 
@@ -76,14 +70,14 @@ def _row(name: str, found: curves.Curves) -> list[str]:
     return [name, str(last.size), f"{found.steps[-1]:,.0f}", mean, over_seeds(last)]
 
 
-def _seeds(group: Group) -> Markup:
+def _seeds(group: Group) -> list[Markup]:
     found = [(run.path.name, curves.logged(run)) for run in group.runs]
     rows = [[name, *(_last(column, metrics) for column in ON_PAGE)] for name, metrics in found]
     note = (
         "Return, sure and divergence: last tenth. Sure is the probability that following the "
         "gradient goes uphill, judged by the episodes that did not choose it."
     )
-    return page.join([page.table(["seed", *ON_PAGE], rows), element("p", note, class_="soft")])
+    return [page.table(["seed", *ON_PAGE], rows), page.note(note)]
 
 
 def _last(column: Column, metrics: dict[str, Any]) -> str:
@@ -93,10 +87,6 @@ def _last(column: Column, metrics: dict[str, Any]) -> str:
         return ""
     rows = 1 if column in TOTALS else max(1, metrics[column].size // 10)
     return column.show(metrics[column][-rows:].mean())
-
-
-def _settings(config: dict[str, Any]) -> Markup:
-    return page.table(["setting", "value"], [[k, str(v)] for k, v in sorted(config.items())])
 
 
 def _picture(figure: Figure, caption: str, id: str) -> Markup:

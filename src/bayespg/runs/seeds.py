@@ -16,7 +16,7 @@ from typing import Any
 
 from bayespg._support.files import printable, read_json, write_whole
 from bayespg._support.random import LARGEST_SEED
-from bayespg.runs.store import CONFIG, MEMBER, Run
+from bayespg.runs.store import CONFIG, Run, seeds_begun
 
 PLAN = "seeds.json"
 FREE = ("seed", "workers", "episode_timeout")
@@ -28,24 +28,9 @@ def directory(folder: Path, seed: int) -> Path:
     return folder / f"seed-{seed}"
 
 
-def begun(folder: Path) -> list[Path]:
-    """The directories of the seeds that have begun, in the order of their numbers."""
-    found: dict[int, Path] = {}
-    for child in folder.glob("seed-*"):
-        if (child / CONFIG).exists():
-            number = MEMBER.fullmatch(child.name)
-            if number is None:
-                raise ValueError(
-                    f"{child}: is a run, but its name is not seed- and a number; rename it or move "
-                    "it out of the folder"
-                )
-            found[int(number[1])] = child
-    return [found[k] for k in sorted(found)]
-
-
 def members(path: Path) -> list[Path]:
     """A run directory itself, or those of the seeds that have begun."""
-    found = [path] if (path / CONFIG).exists() else begun(path)
+    found = [path] if (path / CONFIG).exists() else seeds_begun(path)
     if not found:
         raise ValueError(
             f"{path}: no run is here; expected a folder that 'bayespg train' has written"
@@ -55,7 +40,7 @@ def members(path: Path) -> list[Path]:
 
 def plan(folder: Path, seeds: Iterable[int], config: dict[str, Any]) -> None:
     """Save the seeds to be trained; all seeds of a folder must have the same settings."""
-    if there := begun(folder):
+    if there := seeds_begun(folder):
         first = Run.open(there[0]).config
         for name, value in json.loads(json.dumps(config)).items():
             if name not in FREE and first.get(name, value) != value:

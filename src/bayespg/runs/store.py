@@ -59,6 +59,21 @@ def _staged(config: dict[str, Any]) -> str:
     return f"checkpoint.{hashlib.sha256(content).hexdigest()[:16]}.npz"
 
 
+def seeds_begun(folder: Path) -> list[Path]:
+    """The run directories of the seeds that have begun, in the order of their numbers."""
+    found: dict[int, Path] = {}
+    for child in folder.glob("seed-*"):
+        if (child / CONFIG).exists():
+            number = MEMBER.fullmatch(child.name)
+            if number is None:
+                raise ValueError(
+                    f"{child}: is a run, but its name is not seed- and a number; rename it or move "
+                    "it out of the folder"
+                )
+            found[int(number[1])] = child
+    return [found[k] for k in sorted(found)]
+
+
 class Run:
     """The directory of a training run. Reading needs no lock; writing is done inside ``with``."""
 
@@ -106,9 +121,7 @@ class Run:
             raise ValueError(f"{path}: is a file; a run or a saved agent is a folder, give that")
         if not file.is_file():
             found = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
-            from bayespg.runs import seeds  # which is built on runs
-
-            of = seeds.begun(file.parent)
+            of = seeds_begun(file.parent)
             hint = f"one of its seeds, {of[0]}" if of else "the directory of one"
             raise ValueError(f"{path}: not a run, {found}; give {hint}")
         return cls(path, files.read_json(file, dict), tensorboard)

@@ -7,6 +7,9 @@ import base64
 import html
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from pathlib import Path
+
+from bayespg._support.files import write_whole
 
 
 class Markup(str):
@@ -15,67 +18,64 @@ class Markup(str):
     __slots__ = ()
 
 
-def text(content: str) -> Markup:
+def fill(template: str, *values: object, **named: object) -> Markup:
+    """An HTML template with the values at its {}, all of them escaped; those of a list one after
+    the other."""
+    return Markup(template.format(*map(text, values), **{k: text(v) for k, v in named.items()}))
+
+
+def text(content: object) -> Markup:
     """Escaped, unless it is HTML already."""
-    return content if isinstance(content, Markup) else Markup(html.escape(content))
+    if isinstance(content, list):
+        return Markup("".join(map(text, content)))
+    return content if isinstance(content, Markup) else Markup(html.escape(str(content)))
 
 
-def element(name: str, *content: str, **attributes: str) -> Markup:
-    """<name attributes>content</name>; `class_` stands for class, None leaves one out."""
-    given = {k.rstrip("_").replace("_", "-"): v for k, v in attributes.items()}
-    said = "".join(f' {k}="{html.escape(v)}"' for k, v in given.items())
-    return Markup(f"<{name}{said}>{''.join(map(text, content))}</{name}>")
-
-
-def link(target: str, label: str) -> Markup:
-    return element("a", label, href=target)
-
-
-def join(parts: Iterable[str], between: str = "") -> Markup:
-    return Markup(between.join(map(text, parts)))
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], class_: str = "") -> Markup:
-    """Sorts by the column whose heading is clicked."""
-    head = element("tr", *(element("th", column, scope="col") for column in columns))
-    body = [element("tr", *(element("td", _lines(cell)) for cell in row)) for row in rows]
-    whole = element(
-        "table",
-        element("thead", head),
-        element("tbody", *body),
-        class_=f"sortable {class_}".strip(),
-    )
-    return element("div", whole, class_="scroll")
-
-
-def _lines(cell: str) -> Markup:
-    return join(cell.split("\n"), "<br>") if not isinstance(cell, Markup) else cell
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Markup:
+    """Sorts by the column whose heading is clicked; lines of a cell stay apart."""
+    head = [fill('<th scope="col">{}</th>', column) for column in columns]
+    body = []
+    for row in rows:
+        cells = [Markup(text(cell).replace("\n", "<br>")) for cell in row]
+        body.append(fill("<tr>{}</tr>", [fill("<td>{}</td>", cell) for cell in cells]))
+    return fill(
+        '<div class="scroll"><table class="{}"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
+        "</div>",
+        f"sortable {kind}".strip(), head, body,
+    )  # fmt: skip
 
 
 def figure(svg: str, caption: str, id: str) -> Markup:
     """A figure as an image, so that its identifiers do not collide with others."""
-    picture = f'<img class="figure" alt="{html.escape(caption)}" src="{_data("svg+xml", svg)}">'
-    return element("figure", Markup(picture), element("figcaption", caption), id=id)
+    return fill(
+        '<figure id="{id}"><img class="figure" alt="{caption}" src="{source}">'
+        "<figcaption>{caption}</figcaption></figure>",
+        id=id, caption=caption, source=_data("image/svg+xml", svg),
+    )  # fmt: skip
 
 
-def download(name: str, content: str, label: str) -> Markup:
-    """A download link for `content`, which is embedded in the page."""
-    address = _data("json", content, "application")
-    return Markup(f'<a download="{html.escape(name)}" href="{address}">{text(label)}</a>')
+def download(name: str, content: str) -> Markup:
+    """A link that downloads `content`, which is embedded in the page, as a JSON file."""
+    address = _data("application/json", content)
+    return fill('<a download="{name}" href="{address}">{name}</a>', name=name, address=address)
+
+
+def note(content: str) -> Markup:
+    return fill('<p class="soft">{}</p>', content)
 
 
 def command(line: str) -> Markup:
-    return element("code", line, class_="command")
+    return fill('<code class="command">{}</code>', line)
 
 
 def details(summary: str, *content: str) -> Markup:
-    return element("details", element("summary", summary), *content)
+    return fill("<details><summary>{}</summary>{}</details>", summary, list(content))
 
 
-def document(title: str, *content: str, reload: int | None = None) -> str:
-    """The whole page; with `reload` it reloads itself every `reload` seconds."""
+def write(path: Path, title: str, *content: str, reload: int | None = None) -> Path:
+    """Write the whole page; with `reload` it reloads itself every `reload` seconds."""
     again = f'\n<meta http-equiv="refresh" content="{reload}">' if reload else ""
-    return f"""<!doctype html>
+    page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -85,16 +85,19 @@ def document(title: str, *content: str, reload: int | None = None) -> str:
 <style>{_asset("style.css")}</style>
 </head>
 <body>
-{join(content, chr(10))}
+{chr(10).join(map(text, content))}
 <script>{_asset("sort.js")}</script>
 </body>
 </html>
 """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, page.encode(errors="backslashreplace"))
+    return path
 
 
 def _asset(name: str) -> str:
     return files(__name__).joinpath(name).read_text("utf-8")
 
 
-def _data(kind: str, content: str, family: str = "image") -> str:
-    return f"data:{family}/{kind};base64,{base64.b64encode(content.encode()).decode()}"
+def _data(kind: str, content: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content.encode()).decode()}"
