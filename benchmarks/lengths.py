@@ -8,6 +8,7 @@ gradient is known for both.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support.types import Array
@@ -91,15 +92,14 @@ def run(settings: Settings, progress: Progress) -> Report:
 
 
 def judge(samples: Samples) -> list[Claim]:
-    same, random = (samples.of(f"{task}: square") for task in (SAME, RANDOM))
+    def squares(task: str, model: str, rival: str, M: int) -> tuple[np.ndarray, np.ndarray]:
+        of = f"{task}: square"
+        return samples[of, model, M], samples[of, rival, M]
 
     def lost(model: str, rival: str) -> tuple[Effect, ...]:
         return ratios_of_ratios(
             {
-                f"M = {M}": (
-                    (same(model, M), same(rival, M)),
-                    (random(model, M), random(rival, M)),
-                )
+                f"M = {M}": (squares(SAME, model, rival, M), squares(RANDOM, model, rival, M))
                 for M in samples.sizes()[1:]
             }
         )

@@ -203,12 +203,13 @@ def run(settings: Settings, progress: Progress) -> Report:
 
 
 def judge(samples: Samples) -> list[Claim]:
-    square, sizes = samples.of("square"), samples.sizes("square")
+    sizes = samples.sizes("square")
     counts = {f"n = {n}": samples["held", OURS, n] for n in sizes}
     held = {where: (int(k), int(runs)) for where, (k, runs) in counts.items()}
 
     def against(rival: str) -> tuple[Effect, ...]:
-        return ratios({f"n = {n}": (square(OURS, n), square(rival, n)) for n in sizes})
+        pairs = {n: (samples["square", OURS, n], samples["square", rival, n]) for n in sizes}
+        return ratios({f"n = {n}": pair for n, pair in pairs.items()})
 
     return [
         Claim(

@@ -60,16 +60,8 @@ def coverage(
     with jax.enable_x64(True):
         policy = to_float64(policy)
         truth = np.asarray(exact_gradient(environment, policy))
-        found = to_numpy(
-            _statistics(
-                environment,
-                policy,
-                list(estimators.values()),
-                truth,
-                paths,
-                jax.random.split(key, runs),
-            )
-        )
+        keys, judged = jax.random.split(key, runs), list(estimators.values())
+        found = to_numpy(_statistics(environment, policy, judged, truth, paths, keys))
     return [
         _row(name, robust, level, truth, *statistics[robust])
         for name, statistics in zip(estimators, found, strict=True)
@@ -99,13 +91,12 @@ def _row(name, robust, level, truth, components, region) -> Coverage:
 def _statistics(environment, policy, estimators, truth, paths, keys):
     def run(key: PRNGKeyArray):
         batch = draw(environment, policy, key, paths)
-        posteriors = [estimator(batch) for estimator in estimators]
         return [
             [
                 (component_statistics(p, robust), region_statistics(p, truth, robust))
                 for robust in (False, True)
             ]
-            for p in posteriors
+            for p in (estimator(batch) for estimator in estimators)
         ]
 
     return jax.lax.map(run, keys, batch_size=BATCH)

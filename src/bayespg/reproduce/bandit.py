@@ -234,19 +234,14 @@ def _cell(mean, spread) -> str:
 
 def _figure(samples: dict, truths: dict):
     figure, axes = plots.sheet(1, 2, width=8, height=3.2, sharey=True)
-    looks = {
-        "MC": "MC",
-        "MC, best baseline": "MC, best baseline",
-        "BQ": "BQ",
-        "Model 2 + baseline": "ours exact",
-    }
     for panel, reward in zip(axes[0], REWARDS, strict=True):
         for name in ESTIMATORS:
             rms = [
                 np.sqrt(np.mean((samples[reward, name, M] - truths[reward]) ** 2)) for M in SIZES
             ]
             label = {"BQ": "Model 1 (the paper's BQ)"}.get(name, name)
-            plots.curve(panel, SIZES, rms, label=label, look=looks[name])
+            look = {"Model 2 + baseline": "ours exact"}.get(name, name)
+            plots.curve(panel, SIZES, rms, label=label, look=look)
         panel.set(xscale="log", yscale="log", title=reward.replace("^2", "²"), xlabel="paths M")
         panel.set_xticks(SIZES, [str(M) for M in SIZES])
         panel.minorticks_off()

@@ -295,8 +295,8 @@ def judge(table: Iterable[Row], samples: Cells, value: Any = stored) -> list[Cla
         if row.how is means:
             compared = {where: values for where, (values,) in compared.items()}
         effects = row.how(compared)
-        claim = Claim(row.id, row.place, row.says, row.effect, effects, row.above, row.below)
-        found.append(dataclasses.replace(claim, kind=row.kind))
+        text = row.id, row.place, row.says, row.effect
+        found.append(Claim(*text, effects, row.above, row.below, row.kind))
     return found
 
 

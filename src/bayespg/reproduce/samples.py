@@ -6,7 +6,7 @@ It is kept on disk, and claims are judged from it alone, so that a new claim nee
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ Key = tuple[str, str, int]
 """What was measured, of which method, with how many paths."""
 
 
-class Samples(Mapping[Key, np.ndarray]):
+class Samples(dict[Key, np.ndarray]):
     """One number (or row of numbers) per run, or per group of runs.
 
     Numbers in double precision are rounded to `BITS` significant bits as they come in, so that what
@@ -30,33 +30,20 @@ class Samples(Mapping[Key, np.ndarray]):
     """
 
     def __init__(self, cells: Mapping[Key, np.ndarray]):
-        self._cells = {key: _rounded(np.asarray(values)) for key, values in cells.items()}
-
-    def __getitem__(self, key: Key) -> np.ndarray:
-        return self._cells[key]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._cells)
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def of(self, what: str) -> Callable[[str, int], np.ndarray]:
-        """The samples of one measurement, by method and number of paths."""
-        return lambda name, M: self._cells[what, name, M]
+        super().__init__({key: _rounded(np.asarray(values)) for key, values in cells.items()})
 
     def sizes(self, what: str | None = None) -> tuple[int, ...]:
         """The numbers of paths, in ascending order; those of one measurement if it is named."""
-        return tuple(sorted({M for kind, _, M in self._cells if what in (None, kind)}))
+        return tuple(sorted({M for kind, _, M in self if what in (None, kind)}))
 
     def names(self, what: str) -> tuple[str, ...]:
         """The methods of one measurement, in their order."""
-        return tuple(dict.fromkeys(name for kind, name, _ in self._cells if kind == what))
+        return tuple(dict.fromkeys(name for kind, name, _ in self if kind == what))
 
     def save(self, path: Path) -> None:
         """One compressed file: all numbers in a row, and an index that says what they are."""
-        index = [[*key, list(values.shape)] for key, values in self._cells.items()]
-        flat = [values.ravel() for values in self._cells.values()]
+        index = [[*key, list(values.shape)] for key, values in self.items()]
+        flat = [values.ravel() for values in self.values()]
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer,

@@ -129,18 +129,15 @@ def draw(found: Sequence[Metrics], title: str) -> Figure:
             above, steps, mean, label="slope along the step", look="ours", markers=False,
             band=(mean - reach, mean + reach),
         )  # fmt: skip
-        above.axhline(0.0, color="#444444", lw=0.8, ls=":")
+        plots.dotted(above, 0.0)
         above.set_title(plots.plain(f"{title}: slope along the step, with its 95 % interval"))
-        band = plots.bootstrap(sure) if len(found) > 1 else None
-        plots.curve(below, steps, sure.mean(0), label="sure", look="BAC", markers=False, band=band)
-        for level in (0.5, most):
-            below.axhline(level, color="#444444", lw=0.8, ls=":")
+        plots.mean_over_seeds(below, steps, sure, "sure", "BAC")
+        plots.dotted(below, 0.5, most)
         below.set_ylim(0, 1.02)
         below.set_title(
             "probability that a step goes uphill (dotted: noise, and the most it can say)"
         )
-        below.set_xlabel("environment steps")
-        below.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        plots.environment_steps(below)
         return figure
 
 

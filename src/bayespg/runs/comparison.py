@@ -27,17 +27,12 @@ def draw(runs: Runs, title: str, threshold: float | None) -> Figure:
             end = min(each[-1][0] for each in seeds)
             steps = np.linspace(0, end, POINTS)
             values = np.stack([np.interp(steps, *np.array(each).T) for each in seeds])
-            band = plots.bootstrap(values) if len(seeds) > 1 else None
-            label = plots.plain(f"{name} ({len(seeds)} seed{'s' * (len(seeds) > 1)})")
-            plots.curve(
-                axes, steps, values.mean(0), label=label, look=look, markers=False, band=band
-            )
+            plots.mean_over_seeds(axes, steps, values, name, look)
         if threshold is not None:
-            axes.axhline(threshold, color="#444444", lw=0.8, ls=":")
+            plots.dotted(axes, threshold)
         axes.set_title(plots.plain(title))
         axes.set_ylabel("return of an evaluation")
-        axes.set_xlabel("environment steps")
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        plots.environment_steps(axes)
         plots.legend_below(figure, axes)
         return figure
 

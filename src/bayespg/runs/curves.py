@@ -87,23 +87,18 @@ def draw(found: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
         for (name, curves), look in zip(found, LOOKS * 10, strict=False):
             seeds = len(curves.returns)
             for axes, each in ((above, curves.returns), (below, curves.noise)):
-                band = plots.bootstrap(each) if seeds > 1 else None
-                label = plots.plain(f"{name} ({seeds} seed{'s' * (seeds > 1)})")
-                plots.curve(
-                    axes, curves.steps, each.mean(0), label=label, look=look,
-                    markers=len(curves.steps) == 1, band=band,
-                )  # fmt: skip
+                markers = len(curves.steps) == 1
+                plots.mean_over_seeds(axes, curves.steps, each, name, look, markers)
                 if 1 < seeds <= 20 and len(found) == 1:
                     axes.plot(curves.steps, each.T, color="#888888", lw=0.4, alpha=0.5, zorder=0)
         if threshold is not None:
-            above.axhline(threshold, color="#444444", lw=0.8, ls=":")
+            plots.dotted(above, threshold)
         above.set_title(plots.plain(title))
         above.set_ylabel("return of an episode")
         plots.legend_below(figure, above)
         below.set_title("standard error of the gradient along the step, relative to it")
-        below.axhline(1.0, color="#444444", lw=0.8, ls=":")
+        plots.dotted(below, 1.0)
         below.set_yscale("log")
         plots.plain_ticks(below, (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
-        below.set_xlabel("environment steps")
-        below.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        plots.environment_steps(below)
         return figure

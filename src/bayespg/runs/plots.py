@@ -108,6 +108,28 @@ def bootstrap(samples: np.ndarray, resamples: int = 400) -> tuple[np.ndarray, np
     return low, high
 
 
+def mean_over_seeds(
+    axes: Axes, steps: Series, seeds: np.ndarray, name: str, look: str, markers: bool = False
+) -> None:
+    """The mean over seeds, one row each, with its 95 % bootstrap interval."""
+    count = len(seeds)
+    label = plain(f"{name} ({count} seed{'s' * (count > 1)})")
+    band = bootstrap(seeds) if count > 1 else None
+    curve(axes, steps, seeds.mean(0), label=label, look=look, markers=markers, band=band)
+
+
+def dotted(axes: Axes, *levels: float) -> None:
+    """Thin dotted lines at these heights."""
+    for level in levels:
+        axes.axhline(level, color="#444444", lw=0.8, ls=":")
+
+
+def environment_steps(axes: Axes) -> None:
+    """Name the horizontal axis, and write its numbers with commas."""
+    axes.set_xlabel("environment steps")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+
+
 def legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None:
     """One legend for all panels, under them, in as many columns as names of this length fit."""
     handles, labels = axes.get_legend_handles_labels()
