@@ -5,20 +5,13 @@ import importlib
 import sys
 from typing import Any
 
-from bayespg import __version__
-
-
-def version() -> str:
-    """The versions of this package and of JAX."""
-    import importlib.metadata
-
-    return f"bayespg {__version__}, JAX {importlib.metadata.version('jax')}"
+from bayespg._support import version
 
 
 def main() -> None:
     """Run the command line; its commands, and JAX with them, are loaded only where needed."""
     if sys.argv[1:] == ["--version"]:
-        print(version())
+        print(version.with_jax())
         return
     from bayespg.cli import commands
 

@@ -18,7 +18,8 @@ except ValueError as problem:
     print(f"bayespg: {problem}", file=sys.stderr)
     sys.exit(2)
 
-from bayespg.cli import comparing, demo, looking, reproducing, sweep, training, version
+from bayespg._support.version import with_jax
+from bayespg.cli import comparing, demo, looking, reproducing, sweep, training
 from bayespg.cli.common import app, console, sentence
 from bayespg.environments.host import EnvironmentFailure
 
@@ -27,7 +28,7 @@ __all__ = ["app", "comparing", "demo", "looking", "main", "reproducing", "sweep"
 
 def _version(wanted: bool | None) -> None:
     if wanted:
-        console.print(version())
+        console.print(with_jax())
         raise typer.Exit
 
 

@@ -92,12 +92,12 @@ def table(columns: list[str], rows: Sequence[Sequence[str | Text]], whole: int =
     """Print a table on the terminal; cells of the first `whole` columns are not wrapped."""
     cells = [[sentence(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     lines = any("\n" in cell.plain for row in cells for cell in row)
-    found = Table(header_style="bold", show_lines=lines)
+    shown = Table(header_style="bold", show_lines=lines)
     for i, column in enumerate(columns):
-        found.add_column(sentence(column), overflow="fold", no_wrap=i < whole)
+        shown.add_column(sentence(column), overflow="fold", no_wrap=i < whole)
     for row in cells:
-        found.add_row(*row)
-    console.print(found)
+        shown.add_row(*row)
+    console.print(shown)
 
 
 @contextlib.contextmanager

@@ -121,9 +121,9 @@ def steps_of(path: Path) -> Any:
 
 def summary(folder: Path) -> None:
     group = folders.group(folder)
-    found, picture = curves.of(group), looking.picture(folder)
-    plots.save(curves.draw([(group.name, found)], group.name), picture)
-    last = found.returns[:, -1]
+    drawn, picture = curves.of(group), looking.picture(folder)
+    plots.save(curves.draw([(group.name, drawn)], group.name), picture)
+    last = drawn.returns[:, -1]
     spread = f" ({over_seeds(last)})" if last.size > 1 else ""
     say(
         "Return at the end: ", (shown(last.mean())[0], "bold"), f"{spread}. Picture: {picture}"

@@ -28,10 +28,10 @@ def demo(
 ) -> None:
     """Learn CartPole from a few dozen episodes, and show how accurate each gradient was."""
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
-    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}
+    metrics: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}
     rows = []
     with progress("CartPole-v1") as advance:
-        for i, name in enumerate(found):
+        for i, name in enumerate(metrics):
             for seed in range(seeds):
                 agent = Agent("CartPole-v1", estimator=name, episodes=2, seed=seed)
                 done = (i * seeds + seed) / (len(SHOWN) * seeds)
@@ -43,13 +43,13 @@ def demo(
                     advance(done + part, f"{name}, return {row[Column.RETURN]:.0f}")
 
                 agent.learn(steps, callbacks=show, progress=False)
-                found[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
+                metrics[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
     for name, label in SHOWN.items():
-        last = np.array([m[Column.RETURN][-3:].mean() for m in found[name]])
+        last = np.array([m[Column.RETURN][-3:].mean() for m in metrics[name]])
         low, high = student_interval(last)
         rows.append([label, f"{last.mean():.0f}", f"{max(low, 0):.0f} to {min(high, 500):.0f}"])
     table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
-    pictured = [(label, curves.of_metrics(found[name])) for name, label in SHOWN.items()]
+    pictured = [(label, curves.of_metrics(metrics[name])) for name, label in SHOWN.items()]
     path = out / "demo.png"
     plots.save(curves.draw(pictured, "CartPole-v1, two episodes per update", 475), path)
     say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")

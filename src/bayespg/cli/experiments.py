@@ -8,7 +8,7 @@ from rich.text import Text
 
 from bayespg._support import checks, threads, together
 from bayespg.cli.common import bars, beside, console, fitting, progress, say, table
-from bayespg.cli.reproducing import Options
+from bayespg.cli.options import Reproduction
 from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page
 from bayespg.reproduce import report as reports
 from bayespg.runs import overview
@@ -22,7 +22,7 @@ COLOURED = {
 }
 
 
-def reproduce(options: Options, known: Known) -> None:
+def reproduce(options: Reproduction, known: Known) -> None:
     """Run those of the known experiments that the options ask for."""
     if options.name is None or options.listed:
         table(
@@ -57,7 +57,7 @@ def reproduce(options: Options, known: Known) -> None:
     say("All claims with their verdicts: ", (str(path), "bold"))
 
 
-def _chosen(options: Options, known: Known) -> list[str]:
+def _chosen(options: Reproduction, known: Known) -> list[str]:
     """The experiments that the options name; ValueError where options contradict each other."""
     every, jobs = options.name == "all", options.jobs is not None
     if options.quick and options.paper:
@@ -106,11 +106,11 @@ def make_named(name: str, *arguments: Any) -> reports.Content:
 def report(folders: list[Path], out: Path | None) -> None:
     """A page about experiments or about training runs, as the first folder holds."""
     first = folders[0]
-    found = page.read(first, list(EXPERIMENTS))
-    if found or any((first / f"{name}.json").exists() for name in EXPERIMENTS):
+    contents = page.read(first, list(EXPERIMENTS))
+    if contents or any((first / f"{name}.json").exists() for name in EXPERIMENTS):
         if len(folders) > 1 or out:
             raise ValueError("give one folder of 'bayespg reproduce', and no --out")
-        if not found:
+        if not contents:
             raise ValueError(
                 f"{first}: the results are damaged or from an older version; run 'bayespg "
                 "reproduce' again"

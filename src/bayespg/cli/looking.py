@@ -38,14 +38,14 @@ def evaluate(
     rows, means, kept = [], [], {}
     for member in folders.members(run):
         agent = load.load(member, best=best, imports=imports or [])
-        found = agent.evaluate(episodes, deterministic=deterministic)
-        mean, low, high = shown(found.mean, *found.interval)
-        means.append(found.mean)
+        evaluation = agent.evaluate(episodes, deterministic=deterministic)
+        mean, low, high = shown(evaluation.mean, *evaluation.interval)
+        means.append(evaluation.mean)
         rows.append([member.name, mean, f"{low} to {high}"])
         kept[member.name] = {
             "environment": agent.config["environment"], "steps": int(agent.state.steps),
-            "mean": found.mean, "interval": list(found.interval),
-            "returns": found.returns.tolist(), "lengths": found.lengths.tolist(),
+            "mean": evaluation.mean, "interval": list(evaluation.interval),
+            "returns": evaluation.returns.tolist(), "lengths": evaluation.lengths.tolist(),
         }  # fmt: skip
     table(["run", "return", f"95 % over {episodes} episodes"], rows)
     if len(means) > 1:

@@ -38,6 +38,56 @@ Ray = Annotated[
 RunPath = Annotated[Path, typer.Argument(help="A run directory written by 'bayespg train'.")]
 
 
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """The options of `reproduce`."""
+
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Name of an experiment, or 'all'. Without a name, list them."),
+    ] = None
+    runs: Annotated[
+        int | None,
+        typer.Option(min=2, help="Independent runs.", show_default="takes a few minutes"),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("results")
+    quick: Annotated[bool, typer.Option("--quick", help="A small version with few runs.")] = False
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The sizes and numbers of runs of the paper.")
+    ] = False
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="With 'all': run these only; separate names by commas."),
+    ] = None
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False
+    again: Annotated[
+        bool, typer.Option("--again", help="With 'all': also repeat finished experiments.")
+    ] = False
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With 'all': experiments in parallel.",
+            show_default="half the cores, at most 6",
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Keep finished parts in .parts of the directory and continue from them. Several "
+            "processes with the same directory share the work.",
+        ),
+    ] = False
+    judge: Annotated[
+        bool,
+        typer.Option(
+            "--judge", help="Judge the claims again from the stored samples of an earlier run."
+        ),
+    ] = False
+
+
 def registered(environment: str, imports: list[str]) -> str:
     """The id with the module that registers it, so that processes and resumed runs find it."""
     for module in imports:

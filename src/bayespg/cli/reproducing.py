@@ -1,7 +1,6 @@
 """bayespg reproduce and bayespg report. What they do is in `bayespg.cli.experiments`, which takes a
 second to import; the other commands do not wait for it."""
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +8,7 @@ import typer
 import typer.core
 
 from bayespg.cli.common import app
-from bayespg.cli.options import with_options
+from bayespg.cli.options import Reproduction, with_options
 
 
 class Chosen(typer.core.TyperCommand):
@@ -18,58 +17,8 @@ class Chosen(typer.core.TyperCommand):
     context_class = typer.Context
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """The options of `reproduce`."""
-
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Name of an experiment, or 'all'. Without a name, list them."),
-    ] = None
-    runs: Annotated[
-        int | None,
-        typer.Option(min=2, help="Independent runs.", show_default="takes a few minutes"),
-    ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0
-    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("results")
-    quick: Annotated[bool, typer.Option("--quick", help="A small version with few runs.")] = False
-    paper: Annotated[
-        bool, typer.Option("--paper", help="The sizes and numbers of runs of the paper.")
-    ] = False
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="With 'all': run these only; separate names by commas."),
-    ] = None
-    listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False
-    again: Annotated[
-        bool, typer.Option("--again", help="With 'all': also repeat finished experiments.")
-    ] = False
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="With 'all': experiments in parallel.",
-            show_default="half the cores, at most 6",
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Keep finished parts in .parts of the directory and continue from them. Several "
-            "processes with the same directory share the work.",
-        ),
-    ] = False
-    judge: Annotated[
-        bool,
-        typer.Option(
-            "--judge", help="Judge the claims again from the stored samples of an earlier run."
-        ),
-    ] = False
-
-
 @app.command(cls=Chosen)
-@with_options(Options)
+@with_options(Reproduction)
 def reproduce(context: typer.Context, **given: Any) -> None:
     """Reproduce the paper: a table or figure by its name, or all of them.
 
@@ -78,7 +27,7 @@ def reproduce(context: typer.Context, **given: Any) -> None:
     """
     from bayespg.cli import experiments
 
-    experiments.reproduce(Options(**given), context.obj or experiments.EXPERIMENTS)
+    experiments.reproduce(Reproduction(**given), context.obj or experiments.EXPERIMENTS)
 
 
 @app.command()

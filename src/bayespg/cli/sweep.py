@@ -71,8 +71,8 @@ def sweep(
         f"{len(runs)} runs to train. Folder: ", (str(out), "bold"))  # fmt: skip
     _train(missing, jobs, ray, imports or [])
     page = overview.write([folder for folder, _ in places.values()], out / "report.html")
-    found = {"environment": task, "steps": steps, "seeds": [seed, seed + seeds - 1]}
-    write_json(out / TABLE, found | {"combinations": _compare(places), "version": __version__})
+    settings = {"environment": task, "steps": steps, "seeds": [seed, seed + seeds - 1]}
+    write_json(out / TABLE, settings | {"combinations": _compare(places), "version": __version__})
     say("Page: ", (str(page), "bold"), ". Numbers: ", (str(out / TABLE), "bold"))
 
 
@@ -120,8 +120,8 @@ def _compare(places: dict[str, tuple[Path, dict[str, Any]]]) -> list[dict[str, A
     """Show the combinations side by side; the numbers of each seed."""
     rows, ends, kept = [], [], []
     for name, (folder, chosen) in places.items():
-        found = curves.of(folders.group(folder))
-        last, mean = found.returns[:, -1], found.returns.mean(1)
+        drawn = curves.of(folders.group(folder))
+        last, mean = drawn.returns[:, -1], drawn.returns.mean(1)
         ends.append(float(last.mean()))
         rows.append([name, shown(last.mean())[0], over_seeds(last), shown(mean.mean())[0]])
         kept.append({

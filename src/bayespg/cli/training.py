@@ -145,18 +145,18 @@ def _resume(path: Path, command: Command, settings: dict[str, Any]) -> None:
 
 def _begin(command: Command, settings: dict[str, Any]) -> None:
     """Train the seeds of a new run."""
-    found = _chosen(command)
-    tuned = tuning.settings(found["environment"]) if command.tuned else None
-    if tuned is not None and found.get("estimator", "bac") != "bac":
+    arguments = _chosen(command)
+    tuned = tuning.settings(arguments["environment"]) if command.tuned else None
+    if tuned is not None and arguments.get("estimator", "bac") != "bac":
         raise ValueError("tuned: is for --algorithm bac; leave it out with another one")
-    found = ({} if tuned is None else tuned.settings) | found | settings
-    first = load.made(found)  # a wrong name fails before a folder is made
+    arguments = ({} if tuned is None else tuned.settings) | arguments | settings
+    first = load.made(arguments)  # a wrong name fails before a folder is made
     total = command.steps or STEPS
     if command.steps is None and command.max_episodes is not None:
         total = command.max_episodes * first.world.horizon
     if command.tensorboard:
         summary_writer()  # without its package, fail before a folder is made
-    name = found["environment"].rpartition(":")[2].replace("/", "-")
+    name = arguments["environment"].rpartition(":")[2].replace("/", "-")
     chosen = f"{first.config['estimator']}-{first.config['policy']}"
     folder = command.out or _free(Path("runs") / f"{name}-{chosen}")
     _announce(first, folder)
@@ -175,7 +175,7 @@ def _begin(command: Command, settings: dict[str, Any]) -> None:
         )
         return
     for k in seeds:
-        agent = first if k == begun else load.made(found | {"seed": k})
+        agent = first if k == begun else load.made(arguments | {"seed": k})
         run = folders.directory(folder, k)
         agent.learn(total, run=run, callbacks=told, tensorboard=command.tensorboard)
         continuing.stop_if_asked(agent, folder)
@@ -196,11 +196,11 @@ def _chosen(command: Command) -> dict[str, Any]:
         estimator = ALGORITHMS[command.algorithm]
     if command.max_episodes is not None and estimator != pgpe.NAME:
         raise ValueError("max_episodes: is for --algorithm pgpe; give --steps")
-    found = {
+    arguments = {
         "environment": environment, "policy": command.policy, "estimator": estimator,
         "update": command.update, "max_episodes": command.max_episodes,
     }  # fmt: skip
-    return {name: one for name, one in found.items() if one is not None}
+    return {name: one for name, one in arguments.items() if one is not None}
 
 
 def _announce(agent: Agent, folder: Path) -> None:
@@ -234,8 +234,8 @@ def _where(workers: int | str | None, ray: str | None, jobs: int | None) -> int 
 
 def _free(path: Path) -> Path:
     """The path, or the first of path-2, path-3, ... that does not exist."""
-    found, k = path, 1
-    while found.exists():
+    free, k = path, 1
+    while free.exists():
         k += 1
-        found = path.with_name(f"{path.name}-{k}")
-    return found
+        free = path.with_name(f"{path.name}-{k}")
+    return free

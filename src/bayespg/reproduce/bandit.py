@@ -185,13 +185,13 @@ def _variances(samples: Samples, M: int) -> tuple[Effect, ...]:
     independent."""
     cells = [(reward, i) for reward in REWARDS for i in range(2)]
     reach = normal_quantile(1 - 0.025 / len(cells))
-    found = []
+    effects = []
     for reward, i in cells:
         few, many = (moments(samples, reward, name, M, i) for name in ("BQ", "MC"))
         ratio, error = many.variance / few.variance, math.hypot(few.error, many.error)
         low, high = (ratio * math.exp(sign * reach * error) for sign in (-1, 1))
-        found.append(Effect(f"{reward}, component {i + 1}", ratio, low, high))
-    return tuple(found)
+        effects.append(Effect(f"{reward}, component {i + 1}", ratio, low, high))
+    return tuple(effects)
 
 
 def _from_printed(samples: Samples, gap: Callable[..., tuple[float, float]]) -> tuple[Effect, ...]:
@@ -199,14 +199,14 @@ def _from_printed(samples: Samples, gap: Callable[..., tuple[float, float]]) -> 
     sampling error of both."""
     cells = [(cell, i) for cell in PRINTED for i in range(2)]
     reach = normal_quantile(1 - 0.025 / len(cells))
-    found = []
+    effects = []
     for (reward, name, M), i in cells:
         mean, spread = (column[i] for column in PRINTED[reward, name, M])
         value, error = gap(moments(samples, reward, name, M, i), mean, spread)
         where = f"{reward}, {name}, M = {M}, component {i + 1}"
         low, high = max(value - reach * error, 0.0), value + reach * error
-        found.append(Effect(where, value, low, high, narrowest=(0.0, reach * error)))
-    return tuple(found)
+        effects.append(Effect(where, value, low, high, narrowest=(0.0, reach * error)))
+    return tuple(effects)
 
 
 def _mean_gap(here: Moments, mean: float, spread: float) -> tuple[float, float]:

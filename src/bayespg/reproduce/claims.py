@@ -75,10 +75,10 @@ class Claim:
     def verdict(self) -> Verdict:
         """The claim holds if every interval is within the bounds, does not hold if one is outside,
         and is not decided otherwise."""
-        found = {judged(e.low, e.high, self.above, self.below) for e in self.effects}
-        if "does not hold" in found:
+        verdicts = {judged(e.low, e.high, self.above, self.below) for e in self.effects}
+        if "does not hold" in verdicts:
             return "does not hold"
-        return "not decided" if "not decided" in found else "holds"
+        return "not decided" if "not decided" in verdicts else "holds"
 
     @property
     def confirmable(self) -> bool:
@@ -165,8 +165,8 @@ def times(pairs: Pairs) -> tuple[Effect, ...]:
 
     def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
         drawn = np.random.default_rng(0).integers(a.size, size=(RESAMPLES, a.size))
-        found = np.median(b[drawn], 1) / np.median(a[drawn], 1)
-        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+        resampled = np.median(b[drawn], 1) / np.median(a[drawn], 1)
+        low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
         first, second = np.median(a), np.median(b)
         said = f"{1e3 * second:.3g} ms over {1e3 * first:.3g} ms"
         return Effect(where, float(second / first), float(low), float(high), said)
@@ -178,7 +178,7 @@ def ratios_of_ratios(
     pairs: Mapping[str, tuple[tuple[Samples, Samples], tuple[Samples, Samples]]],
 ) -> tuple[Effect, ...]:
     """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
-    found = []
+    effects = []
     for where, both in pairs.items():
         logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
         shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
@@ -188,8 +188,8 @@ def ratios_of_ratios(
         value = logs[0] - logs[1]
         words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
         low, high = math.exp(value - reach), math.exp(value + reach)
-        found.append(Effect(where, math.exp(value), low, high, words))
-    return tuple(found)
+        effects.append(Effect(where, math.exp(value), low, high, words))
+    return tuple(effects)
 
 
 def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
@@ -231,13 +231,13 @@ def means(samples: Mapping[str, Samples], words: str = "") -> tuple[Effect, ...]
 
 def shares(counts: Mapping[str, tuple[int, int]], rare: bool = False) -> tuple[Effect, ...]:
     """k of n runs, as a fraction, with the interval of Clopper and Pearson."""
-    found = []
+    effects = []
     for where, (k, n) in counts.items():
         level = _shared(len(counts))
         low, high = binomial_interval(k, n, level)
         best = binomial_interval(0 if rare else n, n, level)
-        found.append(Effect(where, k / n, low, high, f"{k} of {n:,} runs", best))
-    return tuple(found)
+        effects.append(Effect(where, k / n, low, high, f"{k} of {n:,} runs", best))
+    return tuple(effects)
 
 
 def exactly(where: str, value: float, words: str = "") -> tuple[Effect, ...]:
@@ -282,7 +282,7 @@ def stored(samples: Cells, what: str, name: str, M: int) -> Samples:
 def judge(table: Iterable[Row], samples: Cells, value: Any = stored) -> list[Claim]:
     """The claims of a table; those for whose sizes there are no samples are left out. `value`
     computes what is compared, where it is not stored as it is."""
-    sizes, found = sorted({M for *_, M in samples}), []
+    sizes, claims = sorted({M for *_, M in samples}), []
     for row in table:
         compared: dict[str, Any] = {
             label.format(M=M): tuple(value(samples, *cell, M) for cell in cells)
@@ -296,8 +296,8 @@ def judge(table: Iterable[Row], samples: Cells, value: Any = stored) -> list[Cla
             compared = {where: values for where, (values,) in compared.items()}
         effects = row.how(compared)
         text = row.id, row.place, row.says, row.effect
-        found.append(Claim(*text, effects, row.above, row.below, row.kind))
-    return found
+        claims.append(Claim(*text, effects, row.above, row.below, row.kind))
+    return claims
 
 
 def _each(pairs: Pairs, one: Any) -> tuple[Effect, ...]:

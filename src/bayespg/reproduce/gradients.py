@@ -38,11 +38,11 @@ def estimates(
 ) -> dict[str, Float[np.ndarray, "runs n"]]:
     """The mean of each estimator in each run, all from the same paths."""
     keys = jax.random.split(key, runs)
-    names, found = list(estimators), []
+    names, means = list(estimators), []
     for i in range(0, len(names), TOGETHER):
         some = [estimators[name] for name in names[i : i + TOGETHER]]
-        found += _estimates(environment, policy, some, paths, keys, batch)
-    return {name: np.asarray(values) for name, values in zip(names, found, strict=True)}
+        means += _estimates(environment, policy, some, paths, keys, batch)
+    return {name: np.asarray(values) for name, values in zip(names, means, strict=True)}
 
 
 @eqx.filter_jit
@@ -83,8 +83,8 @@ class Errors(NamedTuple):
 
     def scatter(self, name: str, M: int) -> Float[np.ndarray, " runs"]:
         """Squared distances from the estimator's own mean."""
-        found = self.estimates[name, M]
-        return squared_error(found, found.mean(0))
+        estimates = self.estimates[name, M]
+        return squared_error(estimates, estimates.mean(0))
 
     def cells(self, task: str = "") -> dict[Key, Float[np.ndarray, " groups"]]:
         """Squared errors, angles and squared distances from the estimator's mean, as means over
@@ -139,8 +139,8 @@ def errors(
 
     labels = {f"{task} M = {M}".strip(): M for M in Ms}
     means = parts.compute(labels, part, settings.parts, progress, size=float)
-    found = {(name, M): values for M, of in means.items() for name, values in of.items()}
-    return Errors(found, np.asarray(exact_gradient(environment, policy)))
+    by_cell = {(name, M): values for M, of in means.items() for name, values in of.items()}
+    return Errors(by_cell, np.asarray(exact_gradient(environment, policy)))
 
 
 def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:
@@ -150,14 +150,14 @@ def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:
     return (5, 20, 100) if settings.quick else tuple(default)
 
 
-def report(found: Errors, looks: Mapping[str, str], Ms: Sequence[int], form: str) -> Report:
+def report(measured: Errors, looks: Mapping[str, str], Ms: Sequence[int], form: str) -> Report:
     """A report with mean squared errors in a table and both kinds of error in a figure."""
-    curves = found.curves(looks, Ms)
+    curves = measured.curves(looks, Ms)
     return Report(
         columns=["mean squared error", *(f"M = {M}" for M in Ms)],
-        rows=found.rows(looks, Ms, form),
+        rows=measured.rows(looks, Ms, form),
         curves=curves,
-        samples=Samples(found.cells()),
+        samples=Samples(measured.cells()),
         figure=lambda: two_panels(curves, "M"),
         notes=["± is one standard error over runs. All estimators of a run see the same paths."],
     )

@@ -96,11 +96,11 @@ def learn(
     def part(cell: Cell, progress: Progress) -> parts.Part:
         return _learned(task, methods[cell[0]], cell[1], settings, progress)
 
-    found = parts.compute(
+    computed = parts.compute(
         task.cells(methods), part, settings.parts, progress,
         lambda cell: cell[1] * task.updates[cell[1]],
     )  # fmt: skip
-    return {cell: _unpacked(task, arrays) for cell, arrays in found.items()}
+    return {cell: _unpacked(task, arrays) for cell, arrays in computed.items()}
 
 
 def _learned(
@@ -119,9 +119,9 @@ def _learned(
     else:
         at, values = result.evaluations
     leaves = [np.asarray(leaf)[0] for leaf in jax.tree.leaves(result.policy)]
-    found = {"updates": np.asarray(at), "values": np.asarray(values)}
-    found |= {f"policy {i}": leaf for i, leaf in enumerate(leaves)}
-    return found if task.ended is None else found | {"ended": np.asarray(task.ended(result))}
+    arrays = {"updates": np.asarray(at), "values": np.asarray(values)}
+    arrays |= {f"policy {i}": leaf for i, leaf in enumerate(leaves)}
+    return arrays if task.ended is None else arrays | {"ended": np.asarray(task.ended(result))}
 
 
 def _unpacked(task: Task, arrays: parts.Part) -> Learned:
@@ -136,12 +136,12 @@ KEPT = 40
 
 
 def cells(
-    found: Mapping[Cell, Learned], value: Callable[[np.ndarray], np.ndarray] = np.asarray
+    results: Mapping[Cell, Learned], value: Callable[[np.ndarray], np.ndarray] = np.asarray
 ) -> dict[Key, np.ndarray]:
     """What claims may look at: the last value and the mean over all updates of every run, and short
     curves in full, with the updates they belong to."""
     kept: dict[Key, np.ndarray] = {}
-    for (name, M), learned in found.items():
+    for (name, M), learned in results.items():
         values = value(learned.values)
         kept["final", name, M], kept["average", name, M] = values[:, -1], values.mean(1)
         if values.shape[1] <= KEPT:
@@ -179,8 +179,8 @@ def tune(
         N = task.updates[M]
         return {"judged": _judged(task, estimators[name], update, rates, M, N, judge, settings)}
 
-    found = parts.compute(task.cells(estimators), part, settings.parts, progress)
-    for (name, M), arrays in found.items():
+    computed = parts.compute(task.cells(estimators), part, settings.parts, progress)
+    for (name, M), arrays in computed.items():
         judged = arrays["judged"]
         kept |= {(f"rate {rate:g}", name, M): of for rate, of in zip(rates, judged, strict=True)}
         mean, error = summarise(judged, 1)
@@ -242,13 +242,13 @@ def best(samples: Samples, name: str, M: int) -> tuple[str, np.ndarray]:
 
 
 def curves(
-    found: Mapping[Cell, Learned],
+    results: Mapping[Cell, Learned],
     methods: Mapping[str, Method],
     value: Callable[[np.ndarray], np.ndarray] = lambda v: v,
 ) -> list[Curve]:
     """Curves with one panel for each M; long curves keep `POINTS` evenly spaced points."""
     result = []
-    for (name, M), learned in found.items():
+    for (name, M), learned in results.items():
         some = np.unique(np.linspace(0, len(learned.updates) - 1, POINTS).round().astype(int))
         mean, error = summarise(value(learned.values[:, some]))
         x = learned.updates[some].astype(float).tolist()

@@ -38,8 +38,8 @@ sizes = functools.partial(gradients.sizes, default=(5, 10, 20, 40, 60, 80, 100))
 
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
-    found = errors(*lqr_setting(), ESTIMATORS, Ms, settings, progress)
-    return gradients.report(found, LOOKS, Ms, "{:,.0f} ± {:,.0f}")
+    measured = errors(*lqr_setting(), ESTIMATORS, Ms, settings, progress)
+    return gradients.report(measured, LOOKS, Ms, "{:,.0f} ± {:,.0f}")
 
 
 FIGURE, SQUARES = "Section 6.2.1, Figure 1", "ratio of mean squared errors"

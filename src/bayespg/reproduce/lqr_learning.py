@@ -110,7 +110,7 @@ def learn(
     sizes: Sequence[int] = SIZES,
 ) -> Costs:
     """Exact expected cost before each update and after the last, (runs, N + 1)."""
-    environment, found = LQR(), {}
+    environment, results = LQR(), {}
 
     def last(result: Result) -> Any:
         with jax.enable_x64(True):
@@ -122,8 +122,8 @@ def learn(
     for cell, learned in learning.learn(task, methods, settings, progress).items():
         assert learned.ended is not None
         costs = -np.concatenate([learned.values, learned.ended[:, None]], 1)
-        found[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
-    return found
+        results[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
+    return results
 
 
 def normal(runs: int, key) -> BoundedLinearGaussian:
@@ -149,30 +149,30 @@ def run_twice(settings: Settings, progress: Progress) -> Report:
     return report({**costs, **{(f"{name}, {UNIFORM}", M): of for (name, M), of in narrow.items()}})
 
 
-def report(found: Costs) -> Report:
+def report(results: Costs) -> Report:
     """A table of final costs and averages over the whole curve, and one panel for each M."""
     curves = learning.curves(
-        found, METHODS | {f"{name}, {UNIFORM}": METHODS[name] for name in FIGURE5}
+        results, METHODS | {f"{name}, {UNIFORM}": METHODS[name] for name in FIGURE5}
     )
     excess = [dataclasses.replace(c, mean=[v - OPTIMUM for v in c.mean]) for c in curves]
-    rows = learning.final_and_average({cell: of.values for cell, of in found.items()})
+    rows = learning.final_and_average({cell: of.values for cell, of in results.items()})
     return Report(
-        columns=["expected cost", "", *(f"M = {M}" for M in sorted({M for _, M in found}))],
+        columns=["expected cost", "", *(f"M = {M}" for M in sorted({M for _, M in results}))],
         rows=[row for of in rows.values() for row in of],
         curves=curves,
-        samples=Samples(learning.cells(found, lambda costs: costs - OPTIMUM)),
+        samples=Samples(learning.cells(results, lambda costs: costs - OPTIMUM)),
         figure=lambda: learning.panels(excess, "expected cost above the optimum", yscale="log"),
         notes=[
             f"± is one standard error; {OPTIMUM} is optimal; 'average' is over all updates.",
-            *_diverged(found),
+            *_diverged(results),
         ],
     )
 
 
-def _diverged(found: Costs, factor: float = 2.0) -> list[str]:
+def _diverged(results: Costs, factor: float = 2.0) -> list[str]:
     """Notes on runs that end above `factor` times the median initial cost."""
     notes = []
-    for (name, M), learned in found.items():
+    for (name, M), learned in results.items():
         cost = learned.values
         bad = int(np.sum(cost[:, -1] > factor * np.median(cost[:, 0])))
         if bad:
@@ -320,11 +320,11 @@ def judge_rates(samples: Samples) -> list[Claim]:
         return {f"M = {M}": (first[M], second[M]) for M in Ms}
 
     def best(better: str, worse: str, Ms: Sequence[int]) -> Pairs:
-        found = {}
+        tuned = {}
         for M in Ms:
             (a, first), (b, second) = (learning.best(samples, name, M) for name in (better, worse))
-            found[f"M = {M} (× {a} and × {b})"] = -first, -second
-        return found
+            tuned[f"M = {M} (× {a} and × {b})"] = -first, -second
+        return tuned
 
     larger = [M for M in sizes if M in LARGER]
     return [

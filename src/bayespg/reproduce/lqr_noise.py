@@ -63,25 +63,25 @@ UNCHANGED = ("Model 1, Σ = 10⁻³ I", "Model 2, Σ = 10⁻³ I")
 
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
-    found = {
+    measured = {
         noise: errors(
             *lqr_setting(noise), estimators(noise), Ms, settings,
             between(progress, k / len(NOISES), (k + 1) / len(NOISES)), task=f"σ_r = {noise:g},",
         )
         for k, noise in enumerate(NOISES)
     }  # fmt: skip
-    quiet, _, noisy = found.values()
+    quiet, _, noisy = measured.values()
     curves = quiet.curves(LOOKS, Ms) + [
         dataclasses.replace(c, label=f"{c.label}, noisy rewards") for c in noisy.curves(LOOKS, Ms)
     ]
     rows = [
         [name, f"{noise:g}", *cells]
         for name in LOOKS
-        for noise, at in found.items()
+        for noise, at in measured.items()
         if (name, Ms[0]) in at.estimates
         for _, *cells in at.rows([name], Ms, "{:,.0f} ± {:,.0f}")
     ]
-    kept = [at.cells(f"σ_r = {noise:g}") for noise, at in found.items()]
+    kept = [at.cells(f"σ_r = {noise:g}") for noise, at in measured.items()]
     return Report(
         columns=["mean squared error", "σ_r", *(f"M = {M}" for M in Ms)],
         rows=rows,

@@ -88,20 +88,20 @@ def run(settings: Settings, progress: Progress) -> Report:
     sizes = (5, 10, 20, 40) if settings.paper else (5,) if settings.quick else (5, 20)
     N = UPDATES if settings.paper else 100
     task = Task(ENVIRONMENT, mountain_car_softmax, dict.fromkeys(sizes, N), steps_to_goal, EVERY)
-    found = learning.learn(task, METHODS, settings, progress)
-    curves = learning.curves(found, METHODS)
+    results = learning.learn(task, METHODS, settings, progress)
+    curves = learning.curves(results, METHODS)
     rows = []
-    at = found["MCPG", sizes[0]].updates
+    at = results["MCPG", sizes[0]].updates
     for name in METHODS:
         for j in sorted({int(np.argmax(at >= 100)), len(at) - 1}):
-            cells = [cell(found[name, M].values[:, j], "{:.1f} ± {:.1f}") for M in sizes]
+            cells = [cell(results[name, M].values[:, j], "{:.1f} ± {:.1f}") for M in sizes]
             rows.append([name, f"after {at[j]}", *cells])
     return Report(
         columns=["steps to goal", "updates", *(f"M = {M}" for M in sizes)],
         rows=rows,
         curves=curves,
-        samples=Samples(learning.cells(found)),
-        figure=lambda: _figure(curves, found[OURS, sizes[0]]),
+        samples=Samples(learning.cells(results)),
+        figure=lambda: _figure(curves, results[OURS, sizes[0]]),
         notes=[
             f"± is one standard error over {settings.runs} runs; {N} updates; each evaluation is "
             "the mean of 1,000 episodes."
@@ -189,9 +189,9 @@ def _maps(figure, top, bottom, policy) -> None:
 def value_map(policy, states):
     """Posterior mean of V over states, from 40 episodes of the policy."""
     sample = estimators.draw(ENVIRONMENT, policy, fast_key(0), 40, jnp.float32, scores=False)
-    found = estimators.steps(sample, ENVIRONMENT.unit)
-    Psi, _ = actor_critic.state_features(found, WIDE, 0)
-    at = conditioning.regress(Psi, found.y[:, None], 10.0, found.tails)
+    steps = estimators.steps(sample, ENVIRONMENT.unit)
+    Psi, _ = actor_critic.state_features(steps, WIDE, 0)
+    at = conditioning.regress(Psi, steps.y[:, None], 10.0, steps.tails)
     flat = ENVIRONMENT.unit(states.reshape(-1, 2)).astype(Psi.dtype)
     features = kernels.features(WIDE, flat)
     assert features is not None

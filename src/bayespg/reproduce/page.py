@@ -24,8 +24,8 @@ def read(folder: Path, names: Sequence[str]) -> list[Content]:
     """The results in a folder, first those of `names`; unreadable ones are left out."""
     paths = [folder / f"{name}.json" for name in names]
     others = sorted(set(folder.glob("*.json")) - set(paths))
-    found = [(path, report.read(path)) for path in (*paths, *others) if path.is_file()]
-    return [of for path, of in found if of is not None and of["experiment"] == path.stem]
+    contents = [(path, report.read(path)) for path in (*paths, *others) if path.is_file()]
+    return [of for path, of in contents if of is not None and of["experiment"] == path.stem]
 
 
 def command(content: Content) -> str:
@@ -38,14 +38,14 @@ def command(content: Content) -> str:
 
 def write(folder: Path, names: Sequence[str]) -> Path:
     """Write <folder>/report.html from all results in the folder."""
-    found = read(folder, names)
-    sections = [_experiment(content, folder) for content in found]
+    contents = read(folder, names)
+    sections = [_experiment(content, folder) for content in contents]
     title = "bayespg: the paper, claim by claim"
-    return page.write(folder / "report.html", title, *_head(found), *sections)
+    return page.write(folder / "report.html", title, *_head(contents), *sections)
 
 
-def _head(found: Sequence[Content]) -> list[Markup]:
-    claims = [(content["experiment"], claim) for content in found for claim in content["claims"]]
+def _head(contents: Sequence[Content]) -> list[Markup]:
+    claims = [(content["experiment"], claim) for content in contents for claim in content["claims"]]
     counts = []
     for verdict, css in CLASSES.items():
         kinds = [c["kind"] for _, c in claims if c["verdict"] == verdict]

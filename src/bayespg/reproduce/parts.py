@@ -46,7 +46,7 @@ def compute(
     """What `work` computes for every cell. A cell is a part with its label, and takes a share of
     the progress in proportion to its `size`."""
     total, ready = sum(map(size, cells.values())), 0.0
-    found: dict[Cell, Part] = {}
+    computed: dict[Cell, Part] = {}
 
     def part(cell: Cell, label: str) -> Part:
         progress(ready, label)
@@ -54,9 +54,9 @@ def compute(
 
     parts = {label: functools.partial(part, cell, label) for label, cell in cells.items()}
     for label, arrays in done(parts, folder):
-        found[cells[label]] = arrays
+        computed[cells[label]] = arrays
         ready = min(ready + size(cells[label]) / total, 1.0)
-    return {cell: found[cell] for cell in cells.values()}
+    return {cell: computed[cell] for cell in cells.values()}
 
 
 def done(parts: Mapping[str, Work], folder: Path | None) -> Iterator[tuple[str, Part]]:

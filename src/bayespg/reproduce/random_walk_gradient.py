@@ -55,8 +55,8 @@ sizes = functools.partial(gradients.sizes, default=(5, 10, 20, 50, 100))
 def run(settings: Settings, progress: Progress) -> Report:
     policy = Tabular(jnp.full(9, rw.START))
     Ms = sizes(settings)
-    found = errors(rw.walk(HORIZON), policy, ESTIMATORS, Ms, settings, progress, batch=50)
-    return gradients.report(found, LOOKS, Ms, "{:.4f} ± {:.4f}")
+    measured = errors(rw.walk(HORIZON), policy, ESTIMATORS, Ms, settings, progress, batch=50)
+    return gradients.report(measured, LOOKS, Ms, "{:.4f} ± {:.4f}")
 
 
 PAPER = ("MC", "GPOMDP", "BQ, Model 1", "BQ, Model 2")

@@ -79,15 +79,15 @@ def run(settings: Settings, progress: Progress) -> Report:
     length = UPDATES if settings.paper else 100 if settings.quick else 200
     environment = rw.walk(HORIZON)
     task = Task(environment, _start, dict.fromkeys(sizes, length), ended=_endless(environment))
-    found = learning.learn(task, METHODS, settings, progress)
+    results = learning.learn(task, METHODS, settings, progress)
 
     def above(values: np.ndarray) -> np.ndarray:
         return environment.optimum - values
 
-    curves = learning.curves(found, METHODS, above)
-    endless = {("endless", *cell): np.asarray(of.ended) for cell, of in found.items()}
+    curves = learning.curves(results, METHODS, above)
+    endless = {("endless", *cell): np.asarray(of.ended) for cell, of in results.items()}
     rows = []
-    costs = learning.final_and_average({cell: above(of.values) for cell, of in found.items()})
+    costs = learning.final_and_average({cell: above(of.values) for cell, of in results.items()})
     for name in METHODS:
         counts = [str(int(endless["endless", name, M].sum())) for M in sizes]
         rows += [*costs[name], [name, "runs with an endless policy", *counts]]
@@ -95,7 +95,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         columns=["cost above the optimum", "", *(f"M = {M}" for M in sizes)],
         rows=rows,
         curves=curves,
-        samples=Samples(learning.cells(found, above) | endless),
+        samples=Samples(learning.cells(results, above) | endless),
         figure=lambda: learning.panels(curves, "expected cost above the optimum", yscale="log"),
         notes=[
             f"± is one standard error over runs; {length} updates from theta = log(41/9); "

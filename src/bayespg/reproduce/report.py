@@ -226,7 +226,7 @@ def judge_again(experiment: Experiment, out: Path) -> Content:
             f"--judge: {out} does not hold both {experiment.name}.json and {experiment.name}.npz; "
             f"run '{experiment.program} {experiment.name}' first"
         )
-    found = experiment.judge(Samples.load(path.with_suffix(".npz")))
-    content |= {"program": experiment.program, "claims": [claim.content() for claim in found]}
+    claims = experiment.judge(Samples.load(path.with_suffix(".npz")))
+    content |= {"program": experiment.program, "claims": [claim.content() for claim in claims]}
     write_json(path, content)
     return json.loads(path.read_text("utf-8"))

@@ -126,13 +126,13 @@ def run(settings: Settings, progress: Progress) -> Report:
     else:
         lengths = {5: 20} if settings.quick else {5: 200, 20: 50}
     methods = _methods()
-    found = learning.learn(_task(lengths), methods, settings, between(progress, 0, 0.8))
-    curves = learning.curves(found, methods)
+    results = learning.learn(_task(lengths), methods, settings, between(progress, 0, 0.8))
+    curves = learning.curves(results, methods)
     rows = []
     for name in methods:
         cells = []
         for M in lengths:
-            ends = 100 * found[name, M].values[:, -1]
+            ends = 100 * results[name, M].values[:, -1]
             cells.append(f"{cell(ends, PER_CENT)} (s.d. {ends.std(ddof=1):.1f})")
         rows.append([name, "tuned rates", *cells])
     assumptions = _assumptions(lengths, settings, between(progress, 0.8, 1))
@@ -142,8 +142,8 @@ def run(settings: Settings, progress: Progress) -> Report:
         columns=["success in %", "", *(f"M = {M}" for M in lengths)],
         rows=rows,
         curves=curves,
-        samples=Samples(learning.cells(found, lambda share: 100 * share)),
-        figure=lambda: _figure(curves, found, max(lengths)),
+        samples=Samples(learning.cells(results, lambda share: 100 * share)),
+        figure=lambda: _figure(curves, results, max(lengths)),
         notes=[
             f"± is one standard error over {settings.runs} runs, s.d. the standard deviation over "
             f"runs; updates: {ends}.",
@@ -167,12 +167,12 @@ def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[
             name: Method(estimators()[name], _constant({5: rate}), LOOKS[name])
             for name, rate in rates.items()
         }
-        found = learning.learn(
+        results = learning.learn(
             dataclasses.replace(_task({5: N}, radius), label=f"{what},"), methods, few,
             lambda f, _, i=i, what=what: progress((i + f) / len(cases), what),
         )  # fmt: skip
         for name in methods:
-            values = 100 * found[name, 5].values
+            values = 100 * results[name, 5].values
             reached = f"{cell(values[:, -1], PER_CENT)} (from {values[:, 0].mean():.1f})"
             rows.append((name, f"{what}, {N} updates", reached))
     return rows
@@ -221,7 +221,7 @@ def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
 judge = functools.partial(claims.judge, CLAIMS, value=_value)
 
 
-def _figure(curves, found, M: int):
+def _figure(curves, results, M: int):
     """Learning curves in the upper row; in the lower row the ship's tracks before learning and
     after learning with two methods."""
     figure, axes = plots.sheet(2, 3, width=12, height=7.6)
@@ -231,7 +231,7 @@ def _figure(curves, found, M: int):
     fresh = jax.tree.map(lambda leaf: leaf[0], ship_steering_cmac(1))
     shown = {
         "before": fresh,
-        **{f"{name}, M = {M}": found[name, M].policy for name in ("MCPG", OURS)},
+        **{f"{name}, M = {M}": results[name, M].policy for name in ("MCPG", OURS)},
     }
     for axis, (title, policy) in zip(axes[1], shown.items(), strict=True):
         _tracks(axis, title, policy)

@@ -47,13 +47,13 @@ def run(settings: Settings, progress: Progress) -> Report:
         for name, of in MODELS.items()
         for tau in TAUS
     }
-    found = errors(*lqr_setting(), estimators, (M,), settings, between(progress, 0, 0.5))
+    measured = errors(*lqr_setting(), estimators, (M,), settings, between(progress, 0, 0.5))
     progress(0.5, "times")
     with jax.default_device(jax.devices("cpu")[0]):
         taken = seconds(_gradients(many, settings.seed) | _updates(settings.seed))
     rows = []
     for name in estimators:
-        square = cell(found.square(name, M), "{:,.0f} ± {:,.0f}")
+        square = cell(measured.square(name, M), "{:,.0f} ± {:,.0f}")
         rows.append([name, square, _milliseconds(taken.get(name))])
     rows += [
         [name, "", _milliseconds(took)] for name, took in taken.items() if name not in estimators
@@ -61,7 +61,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     curves = []
     for name in MODELS:
         pairs = [
-            summarise(found.square(f"{name}, τ = {tau:g}", M) / found.square(name, M).mean())
+            summarise(measured.square(f"{name}, τ = {tau:g}", M) / measured.square(name, M).mean())
             for tau in TAUS
         ]
         mean, error = (list(column) for column in zip(*pairs, strict=True))
@@ -72,7 +72,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         rows=rows,
         curves=curves,
         samples=Samples(
-            found.cells() | {("seconds", name, many): times for name, times in taken.items()}
+            measured.cells() | {("seconds", name, many): times for name, times in taken.items()}
         ),
         figure=lambda: _figure(curves, taken, M, many),
         notes=[
@@ -89,11 +89,11 @@ def seconds(programs: Mapping[str, Callable[[], Any]]) -> dict[str, np.ndarray]:
     A timing is the best of three calls, because the first call finds cold caches."""
     for program in programs.values():
         jax.block_until_ready(program())
-    found: dict[str, list[float]] = {name: [] for name in programs}
+    taken: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(REPEATS):
         for name, program in programs.items():
-            found[name].append(min(_seconds(program) for _ in range(3)))
-    return {name: np.array(times) for name, times in found.items()}
+            taken[name].append(min(_seconds(program) for _ in range(3)))
+    return {name: np.array(times) for name, times in taken.items()}
 
 
 def _seconds(program: Callable[[], Any]) -> float:

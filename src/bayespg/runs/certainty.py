@@ -39,9 +39,9 @@ MANY = 100_000
 Metrics = dict[str, np.ndarray]
 
 
-def known(found: Sequence[Metrics]) -> list[Metrics]:
+def known(seeds: Sequence[Metrics]) -> list[Metrics]:
     """The seeds whose metrics have what is needed here."""
-    return [m for m in found if all(name in m for name in NEEDED) and m[Column.STEPS].size > 1]
+    return [m for m in seeds if all(name in m for name in NEEDED) and m[Column.STEPS].size > 1]
 
 
 def strength(part: Metrics) -> float:
@@ -62,7 +62,7 @@ def episodes_needed(d: float, episodes: float) -> float:
     return episodes * (normal_quantile(LEVEL) / d) ** 2 if d > 0 else math.inf
 
 
-def table(found: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
+def table(seeds: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: the run in equal parts, all seeds together."""
     columns = [
         "steps", "return", "slope, 95 %", "probability uphill", "confirmed", "directions known",
@@ -70,7 +70,7 @@ def table(found: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
     ]  # fmt: skip
     rows = []
     for part in range(PARTS):
-        rows.append(_row([{k: v[_part(v.size, part)] for k, v in m.items()} for m in found]))
+        rows.append(_row([{k: v[_part(v.size, part)] for k, v in m.items()} for m in seeds]))
     return columns, rows
 
 
@@ -112,19 +112,19 @@ def _per_update(parts: Sequence[Metrics]) -> float:
     return float(np.diff(first).mean()) if first.size > 1 else float(first[0])
 
 
-def draw(found: Sequence[Metrics], title: str) -> Figure:
+def draw(seeds: Sequence[Metrics], title: str) -> Figure:
     """Above, the slope along the step with its 95 % interval; below, the probability of going
     uphill."""
     steps = np.linspace(
-        max(m[Column.STEPS][0] for m in found), min(m[Column.STEPS][-1] for m in found), POINTS
+        max(m[Column.STEPS][0] for m in seeds), min(m[Column.STEPS][-1] for m in seeds), POINTS
     )
-    slopes, errors, sure = map(np.stack, zip(*(_along(m, steps) for m in found), strict=True))
-    most = 1 - 2.0 ** -_per_update(found)
+    slopes, errors, sure = map(np.stack, zip(*(_along(m, steps) for m in seeds), strict=True))
+    most = 1 - 2.0 ** -_per_update(seeds)
     with plots.styled():
         figure, axes = plots.sheet(2, 1, width=6.4, height=4.6, sharex=True)
         above, below = axes[:, 0]
         mean = slopes.mean(0)
-        reach = 1.96 * np.sqrt(np.mean(errors**2, 0) / len(found))
+        reach = 1.96 * np.sqrt(np.mean(errors**2, 0) / len(seeds))
         plots.curve(
             above, steps, mean, label="slope along the step", look="ours", markers=False,
             band=(mean - reach, mean + reach),

@@ -42,8 +42,8 @@ def load(path: StrPath, template: Any) -> tuple[Any, dict[str, Any]]:
     The file may come from anywhere: no code in it is run, it is never decompressed, and one that
     is much larger than the template, or that claims to be, is refused before it is read.
     """
-    found = read(Path(path), template)
-    return found.tree, found.meta
+    checkpoint = read(Path(path), template)
+    return checkpoint.tree, checkpoint.meta
 
 
 class Checkpoint(NamedTuple):
@@ -72,32 +72,32 @@ def read(path: Path, template: Any) -> Checkpoint:
     return Checkpoint(path, tree, header["meta"], header.get("run", {}), digest)
 
 
-def _leaf(path: Path, name: str, leaf: Any, found: Any, key: Any) -> Any:
+def _leaf(path: Path, name: str, leaf: Any, stored: Any, key: Any) -> Any:
     """A stored array in the form of the template; `key` is the kind of a PRNG key, otherwise
     None."""
     if key is not None:
         try:
-            found = jax.random.wrap_key_data(jnp.asarray(found), impl=key)
+            stored = jax.random.wrap_key_data(jnp.asarray(stored), impl=key)
         except Exception as problem:  # any error of JAX about an unknown kind or wrong data
             raise Damaged(
                 f"{path}: leaf {name} is no PRNG key of kind {key!r:.40}; use an earlier one or a "
                 "copy"
             ) from problem
     like = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
-    if (found.shape, found.dtype) != (like.shape, like.dtype):
+    if (stored.shape, stored.dtype) != (like.shape, like.dtype):
         raise _other(
             path,
-            f"leaf {name} is {found.dtype} of shape {found.shape}, expected {like.dtype} of shape "
-            f"{like.shape}",
+            f"leaf {name} is {stored.dtype} of shape {stored.shape}, expected {like.dtype} of "
+            f"shape {like.shape}",
         )
     if isinstance(leaf, np.generic):
-        found = found[()]
-    return found if hasattr(leaf, "dtype") else found.item()
+        stored = stored[()]
+    return stored if hasattr(leaf, "dtype") else stored.item()
 
 
-def _other(path: Path, found: str) -> ValueError:
+def _other(path: Path, problem: str) -> ValueError:
     return ValueError(
-        f"{path}: {found}; it belongs to another configuration, give the one in the run's "
+        f"{path}: {problem}; it belongs to another configuration, give the one in the run's "
         "config.json"
     )
 

@@ -47,16 +47,16 @@ def rows(
     runs: Runs, reached: Mapping[str, Sequence[float]], seconds: Mapping[str, Sequence[float]]
 ) -> list[list[str]]:
     """Name, return at the end, over seeds, steps to the threshold, seconds of training."""
-    found = []
+    lines = []
     for name, seeds in runs.items():
         ends = np.array([at_end(each) for each in seeds])
-        found.append(
+        lines.append(
             [
                 name, shown(ends.mean())[0], over_seeds(ends) or "one seed",
                 _reached(reached.get(name, ())), f"{np.mean(seconds[name]):,.0f}",
             ]
         )  # fmt: skip
-    return found
+    return lines
 
 
 def _reached(steps: Sequence[float]) -> str:

@@ -26,33 +26,33 @@ class Curves:
 
 
 def of(group: Group) -> Curves:
-    found = [m for run in group.runs if (m := logged(run))]
-    if not found:
+    metrics = [m for run in group.runs if (m := logged(run))]
+    if not metrics:
         raise ValueError(f"{group.name}: no update has been logged yet; there is nothing to draw")
-    return of_metrics(found)
+    return of_metrics(metrics)
 
 
 def logged(run: Run) -> dict[str, np.ndarray]:
     """The metrics of a run, empty before its first update; ValueError if they are not valid."""
-    found, path = run.metrics(), run.path / METRICS
-    if not found or not found[Column.UPDATE].size:
+    metrics, path = run.metrics(), run.path / METRICS
+    if not metrics or not metrics[Column.UPDATE].size:
         return {}
-    if missing := [name for name in DRAWN if name not in found]:
+    if missing := [name for name in DRAWN if name not in metrics]:
         raise ValueError(
-            f"{path}: has no column {missing[0]}, only {', '.join(found)}; expected what 'bayespg "
-            "train' of this version writes"
+            f"{path}: has no column {missing[0]}, only {', '.join(metrics)}; expected what "
+            "'bayespg train' of this version writes"
         )
-    steps = found[Column.STEPS]
+    steps = metrics[Column.STEPS]
     if not (np.isfinite(steps).all() and (np.diff(steps) >= 0).all()):
         raise ValueError(
             f"{path}: column steps must hold numbers that grow; repair it or train the run again"
         )
-    return found
+    return metrics
 
 
-def of_metrics(found: Sequence[dict[str, np.ndarray]]) -> Curves:
+def of_metrics(metrics: Sequence[dict[str, np.ndarray]]) -> Curves:
     """The curves of all seeds, interpolated up to the end of the shortest run."""
-    drawn = [[m[name] for name in DRAWN] for m in found]
+    drawn = [[m[name] for name in DRAWN] for m in metrics]
     end = min(at[-1] for at, *_ in drawn)
     start = max(at[0] for at, *_ in drawn)
     steps = np.linspace(min(start, end), end, POINTS)
@@ -77,19 +77,19 @@ def smoothed(x: np.ndarray, share: int = 30) -> np.ndarray:
     return (ends[np.arange(x.size) + 1] - ends[low]) / (np.arange(x.size) + 1 - low)
 
 
-def draw(found: Sequence[tuple[str, Curves]], title: str, threshold: float | None = None) -> Figure:
+def draw(drawn: Sequence[tuple[str, Curves]], title: str, threshold: float | None = None) -> Figure:
     """Above, the return; below, how noisy the gradient was. Bands are 95 % bootstrap intervals of
     the mean over seeds."""
     with plots.styled():
         figure, ((above,), (below,)) = plots.sheet(
             2, 1, width=6.4, height=5.2, sharex=True, height_ratios=(2, 1)
         )
-        for (name, curves), look in zip(found, LOOKS * 10, strict=False):
+        for (name, curves), look in zip(drawn, LOOKS * 10, strict=False):
             seeds = len(curves.returns)
             for axes, each in ((above, curves.returns), (below, curves.noise)):
                 markers = len(curves.steps) == 1
                 plots.mean_over_seeds(axes, curves.steps, each, name, look, markers)
-                if 1 < seeds <= 20 and len(found) == 1:
+                if 1 < seeds <= 20 and len(drawn) == 1:
                     axes.plot(curves.steps, each.T, color="#888888", lw=0.4, alpha=0.5, zorder=0)
         if threshold is not None:
             plots.dotted(above, threshold)

@@ -19,8 +19,8 @@ def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Pat
     groups = [seeds.group(path) for path in paths]
     drawn = [(group.name, curves.of(group)) for group in groups]
     tasks = {group.task: [] for group in groups}
-    for group, curve in zip(groups, drawn, strict=True):
-        tasks[group.task].append(curve)
+    for group, named in zip(groups, drawn, strict=True):
+        tasks[group.task].append(named)
     title = ", ".join(sorted(tasks))
     body: list[Markup] = [
         fill("<h1>Training on {}</h1>", title),
@@ -28,12 +28,12 @@ def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Pat
         *(_picture(curves.draw(of, task), f"Learning on {task}", f"all-{task}")
           for task, of in tasks.items()),
         page.table(["run", "seeds", "steps", "return at the end", "over seeds"],
-                   [_row(name, found) for name, found in drawn]),
+                   [_row(name, curve) for name, curve in drawn]),
     ]  # fmt: skip
-    for group, (name, found) in zip(groups, drawn, strict=True):
+    for group, (name, curve) in zip(groups, drawn, strict=True):
         body.append(fill('<h2 id="{name}">{name}</h2>', name=name))
         if len(groups) > 1:
-            body.append(_picture(curves.draw([(name, found)], name), name, f"figure-{name}"))
+            body.append(_picture(curves.draw([(name, curve)], name), name, f"figure-{name}"))
         config = [[k, str(v)] for k, v in sorted(group.runs[0].config.items())]
         settings = page.details("Settings", page.table(["setting", "value"], config))
         body += [*_certainty(group), *_seeds(group), settings]
@@ -42,8 +42,8 @@ def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Pat
 
 def _certainty(group: Group) -> list[Markup]:
     """How certain the run was of its gradients."""
-    found = certainty.known([curves.logged(run) for run in group.runs])
-    if not found:
+    metrics = certainty.known([curves.logged(run) for run in group.runs])
+    if not metrics:
         return []
     note = (
         "The run in fifths, all seeds together. The probability of going uphill is judged by "
@@ -56,23 +56,25 @@ def _certainty(group: Group) -> list[Markup]:
     return [
         Markup("<h3>How certain the gradients were</h3>"),
         _picture(
-            certainty.draw(found, group.name), f"Certainty of {group.name}",
+            certainty.draw(metrics, group.name), f"Certainty of {group.name}",
             f"certainty-{group.name}",
         ),
-        page.table(*certainty.table(found)),
+        page.table(*certainty.table(metrics)),
         page.note(note),
     ]  # fmt: skip
 
 
-def _row(name: str, found: curves.Curves) -> list[str]:
-    last = found.returns[:, -1]
+def _row(name: str, curve: curves.Curves) -> list[str]:
+    last = curve.returns[:, -1]
     mean = shown(last.mean())[0]
-    return [name, str(last.size), f"{found.steps[-1]:,.0f}", mean, over_seeds(last)]
+    return [name, str(last.size), f"{curve.steps[-1]:,.0f}", mean, over_seeds(last)]
 
 
 def _seeds(group: Group) -> list[Markup]:
-    found = [(run.path.name, curves.logged(run)) for run in group.runs]
-    rows = [[name, *(_last(column, metrics) for column in ON_PAGE)] for name, metrics in found]
+    rows = []
+    for run in group.runs:
+        metrics = curves.logged(run)
+        rows.append([run.path.name, *(_last(column, metrics) for column in ON_PAGE)])
     note = (
         "Return, sure and divergence: last tenth. Sure is the probability that following the "
         "gradient goes uphill, judged by the episodes that did not choose it."

@@ -173,10 +173,10 @@ def save(figure: Figure, path: Path) -> None:
 
 def svg(figure: Figure) -> str:
     """A figure as SVG, reproducible, with coordinates to a hundredth of a point."""
-    found = io.StringIO()
+    file = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "bayespg"}):
-        figure.savefig(found, format="svg", metadata={"Date": None, "Creator": None})
-    return short(found.getvalue())
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return short(file.getvalue())
 
 
 def short(svg: str) -> str:

@@ -30,12 +30,12 @@ def directory(folder: Path, seed: int) -> Path:
 
 def members(path: Path) -> list[Path]:
     """A run directory itself, or those of the seeds that have begun."""
-    found = [path] if (path / CONFIG).exists() else seeds_begun(path)
-    if not found:
+    directories = [path] if (path / CONFIG).exists() else seeds_begun(path)
+    if not directories:
         raise ValueError(
             f"{path}: no run is here; expected a folder that 'bayespg train' has written"
         )
-    return found
+    return directories
 
 
 def plan(folder: Path, seeds: Iterable[int], config: dict[str, Any]) -> None:
@@ -61,26 +61,26 @@ def waiting(folder: Path) -> list[int]:
 
 def _planned(folder: Path) -> list[int]:
     path = folder / PLAN
-    found = read_json(path, (dict, list)) if path.exists() else []
+    seeds = read_json(path, (dict, list)) if path.exists() else []
     digest = None
-    if isinstance(found, dict):
-        if found.keys() != {"seeds", "sha256"} or not isinstance(found["seeds"], list):
+    if isinstance(seeds, dict):
+        if seeds.keys() != {"seeds", "sha256"} or not isinstance(seeds["seeds"], list):
             raise ValueError(
-                f"{path}: expected a list of seeds and its sha256, found {found!r:.40}; repair it, "
+                f"{path}: expected a list of seeds and its sha256, found {seeds!r:.40}; repair it, "
                 "or write the list alone, as in [0, 1]"
             )
-        found, digest = found["seeds"], found["sha256"]
-    if wrong := [k for k in found if type(k) is not int or not 0 <= k <= LARGEST_SEED]:
+        seeds, digest = seeds["seeds"], seeds["sha256"]
+    if wrong := [k for k in seeds if type(k) is not int or not 0 <= k <= LARGEST_SEED]:
         raise ValueError(
             f"{path}: expected a list of seeds, found {wrong[0]!r:.40}, and seeds are whole "
             f"numbers from 0 to {LARGEST_SEED}; repair it"
         )
-    if digest not in (None, _digest(found)):
+    if digest not in (None, _digest(seeds)):
         raise ValueError(
             f"{path}: wrong checksum, it was changed; write the list of its seeds alone, as in "
             "[0, 1], to accept it"
         )
-    return sorted(set(found))
+    return sorted(set(seeds))
 
 
 def _digest(seeds: list[int]) -> str:

@@ -61,7 +61,7 @@ def _staged(config: dict[str, Any]) -> str:
 
 def seeds_begun(folder: Path) -> list[Path]:
     """The run directories of the seeds that have begun, in the order of their numbers."""
-    found: dict[int, Path] = {}
+    directories: dict[int, Path] = {}
     for child in folder.glob("seed-*"):
         if (child / CONFIG).exists():
             number = MEMBER.fullmatch(child.name)
@@ -70,8 +70,8 @@ def seeds_begun(folder: Path) -> list[Path]:
                     f"{child}: is a run, but its name is not seed- and a number; rename it or move "
                     "it out of the folder"
                 )
-            found[int(number[1])] = child
-    return [found[k] for k in sorted(found)]
+            directories[int(number[1])] = child
+    return [directories[k] for k in sorted(directories)]
 
 
 class Run:
@@ -120,10 +120,10 @@ class Run:
         if file.parent.is_file():
             raise ValueError(f"{path}: is a file; a run or a saved agent is a folder, give that")
         if not file.is_file():
-            found = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
+            missing = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
             of = seeds_begun(file.parent)
             hint = f"one of its seeds, {of[0]}" if of else "the directory of one"
-            raise ValueError(f"{path}: not a run, {found}; give {hint}")
+            raise ValueError(f"{path}: not a run, {missing}; give {hint}")
         return cls(path, files.read_json(file, dict), tensorboard)
 
     def __enter__(self) -> "Run":
@@ -254,28 +254,28 @@ class Run:
         Inside `with`, a damaged one is put aside, so that it does not take the place of the one
         before, and best.npz is written if a killed process did not come to it.
         """
-        found = self._newest(template)
+        newest = self._newest(template)
         if _staged(files.read_json(self._home / CONFIG, dict)) != _staged(self.config):
             raise ValueError(f"{self.path}: was saved again while it was being read; load it again")
-        self._stated = found and found.run
-        if found is None:
+        self._stated = newest and newest.run
+        if newest is None:
             return None
         if self._lock is not None:
-            self._keep_best(found, template)
-        return found.tree, found.meta
+            self._keep_best(newest, template)
+        return newest.tree, newest.meta
 
     def best(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
         """The best checkpoint, as `load` returns it; None if there is none."""
         newest = self._newest(template)
         while newest is not None:
             try:
-                found = self._best_of(newest, template)
+                best = self._best_of(newest, template)
             except ValueError:
                 before, newest = newest, self._newest(template)
                 if newest is None or newest.digest == before.digest:
                     raise  # not because the run continues meanwhile
             else:
-                return (found.tree, found.meta) if found else None
+                return (best.tree, best.meta) if best else None
         return None
 
     def _best_of(self, newest: Checkpoint, template: Any) -> Checkpoint | None:
@@ -286,15 +286,15 @@ class Run:
             return newest
         for path in (self._home / BEST, self._home / BEST_BEFORE):
             try:
-                found = read(path, template)
+                checkpoint = read(path, template)
             except FileNotFoundError:
                 continue
             except Damaged:
                 if stated is None:
                     raise
                 continue
-            if stated in (None, found.digest):
-                return found
+            if stated in (None, checkpoint.digest):
+                return checkpoint
         if stated is not None:
             raise ValueError(
                 f"{self._home / BEST}: is not the best policy that {newest.path.name} names; put a "
@@ -306,17 +306,17 @@ class Run:
         """Make best.npz what the newest checkpoint says it is."""
         path, self._best = self._file(BEST), newest.run.get("best")
         try:
-            found = self._best_of(newest, template)
+            best = self._best_of(newest, template)
         except ValueError as problem:
             warn(str(problem), RuntimeWarning)
             return
-        if found is None:
+        if best is None:
             return
-        self._best = found.digest
-        if found is newest and not (path.is_file() and filecmp.cmp(path, newest.path, False)):
+        self._best = best.digest
+        if best is newest and not (path.is_file() and filecmp.cmp(path, newest.path, False)):
             write_whole(path, files.read(newest.path), previous=self._home / BEST_BEFORE)
-        elif found.path == self._home / BEST_BEFORE:
-            os.replace(found.path, path)
+        elif best.path == self._home / BEST_BEFORE:
+            os.replace(best.path, path)
 
     def _newest(self, template: Any) -> Checkpoint | None:
         newest, previous = self._home / CHECKPOINT, self._home / PREVIOUS
@@ -335,15 +335,15 @@ class Run:
                 os.replace(newest, self._home / DAMAGED)
             return answer
 
-    def _own(self, found: Checkpoint) -> Checkpoint:
+    def _own(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint, or ValueError if it is of another seed."""
-        seeds = found.run.get("seed"), self.config.get("seed")
+        seeds = checkpoint.run.get("seed"), self.config.get("seed")
         if None not in seeds and seeds[0] != seeds[1]:
             raise ValueError(
-                f"{found.path}: is of a run with seed {seeds[0]!r:.40}, and {CONFIG} says "
+                f"{checkpoint.path}: is of a run with seed {seeds[0]!r:.40}, and {CONFIG} says "
                 f"{seeds[1]!r:.40}; put the checkpoint of this run back"
             )
-        return found
+        return checkpoint
 
     def log(self, row: dict[str, Any]) -> None:
         """Append a row of numbers, one of them ``update``; the first row sets the columns. Floats
@@ -512,11 +512,11 @@ def _header(row: dict[str, Any]) -> list[str]:
 
 
 def _cell(name: str, value: Any) -> str:
-    found = np.asarray(np.nan if value is None else value)
-    if found.shape != () or found.dtype.kind not in "biuf":
-        kind = f"{type(value).__name__} of shape {found.shape}"
+    number = np.asarray(np.nan if value is None else value)
+    if number.shape != () or number.dtype.kind not in "biuf":
+        kind = f"{type(value).__name__} of shape {number.shape}"
         raise ValueError(f"log: {name} must be one number, found {kind}")
-    return repr(float(found)) if found.dtype.kind == "f" else str(int(found))
+    return repr(float(number)) if number.dtype.kind == "f" else str(int(number))
 
 
 def _text(lines: list[list[str]]) -> bytes:
