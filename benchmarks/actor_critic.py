@@ -184,7 +184,7 @@ def _ship_steering(paths: tuple[int, ...], learned: int) -> Table:
         for M in paths:
             for method in METHODS:
                 found = _process(policy, method, str(M))
-                N, n = M * ship.environment().horizon, found["parameters"]
+                N, n = M * ship.ENVIRONMENT.horizon, found["parameters"]
                 rows.append(
                     [method, M, N, *found["best"], found["compiling"], found["peak"] - nothing,
                      found["compiled"] - nothing, found["temporary"], 8e-6 * N * n, 8e-6 * n**2,
@@ -243,7 +243,7 @@ def _peak() -> float:
 
 def _update(weights: np.ndarray, method: str, M: int) -> dict[str, Any]:
     update = updates.conventional(ship.RATES[method][M])
-    environment, estimator = ship.environment(), ship.estimators()[method]
+    environment, estimator = ship.ENVIRONMENT, ship.METHODS[method].estimator
     state = training.begin(CMAC(jnp.asarray(weights)), update, fast_key(1))
 
     def loop(state):

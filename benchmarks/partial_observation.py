@@ -313,8 +313,7 @@ def tune(settings: Settings, progress: Progress) -> Report:
         last = next(iter(task.updates.values())) // 10
         outcome = learning.tune(
             task,
-            {method: estimator for method, (estimator, _) in setting.methods.items()},
-            LOOKS,
+            {m: Method(of, setting.update, LOOKS[m]) for m, (of, _) in setting.methods.items()},
             grid,
             lambda h, last=last: h.sample_return[-last:].mean(),
             settings,

@@ -19,7 +19,7 @@ import numpy as np
 from bayespg import evidence, monte_carlo, quadrature
 from bayespg._support.random import fast_key
 from bayespg.calibration import Reliability, reliability, reliability_of_arrays
-from bayespg.environments import Environment
+from bayespg.environments import Environment, RandomWalk
 from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce
 from bayespg.policies import Policy, Tabular
 from bayespg.reproduce import parts
@@ -53,7 +53,7 @@ OF_WALKS = {
 }
 TASKS: dict[str, tuple[Environment, Policy, dict[str, Estimator]]] = {
     **{name: (*of, OF_PATHS) for name, of in calibration.TASKS.items()},
-    "random walk": (rw.walk(100), Tabular(jnp.full(9, rw.START)), OF_WALKS),
+    "random walk": (RandomWalk(horizon=100), Tabular(jnp.full(9, rw.START)), OF_WALKS),
 }
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import importlib.metadata
 import re
 import shutil
@@ -97,6 +98,23 @@ def test_tests_and_scripts_declare_what_they_import(folder, extra):
 def test_a_missing_declaration_is_found():
     found = set(undeclared("src", declared(PROJECT["dependencies"]) - {"numpy", "pillow"}))
     assert {line.split(": ")[1] for line in found} >= {"numpy", "PIL"}
+
+
+@pytest.mark.parametrize("package", ["cli", "learning", "reproduce", "runs"])
+def test_files_of_a_package_do_not_import_one_another_in_a_circle(package):
+    """Imports inside functions count too: they hide a circle, and do not break it."""
+    files = {}
+    for path in (ROOT / "src" / "bayespg" / package).rglob("*.py"):
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        files[".".join(parts).removesuffix(".__init__")] = ast.parse(path.read_text("utf-8"))
+    imports = {}
+    for name, tree in files.items():
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        targets = [(node.module, f"{node.module}.{a.name}") for node in nodes for a in node.names]
+        own = {whole if whole in files else module for module, whole in targets}
+        imports[name] = own & files.keys()
+    assert any(imports.values())
+    assert len(list(graphlib.TopologicalSorter(imports).static_order())) == len(files)
 
 
 def test_the_mark_slow_is_for_the_cases_that_it_names(tmp_path):

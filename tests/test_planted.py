@@ -153,8 +153,8 @@ def car(levels):
 
 
 def ship(levels):
-    found = learned(levels, ship_steering.LOOKS, (5, 10, 20))
-    for name in ship_steering.LOOKS:
+    found = learned(levels, ship_steering.METHODS, (5, 10, 20))
+    for name in ship_steering.METHODS:
         found["curve", name, 5] = found["curve", name, 5] * levels.get(f"few {name}", 1.0)
     return ship_steering.judge(Samples(found))
 

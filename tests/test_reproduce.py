@@ -150,10 +150,10 @@ def test_partial_observation_reports_every_policy_and_method(tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_learning_and_tuning_run_every_method_from_the_same_start(monkeypatch):
-    from bayespg.reproduce import random_walk as walk
+    from bayespg.environments import RandomWalk
     from bayespg.reproduce import random_walk_learning as figure7
 
-    task = learning.Task(walk.walk(40), figure7._start, {3: 4})
+    task = learning.Task(RandomWalk(horizon=40), figure7._start, {3: 4})
     methods = {name: figure7.METHODS[name] for name in ("MCPG", "BPG")}
     methods = {
         k: dataclasses.replace(m, update=lambda M: conventional(0.1)) for k, m in methods.items()
@@ -162,7 +162,7 @@ def test_learning_and_tuning_run_every_method_from_the_same_start(monkeypatch):
     np.testing.assert_allclose(found["MCPG", 3].values[:, 0], found["BPG", 3].values[:, 0])
     assert found["BPG", 3].values.shape == (2, 4)
     outcome = learning.tune(
-        task, {"MCPG": methods["MCPG"].estimator}, {"MCPG": "MC"}, (0.01, 1.0),
+        task, {"MCPG": methods["MCPG"]}, (0.01, 1.0),
         lambda h: h.expected_return.mean(), report.Settings(runs=2), lambda *_: None,
     )  # fmt: skip
     assert outcome.extra["best"] == {"MCPG, M = 3": 0.01}

@@ -162,24 +162,24 @@ def final_and_average(values: Mapping[Cell, np.ndarray]) -> dict[str, list[list[
 
 def tune(
     task: Task,
-    estimators: Mapping[str, Estimator],
-    looks: Mapping[str, str],
+    methods: Mapping[str, Method],
     rates: Sequence[float],
     judge: Callable[[History], Any],
     settings: Settings,
     progress: Progress,
     update: Callable[[Any], optax.GradientTransformationExtraArgs] = conventional,
 ) -> Report:
-    """Try the same constant learning rates for all methods at every M. The best rate has the
-    largest mean over runs of `judge`, a number computed from the history of a run."""
+    """Try the same learning rates for all methods at every M, each with `update` in place of its
+    own. The best rate has the largest mean over runs of `judge`, a number computed from the history
+    of a run."""
     rows, curves, best, kept = [], [], {}, {}
 
     def part(cell: Cell, progress: Progress) -> parts.Part:
         name, M = cell
-        N = task.updates[M]
-        return {"judged": _judged(task, estimators[name], update, rates, M, N, judge, settings)}
+        estimator, N = methods[name].estimator, task.updates[M]
+        return {"judged": _judged(task, estimator, update, rates, M, N, judge, settings)}
 
-    computed = parts.compute(task.cells(estimators), part, settings.parts, progress)
+    computed = parts.compute(task.cells(methods), part, settings.parts, progress)
     for (name, M), arrays in computed.items():
         judged = arrays["judged"]
         kept |= {(f"rate {rate:g}", name, M): of for rate, of in zip(rates, judged, strict=True)}
@@ -189,7 +189,7 @@ def tune(
             [name, str(M), *(f"{m:.4g} ± {e:.2g}" for m, e in zip(mean, error, strict=True))]
         )
         curves.append(
-            Curve(f"M = {M}", name, looks[name], list(rates), mean.tolist(), error.tolist())
+            Curve(f"M = {M}", name, methods[name].look, list(rates), mean.tolist(), error.tolist())
         )
     return Report(
         columns=["", "M", *(f"rate {rate:g}" for rate in rates)],

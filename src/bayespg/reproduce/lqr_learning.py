@@ -192,8 +192,7 @@ def tune(settings: Settings, progress: Progress) -> Report:
         task = Task(LQR(), lambda runs: normal(runs, fast_key(settings.seed)), {M: UPDATES + 1})
         reports.append(
             learning.tune(
-                task, {name: METHODS[name].estimator for name in TUNED},
-                {name: METHODS[name].look for name in TUNED}, FACTORS,
+                task, {name: METHODS[name] for name in TUNED}, FACTORS,
                 lambda history: history.expected_return[-1], settings,
                 between(progress, i / len(sizes), (i + 1) / len(sizes)),
                 lambda factor, base=base: updates.conventional(updates.hyperbolic(factor * base)),

@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayespg import kernels
-from bayespg.environments import RandomWalk
 from bayespg.learning.estimators import (
     BAC,
     CompatibleLeastSquares,
@@ -30,7 +29,3 @@ FIXED = BAC(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, lambda_=0.0)
 Evidence needs more than one episode, and Figure 7 also has updates of a single episode."""
 FITTED = FittedValues(STATE_KERNEL, NOISE)
 COMPATIBLE = CompatibleLeastSquares(STATE_KERNEL, NOISE)
-
-
-def walk(horizon: int) -> RandomWalk:
-    return RandomWalk(horizon=horizon)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 
+from bayespg.environments import RandomWalk
 from bayespg.learning.estimators import ENAC, GPOMDP, Model1, Model2, Reinforce, monte_carlo_fisher
 from bayespg.policies import Tabular
 from bayespg.reproduce import claims, gradients
@@ -55,7 +56,9 @@ sizes = functools.partial(gradients.sizes, default=(5, 10, 20, 50, 100))
 def run(settings: Settings, progress: Progress) -> Report:
     policy = Tabular(jnp.full(9, rw.START))
     Ms = sizes(settings)
-    measured = errors(rw.walk(HORIZON), policy, ESTIMATORS, Ms, settings, progress, batch=50)
+    measured = errors(
+        RandomWalk(horizon=HORIZON), policy, ESTIMATORS, Ms, settings, progress, batch=50
+    )
     return gradients.report(measured, LOOKS, Ms, "{:.4f} ± {:.4f}")
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayespg._support.precision import to_numpy
+from bayespg.environments import RandomWalk
 from bayespg.learning import updates
 from bayespg.learning.estimators import GPOMDP, Model1, MonteCarlo, monte_carlo_fisher
 from bayespg.learning.training import Result
@@ -55,19 +56,18 @@ def _at(rates):
 
 
 EPISODES, INTEGRATED = "MCPG, sum over episodes", "BPG, actions integrated out"
-MCPG, BPG = MonteCarlo(weights="uniform"), Model1(fisher=monte_carlo_fisher)
-"""Algorithm 1 of Baxter and Bartlett, which is a mean over steps, and Model 1 with G from outer
-products of path scores."""
 METHODS = {
-    "MCPG": Method(MCPG, _at(RATES["MCPG"]), "MC"),
+    "MCPG": Method(MonteCarlo(weights="uniform"), _at(RATES["MCPG"]), "MC"),
     EPISODES: Method(GPOMDP(), _at(RATES["MCPG"]), "GPOMDP"),
-    "BPG": Method(BPG, _at(RATES["BPG"]), "BPG"),
+    "BPG": Method(Model1(fisher=monte_carlo_fisher), _at(RATES["BPG"]), "BPG"),
     INTEGRATED: Method(Model1(), _at(RATES["BPG"]), "eNAC"),
     "BAC": Method(rw.PAPER, _at(RATES["BAC"]), "BAC"),
     "MC, fitted values": Method(rw.FITTED, _at(TUNED["MC, fitted values"]), "MC, fitted values"),
     "BAC, tuned rate": Method(rw.PAPER, _at(TUNED["BAC"]), "BAC variant"),
     OURS: Method(rw.FIXED, _at(TUNED[OURS]), "ours"),
 }
+"""MCPG is Algorithm 1 of Baxter and Bartlett, a mean over steps; BPG is Model 1 with G from outer
+products of path scores."""
 
 
 def _start(runs: int) -> Tabular:
@@ -77,7 +77,7 @@ def _start(runs: int) -> Tabular:
 def run(settings: Settings, progress: Progress) -> Report:
     sizes = (1, 25) if settings.quick else (1, 25, 50, 75)
     length = UPDATES if settings.paper else 100 if settings.quick else 200
-    environment = rw.walk(HORIZON)
+    environment = RandomWalk(horizon=HORIZON)
     task = Task(environment, _start, dict.fromkeys(sizes, length), ended=_endless(environment))
     results = learning.learn(task, METHODS, settings, progress)
 
@@ -172,15 +172,11 @@ def tune(settings: Settings, progress: Progress) -> Report:
     """Tune the learning rates by the mean over all updates of the expected return, less the
     optimum."""
     sizes = {1: UPDATES, 25: UPDATES, 100: UPDATES} if settings.paper else {1: 100}
-    estimators = {
-        "MCPG": MCPG, "BPG": BPG, "MC, fitted values": rw.FITTED, "BAC": rw.PAPER, OURS: rw.FIXED
-    }  # fmt: skip
-    looks = {name: METHODS[name].look for name in estimators}
-    environment = rw.walk(HORIZON)
-    task = Task(environment, _start, sizes)
+    methods = {name: METHODS[name] for name in ("MCPG", "BPG", "MC, fitted values", "BAC", OURS)}
+    environment = RandomWalk(horizon=HORIZON)
     return learning.tune(
-        task, estimators, looks, GRID, lambda h: h.expected_return.mean() - environment.optimum,
-        settings, progress,
+        Task(environment, _start, sizes), methods, GRID,
+        lambda h: h.expected_return.mean() - environment.optimum, settings, progress,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from bayespg import kernels
 from bayespg._support.random import fast_key
 from bayespg.environments import ShipSteering, ship_steering
 from bayespg.learning import updates
-from bayespg.learning.estimators import BAC, GPOMDP, Estimator, FittedValues, MonteCarlo
+from bayespg.learning.estimators import BAC, GPOMDP, FittedValues, MonteCarlo
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
 from bayespg.reproduce import claims, learning
@@ -44,25 +44,14 @@ STATE_KERNEL = kernels.Nystrom(
 """exp(-|x - x'|^2 / 2) on the unit cube, represented on a grid of three points per dimension."""
 
 
-def environment(radius: float = RADIUS) -> ShipSteering:
-    return ShipSteering(goal_radius=radius)
+ENVIRONMENT = ShipSteering(goal_radius=RADIUS)
 
 
-def estimators() -> dict[str, Estimator]:
-    unit = environment().unit
-
-    def bac(noise: float, scale: float) -> BAC:
-        return BAC(
-            STATE_KERNEL, noise, scale, state_map=unit, limit_ends=True, iterations=ITERATIONS
-        )
-
-    return {
-        "MCPG": MonteCarlo(weights="uniform"),
-        EPISODES: GPOMDP(),
-        "MC, fitted values": FittedValues(STATE_KERNEL, 0.1, state_map=unit, limit_ends=True),
-        "BAC": bac(1.0, 1.0),
-        OURS: bac(0.1, 0.001),
-    }
+def _bac(noise: float, scale: float) -> BAC:
+    return BAC(
+        STATE_KERNEL, noise, scale, state_map=ENVIRONMENT.unit, limit_ends=True,
+        iterations=ITERATIONS,
+    )  # fmt: skip
 
 
 EPISODES = "MCPG, sum over episodes"
@@ -70,13 +59,6 @@ OURS = "BAC, small Fisher scale"
 """c = 0.001 and sigma^2 = 0.1. At c = 1 the prior standard deviation of a step's advantage is
 sqrt(M) |u|, while returns are at most 1: with such a weak prior the estimate fits each advantage
 and divides it by the length of its score, where an average would multiply by the score."""
-LOOKS = {
-    "MCPG": "MC",
-    EPISODES: "GPOMDP",
-    "MC, fitted values": "MC, fitted values",
-    "BAC": "BAC",
-    OURS: "ours",
-}
 RATES = {
     "MCPG": {5: 500.0, 10: 1000.0, 20: 1000.0},
     EPISODES: {5: 2.0, 10: 10.0, 20: 10.0},
@@ -85,6 +67,22 @@ RATES = {
     OURS: {5: 200.0, 10: 200.0, 20: 500.0},
 }
 """Chosen by `ship-steering-rates --paper`: the best mean of eight runs after 1,000 updates."""
+
+
+def _at(name: str):
+    return lambda M: updates.conventional(RATES[name][M])
+
+
+METHODS = {
+    "MCPG": Method(MonteCarlo(weights="uniform"), _at("MCPG"), "MC"),
+    EPISODES: Method(GPOMDP(), _at(EPISODES), "GPOMDP"),
+    "MC, fitted values": Method(
+        FittedValues(STATE_KERNEL, 0.1, state_map=ENVIRONMENT.unit, limit_ends=True),
+        _at("MC, fitted values"), "MC, fitted values",
+    ),
+    "BAC": Method(_bac(1.0, 1.0), _at("BAC"), "BAC"),
+    OURS: Method(_bac(0.1, 0.001), _at(OURS), "ours"),
+}  # fmt: skip
 PRINTED = {"MCPG": 0.01, EPISODES: 0.01, "BAC": 0.5}
 """Table 6, at M = 5."""
 SHOWN = ("MCPG", OURS)
@@ -94,30 +92,15 @@ GRID = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 50
 PER_CENT = "{:.1f} ± {:.1f}"
 
 
-def success(radius: float = RADIUS):
-    """The share of 100 episodes that reach the goal."""
+def _task(lengths: dict[int, int], environment: ShipSteering = ENVIRONMENT) -> Task:
+    """Policies are evaluated by the share of 100 episodes that reach the goal."""
 
-    def evaluate(policy, key):
-        paths = rollout(environment(radius), as_dtype(policy, jnp.float32), key, 100)
+    def success(policy, key):
+        paths = rollout(environment, as_dtype(policy, jnp.float32), key, 100)
         return ship_steering.succeeded(paths).mean()
 
-    return evaluate
-
-
-def _constant(rates):
-    return lambda M: updates.conventional(rates[M])
-
-
-def _methods() -> dict[str, Method]:
-    return {
-        name: Method(estimator, _constant(RATES[name]), LOOKS[name])
-        for name, estimator in estimators().items()
-    }
-
-
-def _task(lengths: dict[int, int], radius: float = RADIUS) -> Task:
     every = min(EVERY, min(lengths.values()))
-    return Task(environment(radius), ship_steering_cmac, lengths, success(radius), every)
+    return Task(environment, ship_steering_cmac, lengths, success, every)
 
 
 def run(settings: Settings, progress: Progress) -> Report:
@@ -125,11 +108,10 @@ def run(settings: Settings, progress: Progress) -> Report:
         lengths = UPDATES
     else:
         lengths = {5: 20} if settings.quick else {5: 200, 20: 50}
-    methods = _methods()
-    results = learning.learn(_task(lengths), methods, settings, between(progress, 0, 0.8))
-    curves = learning.curves(results, methods)
+    results = learning.learn(_task(lengths), METHODS, settings, between(progress, 0, 0.8))
+    curves = learning.curves(results, METHODS)
     rows = []
-    for name in methods:
+    for name in METHODS:
         cells = []
         for M in lengths:
             ends = 100 * results[name, M].values[:, -1]
@@ -164,11 +146,14 @@ def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[
     ]
     for i, (what, radius, rates) in enumerate(cases):
         methods = {
-            name: Method(estimators()[name], _constant({5: rate}), LOOKS[name])
+            name: dataclasses.replace(
+                METHODS[name], update=lambda M, r=rate: updates.conventional(r)
+            )
             for name, rate in rates.items()
         }
+        task = _task({5: N}, ShipSteering(goal_radius=radius))
         results = learning.learn(
-            dataclasses.replace(_task({5: N}, radius), label=f"{what},"), methods, few,
+            dataclasses.replace(task, label=f"{what},"), methods, few,
             lambda f, _, i=i, what=what: progress((i + f) / len(cases), what),
         )  # fmt: skip
         for name in methods:
@@ -240,7 +225,7 @@ def _figure(curves, results, M: int):
 
 def _tracks(axis, title: str, policy) -> None:
     """Draw the tracks of sixty episodes."""
-    paths = rollout(environment(), as_dtype(policy, jnp.float32), fast_key(1), 60)
+    paths = rollout(ENVIRONMENT, as_dtype(policy, jnp.float32), fast_key(1), 60)
     reached, lengths = np.asarray(ship_steering.succeeded(paths)), np.asarray(paths.lengths)
     states, final = np.asarray(paths.states), np.asarray(paths.final)
     axis.set_facecolor("#eaf3f8")
@@ -265,6 +250,6 @@ def tune(settings: Settings, progress: Progress) -> Report:
     N = 1_000 if settings.paper else 20
     task = _task(dict.fromkeys((5, 10, 20) if settings.paper else (5,), N))
     return learning.tune(
-        task, estimators(), LOOKS, GRID,
-        lambda h: 100 * h.sample_return[-(N // 10) :].mean(), settings, progress,
+        task, METHODS, GRID, lambda h: 100 * h.sample_return[-(N // 10) :].mean(), settings,
+        progress,
     )  # fmt: skip
