@@ -35,7 +35,7 @@ EXPERIMENTS = {
     )
 }
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-app.command(cls=reproducing.Chosen, help="Run an experiment of our own by its name, or all.")(
+app.command(cls=reproducing.WithContext, help="Run an experiment of our own by its name, or all.")(
     reproducing.reproduce
 )
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bayespg.cli import app, common, main, version
-from bayespg.cli.common import bars, fitting
+from bayespg.cli.common import bars, some_columns
 from bayespg.reproduce import EXPERIMENTS
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -160,8 +160,8 @@ def test_a_file_gets_lines_while_a_command_runs(capsys, monkeypatch):
 
 
 def test_a_wide_table_shows_its_ends_and_some_between():
-    assert fitting(5) == [0, 1, 2, 3, 4]
-    shown = fitting(21)
+    assert some_columns(5) == [0, 1, 2, 3, 4]
+    shown = some_columns(21)
     assert shown[:2] == [0, 1]
     assert shown[-1] == 20
     assert len(shown) == 7 == len(set(shown))

@@ -48,7 +48,7 @@ def test_a_file_gets_the_first_row_one_every_few_seconds_and_the_last(capsys, mo
 
 
 def test_a_notebook_gets_one_line_without_further_packages(capsys):
-    lines = progress.Lines(progress.Goal(600), anew=True, every=0.0)
+    lines = progress.Lines(progress.Goal(600), overwrite=True, every=0.0)
     lines(ROW)
     lines(ROW | {"steps": 600.0})
     lines.end()

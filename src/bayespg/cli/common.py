@@ -70,7 +70,7 @@ def sentence(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*((printable(text), style) for text, style in pairs))
 
 
-def beside(folders: Sequence[Path], ending: str) -> Path:
+def path_beside(folders: Sequence[Path], ending: str) -> Path:
     """The file for what is made of several folders: next to the first, with all their names."""
     names = [path.absolute().name for path in folders]
     return folders[0].absolute().parent / f"{'-and-'.join(names)[:100]}{ending}"
@@ -81,7 +81,7 @@ def say(*parts: str | tuple[str, str]) -> None:
     console.print(sentence(*parts), soft_wrap=True)
 
 
-def fitting(count: int, most: int = 7) -> list[int]:
+def some_columns(count: int, most: int = 7) -> list[int]:
     """Which of many columns to show: the first, the last and some evenly spaced between them."""
     if count <= most:
         return list(range(count))

@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from bayespg._support import checks, threads, together
-from bayespg.cli.common import bars, beside, console, fitting, progress, say, table
+from bayespg.cli.common import bars, console, path_beside, progress, say, some_columns, table
 from bayespg.cli.options import Reproduction
 from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page
 from bayespg.reproduce import report as reports
@@ -117,7 +117,7 @@ def report(folders: list[Path], out: Path | None) -> None:
             )
         path = page.write(first, list(EXPERIMENTS))
     else:
-        own = first / "report.html" if len(folders) == 1 else beside(folders, ".html")
+        own = first / "report.html" if len(folders) == 1 else path_beside(folders, ".html")
         path = overview.write(folders, out or own)
     say("Page: ", (str(path), "bold"))
 
@@ -131,7 +131,7 @@ def _checked(name: str, known: Known) -> str:
 
 def _show(content: reports.Content, out: Path) -> None:
     columns, rows = content["table"]["columns"], content["table"]["rows"]
-    shown = fitting(len(columns))
+    shown = some_columns(len(columns))
     table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows])
     if len(shown) < len(columns):
         say((f"{len(shown)} of {len(columns)} columns; all are on disk.", "dim"))

@@ -10,7 +10,7 @@ import typer
 from bayespg._support.files import refuse_link, write_json
 from bayespg._support.version import __version__
 from bayespg.agents import film, load, names
-from bayespg.cli.common import app, beside, say, table
+from bayespg.cli.common import app, path_beside, say, table
 from bayespg.cli.options import Best, Imports, RunPath
 from bayespg.runs import curves, plots
 from bayespg.runs import seeds as folders
@@ -75,7 +75,7 @@ def plot(
             f"runs: of different tasks ({', '.join(tasks)}), whose returns have no common axis; "
             "plot each task by itself, or make one page of all with 'bayespg report'"
         )
-    path = out or (picture(runs[0]) if len(runs) == 1 else beside(runs, ".png"))
+    path = out or (picture(runs[0]) if len(runs) == 1 else path_beside(runs, ".png"))
     plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], tasks[0]), path)
     say("Picture: ", (str(path), "bold"))
 

@@ -11,13 +11,13 @@ from bayespg.cli.common import app
 from bayespg.cli.options import Reproduction, with_options
 
 
-class Chosen(typer.core.TyperCommand):
+class WithContext(typer.core.TyperCommand):
     """A command whose context is Typer's own; its `obj` may hold the experiments to choose from."""
 
     context_class = typer.Context
 
 
-@app.command(cls=Chosen)
+@app.command(cls=WithContext)
 @with_options(Reproduction)
 def reproduce(context: typer.Context, **given: Any) -> None:
     """Reproduce the paper: a table or figure by its name, or all of them.

@@ -1,6 +1,6 @@
 """A page that shows a run while it trains.
 
-It is a file that is written anew every few seconds and reloads itself: no server, no port and no
+It is a file that is rewritten every few seconds and reloads itself: no server, no port and no
 further package, and it can be looked at over a shared folder. TensorBoard has more to choose from,
 and `--tensorboard` writes for it; it needs a package and a process of its own.
 """

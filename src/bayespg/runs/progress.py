@@ -68,7 +68,7 @@ class Goal(NamedTuple):
         return f"{row[self.counted]:,.0f} {self.counted}"
 
 
-class Shown(Protocol):
+class Display(Protocol):
     """What training calls: with the row of each update, and with sentences."""
 
     def __call__(self, row: dict[str, float]) -> None: ...
@@ -76,7 +76,7 @@ class Shown(Protocol):
     def say(self, sentence: str) -> None: ...
 
 
-def _what(row: dict[str, float]) -> str:
+def _summary(row: dict[str, float]) -> str:
     return "  ".join(f"{c} {c.show(row[c])}" for c in ON_BAR)
 
 
@@ -90,7 +90,7 @@ class Bar:
     def __call__(self, row: dict[str, float]) -> None:
         self._progress.update(
             self._task, completed=self._goal.done(row), description=self._goal.said(row),
-            what=_what(row),
+            what=_summary(row),
         )  # fmt: skip
 
     def say(self, sentence: str) -> None:
@@ -98,11 +98,11 @@ class Bar:
 
 
 class Lines:
-    """Shows rows as lines of text: the first, one every few seconds, and the last. With `anew` the
-    newest line takes the place of the one before, as a notebook shows carriage returns."""
+    """Shows rows as lines of text: the first, one every few seconds, and the last. With `overwrite`
+    each line replaces the previous one by a carriage return, as notebooks show it."""
 
-    def __init__(self, goal: Goal, *, anew: bool = False, every: float = EVERY):
-        self._goal, self._anew = goal, anew
+    def __init__(self, goal: Goal, *, overwrite: bool = False, every: float = EVERY):
+        self._goal, self._overwrite = goal, overwrite
         self._every, self._last, self._row = every, -every, None
         self._since, self._begun_line = time.monotonic(), False
 
@@ -114,9 +114,9 @@ class Lines:
     def _print(self, row: dict[str, float]) -> None:
         self._last, self._row = time.monotonic(), None
         share = self._goal.share(row)
-        said = f"{self._goal.said(row)}  {share:4.0%}  {_what(row)}"
+        said = f"{self._goal.said(row)}  {share:4.0%}  {_summary(row)}"
         self._begun_line = True
-        if self._anew:
+        if self._overwrite:
             bar = "#" * round(WIDTH * share)
             print(f"\r[{bar:<{WIDTH}}] {said:<60}", end="", flush=True)
         else:
@@ -126,7 +126,7 @@ class Lines:
         """Print the last row, if it is not there yet."""
         if self._row is not None:
             self._print(self._row)
-        if self._anew and self._begun_line:
+        if self._overwrite and self._begun_line:
             print(flush=True)
             self._begun_line = False
 
@@ -135,7 +135,7 @@ class Lines:
         _say(Console(), sentence)
 
 
-class Nothing:
+class Silent:
     """Shows no rows, and still says what must be said."""
 
     def __call__(self, row: dict[str, float]) -> None:
@@ -150,14 +150,16 @@ def _say(console: Console, sentence: str) -> None:
 
 
 @contextlib.contextmanager
-def bar(goal: Goal, wanted: bool) -> Iterator[Shown]:
+def bar(goal: Goal, wanted: bool) -> Iterator[Display]:
     """What shows the way to the goal where this process writes to; nothing unless `wanted`."""
     if not wanted:
-        yield Nothing()
+        yield Silent()
         return
     console = Console()
     if console.is_jupyter or not console.is_terminal:
-        lines = Lines(goal, anew=console.is_jupyter, every=0.5 if console.is_jupyter else EVERY)
+        lines = Lines(
+            goal, overwrite=console.is_jupyter, every=0.5 if console.is_jupyter else EVERY
+        )
         try:
             yield lines
         finally:

@@ -87,7 +87,7 @@ class Run:
         """Size and hash of the rows that are written; None where they must be read first."""
         self._best: str | None = None
         """The digest of the best checkpoint, where it is known."""
-        self._stated: dict[str, Any] | None = None
+        self._restored: dict[str, Any] | None = None
         """What the checkpoint that was restored says about the run; None if there was none."""
         self._writer, self._events = summary_writer() if tensorboard else None, None
 
@@ -131,7 +131,7 @@ class Run:
         # this process is kept out as one of another process is.
         self._refuse_link()
         lock = self._locked()
-        while not self._there(lock):  # another process has just ended, and removed it
+        while not self._in_place(lock):  # another process has just ended, and removed it
             lock.close()
             lock = self._locked()
         with contextlib.suppress(OSError):  # on a full disk the holder of the lock is not recorded
@@ -165,7 +165,7 @@ class Run:
             ) from None
         return lock
 
-    def _there(self, lock: Any) -> bool:
+    def _in_place(self, lock: Any) -> bool:
         """Whether an open lock file is the one in the directory."""
         try:
             there = os.stat(self._home / LOCK, follow_symlinks=False)
@@ -183,11 +183,11 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         events, self._events, self._columns = self._events, None, []
-        self._metrics = self._best = self._stated = None
+        self._metrics = self._best = self._restored = None
         try:
             if events is not None:
                 events.close()
-            if self._lock is not None and self._there(self._lock):
+            if self._lock is not None and self._in_place(self._lock):
                 with contextlib.suppress(OSError):  # Windows keeps a file that is open
                     os.unlink(self._home / LOCK)
         finally:
@@ -203,7 +203,7 @@ class Run:
         """The path to write to; ValueError if another process may be writing there."""
         if self._lock is None:
             raise ValueError(f"{self.path}: not locked; write {name} inside `with run:`")
-        if not self._there(self._lock):
+        if not self._in_place(self._lock):
             raise ValueError(
                 f"{self.path}: {name} is not written, because the directory or its {LOCK} was "
                 "removed or replaced during training; resume what is there, or save the agent "
@@ -257,11 +257,11 @@ class Run:
         newest = self._newest(template)
         if _staged(files.read_json(self._home / CONFIG, dict)) != _staged(self.config):
             raise ValueError(f"{self.path}: was saved again while it was being read; load it again")
-        self._stated = newest and newest.run
+        self._restored = newest and newest.run
         if newest is None:
             return None
         if self._lock is not None:
-            self._keep_best(newest, template)
+            self._restore_best(newest, template)
         return newest.tree, newest.meta
 
     def best(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
@@ -302,7 +302,7 @@ class Run:
             )
         return None
 
-    def _keep_best(self, newest: Checkpoint, template: Any) -> None:
+    def _restore_best(self, newest: Checkpoint, template: Any) -> None:
         """Make best.npz what the newest checkpoint says it is."""
         path, self._best = self._file(BEST), newest.run.get("best")
         try:
@@ -321,21 +321,21 @@ class Run:
     def _newest(self, template: Any) -> Checkpoint | None:
         newest, previous = self._home / CHECKPOINT, self._home / PREVIOUS
         with contextlib.suppress(FileNotFoundError):
-            return self._own(read(self._home / _staged(self.config), template))
+            return self._check_seed(read(self._home / _staged(self.config), template))
         try:
-            return self._own(read(newest, template))
+            return self._check_seed(read(newest, template))
         except FileNotFoundError:  # never made, or killed between two renames
-            return self._own(read(previous, template)) if previous.exists() else None
+            return self._check_seed(read(previous, template)) if previous.exists() else None
         except Damaged as problem:
             if not previous.exists():
                 raise
-            answer = self._own(read(previous, template))
+            answer = self._check_seed(read(previous, template))
             warn(f"{problem}. Resuming from {PREVIOUS}", RuntimeWarning)
             if self._lock is not None:
                 os.replace(newest, self._home / DAMAGED)
             return answer
 
-    def _own(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _check_seed(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint, or ValueError if it is of another seed."""
         seeds = checkpoint.run.get("seed"), self.config.get("seed")
         if None not in seeds and seeds[0] != seeds[1]:
@@ -398,14 +398,14 @@ class Run:
         """
         path, content = self._home / METRICS, self._rows()
         again = "or load the agent and train it in a new directory"
-        if self._stated is None:
+        if self._restored is None:
             if count := len(self._table()[1]):
                 raise ValueError(
                     f"{path}: has rows of {count} updates, and there is no checkpoint to "
                     f"continue from; put a copy of {CHECKPOINT} back, or train in a new directory"
                 )
             return
-        match self._stated.get("metrics"):
+        match self._restored.get("metrics"):
             case {"bytes": int(size), "sha256": str(digest)}:
                 if len(content) < size:
                     raise ValueError(
