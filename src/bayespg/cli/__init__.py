@@ -5,13 +5,13 @@ import importlib
 import sys
 from typing import Any
 
-from bayespg._support import version
+from bayespg._support.version import with_jax
 
 
 def main() -> None:
     """Run the command line; its commands, and JAX with them, are loaded only where needed."""
     if sys.argv[1:] == ["--version"]:
-        print(version.with_jax())
+        print(with_jax())
         return
     from bayespg.cli import commands
 
