@@ -104,7 +104,12 @@ def test_the_random_walk_s_gradient_reports_every_estimator(tmp_path, monkeypatc
     few = {name: figure6.ESTIMATORS[name] for name in kept}
     monkeypatch.setattr(figure6, "ESTIMATORS", few)
     monkeypatch.setattr(figure6, "LOOKS", {name: figure6.LOOKS[name] for name in kept})
-    monkeypatch.setattr(figure6, "RIVALS", [k for k in few if not k.startswith("BAC")])
+    of_kept = [
+        row
+        for row in figure6.CLAIMS
+        if {name for cells in row.pairs.values() for _, name in cells} <= few.keys()
+    ]
+    monkeypatch.setattr(figure6, "CLAIMS", of_kept)
     monkeypatch.setattr(figure6, "sizes", lambda settings: (5,))
     check("random-walk-gradient", 4, tmp_path)
 
