@@ -119,7 +119,7 @@ def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformat
         case "plain":
             return updates.trust_region(limit, natural=False)
         case "conjugate-gradients":
-            return line_search.searching(limit)
+            return line_search.conjugate_gradients(limit)
         case "variance-scaled":
             return updates.variance_scaled(rate)
     if not _is_optimiser(choice):
