@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from bayespg import training
-from bayespg.agents import agent
+from bayespg.agents import base
 from bayespg.fisher.networks import SUBSET
 from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.learning.observations import BATCHES, KEPT
@@ -100,8 +100,8 @@ def small(monkeypatch):
 
         monkeypatch.setattr(owner, name, cut)
 
-    least(agent.Agent, "learn", 1, "steps", STEPS)
-    least(agent.Agent, "evaluate", 1, "episodes", EPISODES)
+    least(base.BaseAgent, "learn", 1, "steps", STEPS)
+    least(base.BaseAgent, "evaluate", 1, "episodes", EPISODES)
     least(training, "train", 99, "updates", UPDATES)
 
 

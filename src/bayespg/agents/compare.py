@@ -20,6 +20,7 @@ from bayespg._support import checks, files
 from bayespg._support.files import write_whole
 from bayespg.agents import pgpe
 from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 
 RIVALS = {
     "ppo": "stable_baselines3", "a2c": "stable_baselines3", "sac": "stable_baselines3",
@@ -95,14 +96,14 @@ class Points:
 def train_ours(
     task: str, estimator: str, seed: int, steps: int, points: Points, tell: Callable[[float], Any]
 ) -> None:
-    agent: Agent
+    agent: BaseAgent
     if estimator == pgpe.NAME:
         agent = pgpe.PGPE(task, seed=seed)
     else:
         agent = Agent(task, estimator=estimator, seed=seed)
     points(0, agent.predict)
 
-    def after(agent: Agent, row: dict[str, float]) -> None:
+    def after(agent: BaseAgent, row: dict[str, float]) -> None:
         points(int(row["steps"]), agent.predict)
         tell(row["steps"] / steps)
 

@@ -8,7 +8,7 @@ import gymnasium
 from PIL import Image
 
 from bayespg._support.files import write_whole
-from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 from bayespg.environments import masks
 from bayespg.paths.worlds import OnHost
 
@@ -17,7 +17,7 @@ RATE = 30
 
 
 def record(
-    agent: Agent, path: Path, episodes: int = 1, seed: int = 0, deterministic: bool = True
+    agent: BaseAgent, path: Path, episodes: int = 1, seed: int = 0, deterministic: bool = True
 ) -> list[float]:
     """Play episodes, write them as a GIF, and return the returns."""
     if path.suffix.lower() != ".gif":
