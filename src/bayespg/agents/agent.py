@@ -94,7 +94,7 @@ class Agent(BaseAgent):
                 normalised=build.normalised(s, self.world),
                 persistence=build.persistence(s, found.needs), exempt=self.world.masks,
             )  # fmt: skip
-        self.settings = s.as_done(build.in_force(s, self.world, self.names, found, start))
+        self.settings = s.in_force(build.in_force(s, self.world, self.names, found, start))
         self._begun, self._warned = False, False
         self.reset()
 

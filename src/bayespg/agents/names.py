@@ -76,7 +76,7 @@ BUILT_IN: dict[str, Callable[[], BuiltIn]] = {
 """The paper's, and Gymnasium's classic control in pure JAX."""
 
 
-def known(kind: str, name: str, names: Sequence[str]) -> ValueError:
+def unknown(kind: str, name: str, names: Sequence[str]) -> ValueError:
     """The error for an unknown name, with the closest known one."""
     return ValueError(f"{kind}: unknown name '{name}'; {checks.suggestion(name, names)}")
 
@@ -97,7 +97,7 @@ def estimator(choice: Any, lambda_: float, damping: float | None) -> Estimator:
     if not isinstance(choice, str):
         raise ValueError(f"estimator: expected a name or an estimator, found {choice!r}")
     if choice not in ESTIMATORS:
-        raise known("estimator", choice, list(ESTIMATORS))
+        raise unknown("estimator", choice, list(ESTIMATORS))
     return ESTIMATORS[choice](lambda_, damping)
 
 
@@ -123,7 +123,7 @@ def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformat
         case "variance-scaled":
             return updates.variance_scaled(rate)
     if not _is_optimiser(choice):
-        raise known("update", choice, list(UPDATES))
+        raise unknown("update", choice, list(UPDATES))
     return updates.ascending(getattr(optax, choice)(rate))
 
 

@@ -125,7 +125,7 @@ class PGPE(BaseAgent):
             "environment": environment, "policy": policy, "estimator": NAME, "update": UPDATE
         }  # fmt: skip
         actions, horizon = self.world.actions, self.world.horizon
-        self.settings = s.as_done({
+        self.settings = s.in_force({
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "horizon": (horizon, f"the environment ends episodes after {horizon} steps"),
             "masks": (self.world.masks > 0, f"{self.world.name} runs in JAX"),

@@ -142,7 +142,7 @@ class Settings:
         value = getattr(self, name)
         return DEFAULTS[name] if value is None else value
 
-    def as_done(self, facts: dict[str, tuple[Any, str]]) -> "Settings":
+    def in_force(self, facts: dict[str, tuple[Any, str]]) -> "Settings":
         """These settings with the values in force. `facts` holds for each name the value, None if
         it does not apply, and why no other is possible. ValueError if another was given."""
         for name, (value, reason) in facts.items():

@@ -192,7 +192,7 @@ def _chosen(command: Command) -> dict[str, Any]:
         if estimator is not None:
             raise ValueError("algorithm: is a short name for an estimator; give one of the two")
         if command.algorithm not in ALGORITHMS:
-            raise names.known("algorithm", command.algorithm, list(ALGORITHMS))
+            raise names.unknown("algorithm", command.algorithm, list(ALGORITHMS))
         estimator = ALGORITHMS[command.algorithm]
     if command.max_episodes is not None and estimator != pgpe.NAME:
         raise ValueError("max_episodes: is for --algorithm pgpe; give --steps")

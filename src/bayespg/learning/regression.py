@@ -109,4 +109,4 @@ def products(
     Psi, _ = actor_critic.state_features(found, prior.state_kernel, rank)
     left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), found.segments)(found.y)
     h = found.groups.sum(U * left[:, None]) if eqx.is_array(U) else U.sums(left, found.groups)
-    return {"products": h @ D.near(h).T}
+    return {"products": h @ D.solve_roughly(h).T}

@@ -238,11 +238,11 @@ def conditioned(
     """The posterior at the mean, given the model; rows of `away` are parameters less the mean."""
     capacity, n = away.shape
     a, squared = model.amplitude, jnp.broadcast_to(jnp.asarray(model.length) ** 2, (n,))
-    near, far = squared + s**2, squared + 2 * s**2
+    once, both = squared + s**2, squared + 2 * s**2
     K = a * gram(away, taken, model.length)
-    exponent = jnp.sum(away**2 / near, -1) + jnp.sum(jnp.log1p(s**2 / squared))
-    B = a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near
-    b0 = a * jnp.exp(-0.5 * jnp.sum(jnp.log1p(2 * s**2 / squared))) / far
+    exponent = jnp.sum(away**2 / once, -1) + jnp.sum(jnp.log1p(s**2 / squared))
+    B = a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / once
+    b0 = a * jnp.exp(-0.5 * jnp.sum(jnp.log1p(2 * s**2 / squared))) / both
     # The constant is an unknown that enters the rows taken; rows of padding have noise variance 1.
     column = taken.astype(away.dtype)
     ids = jnp.zeros(capacity, jnp.int32)
@@ -265,7 +265,7 @@ def conditioned(
             "amplitude": a, "noise": model.noise,
         },
         prior=Diagonal(b0),
-        twice=True,
+        influence_judges=True,
     )  # fmt: skip
 
 
