@@ -317,7 +317,7 @@ def test_evaluations_keep_the_best_agent(tmp_path):
     agent = Agent("Walk-v0", "linear", seed=1)
     check = callbacks.Evaluate(every=2, episodes=5, best=tmp_path / "best")
     agent.learn(400, callbacks=check, progress=False)
-    values = [found.mean for _, found in check.found]
+    values = [one.mean for _, one in check.evaluations]
     assert bayespg.load(tmp_path / "best").evaluate(5).mean == max(values)
 
 

@@ -60,7 +60,7 @@ def coverage(
     with jax.enable_x64(True):
         policy = to_float64(policy)
         truth = np.asarray(exact_gradient(environment, policy))
-        found = to_numpy(
+        counts = to_numpy(
             _statistics(
                 environment,
                 policy,
@@ -72,7 +72,7 @@ def coverage(
         )
     return [
         _row(name, robust, level, truth, *statistics[robust])
-        for name, statistics in zip(estimators, found, strict=True)
+        for name, statistics in zip(estimators, counts, strict=True)
         for robust in (False, True)
         for level in levels
     ]
@@ -143,11 +143,11 @@ def reliability(
     with jax.enable_x64(True):
         policy = to_float64(policy)
         exact = exact_gradient(environment, policy) if truth is None else truth  # pyright: ignore
-        found = _followed(
+        followed = _followed(
             _of_paths, (environment, policy, list(estimators.values()), paths),
             jnp.asarray(exact), jax.random.split(key, runs),
         )  # fmt: skip
-    return _rows(estimators, found)
+    return _rows(estimators, followed)
 
 
 def _of_paths(key, truth, environment, policy, estimators, paths):
@@ -176,11 +176,11 @@ def reliability_of_arrays(
     g = np.zeros(parameters)
     g[0] = np.sqrt(signal / paths)
     with jax.enable_x64(True):
-        found = _followed(
+        followed = _followed(
             _of_arrays, (list(estimators.values()), paths, np.asarray(curved)), g,
             jax.random.split(key, runs),
         )  # fmt: skip
-    return _rows(estimators, found)
+    return _rows(estimators, followed)
 
 
 def _of_arrays(key, g, estimators, M, curved):
@@ -214,9 +214,9 @@ def _ways(posterior: GradientPosterior) -> tuple[bool, ...]:
     return (False,) if same else (False, True)
 
 
-def _rows(names, found) -> list[Reliability]:
+def _rows(names, followed) -> list[Reliability]:
     rows = []
-    for name, kinds in zip(names, to_numpy(found), strict=True):
+    for name, kinds in zip(names, to_numpy(followed), strict=True):
         for natural, (said, slope) in enumerate(kinds):
             went = 0.5 * (1 + np.sign(slope))
             rows.append(

@@ -74,27 +74,27 @@ class Agent(BaseAgent):
         } | given  # fmt: skip
         self.options = names.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
-        self._estimator = found = names.estimator(estimator, s["lambda_"], s.damping)
+        self._estimator = rule = names.estimator(estimator, s["lambda_"], s.damping)
         asked = s.episodes
-        s = dataclasses.replace(s, episodes=build.episodes(asked, found, policy))
+        s = dataclasses.replace(s, episodes=build.episodes(asked, rule, policy))
         self.world = build.world_of(environment, s, self.options)
-        policy, start = build.policy_of(policy, environment, self.world, s, found.needs, key_policy)
+        policy, start = build.policy_of(policy, environment, self.world, s, rule.needs, key_policy)
         self.names = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update
         }  # fmt: skip
-        refuse_memory(found, start)
+        refuse_memory(rule, start)
         self.world.refuse_misfit(start)
-        s = dataclasses.replace(s, episodes=build.episodes(asked, found, start))
-        self._double = not (found.needs.products and by_products(start))
+        s = dataclasses.replace(s, episodes=build.episodes(asked, rule, start))
+        self._double = not (rule.needs.products and by_products(start))
         with self.precision():
             start = as_dtype(start, jnp.float64 if self._double else jnp.float32)
             self._update = names.update(update, s["limit"], s["rate"])
             self.state = _first(
-                start, found, self._update, key_run, self.world.observation,
+                start, rule, self._update, key_run, self.world.observation,
                 normalised=build.normalised(s, self.world),
-                persistence=build.persistence(s, found.needs), exempt=self.world.masks,
+                persistence=build.persistence(s, rule.needs), exempt=self.world.masks,
             )  # fmt: skip
-        self.settings = s.in_force(build.in_force(s, self.world, self.names, found, start))
+        self.settings = s.in_force(build.in_force(s, self.world, self.names, rule, start))
         self._begun, self._warned = False, False
         self.reset()
 

@@ -56,19 +56,20 @@ class Evaluate(Callback):
     ):
         self.every, self.episodes, self.deterministic = every, episodes, deterministic
         self.stop_at, self.best, self.say = stop_at, best, say
-        self.found: list[tuple[int, Evaluation]] = []
+        self.evaluations: list[tuple[int, Evaluation]] = []
         """Steps taken before, and the evaluation."""
 
     def update(self, agent: BaseAgent, row: Row) -> bool:
         if row[Column.UPDATE] % self.every:
             return True
-        found = agent.evaluate(self.episodes, deterministic=self.deterministic)
-        if self.best is not None and all(found.mean > earlier.mean for _, earlier in self.found):
+        evaluation = agent.evaluate(self.episodes, deterministic=self.deterministic)
+        earlier = (one.mean for _, one in self.evaluations)
+        if self.best is not None and all(evaluation.mean > mean for mean in earlier):
             agent.save(self.best)
-        self.found.append((int(row[Column.STEPS]), found))
+        self.evaluations.append((int(row[Column.STEPS]), evaluation))
         if self.say is not None:
-            self.say(f"{int(row[Column.STEPS]):,} steps: {found}")
-        return self.stop_at is None or found.mean < self.stop_at
+            self.say(f"{int(row[Column.STEPS]):,} steps: {evaluation}")
+        return self.stop_at is None or evaluation.mean < self.stop_at
 
 
 class Checkpoint(Callback):

@@ -129,8 +129,8 @@ def train_rival(
     model.learn(steps, callback=After())
 
 
-def _is_run(found: Any) -> bool:
-    match found:
+def _is_run(entry: Any) -> bool:
+    match entry:
         case {
             "name": str(), "seed": int(), "seconds": int() | float(),
             "evaluations": [_, *_] as points,
@@ -148,13 +148,13 @@ class Comparison:
     def __init__(self, path: Path, settings: dict[str, Any]):
         self.path, self.settings, self.runs = path, settings, []
         if path.exists():
-            found = files.read_json(path, dict)
-            if found.get("settings") != settings:
+            stored = files.read_json(path, dict)
+            if stored.get("settings") != settings:
                 raise ValueError(
                     f"out: {path} holds a comparison with other settings "
-                    f"({found.get('settings')}); give another folder"
+                    f"({stored.get('settings')}); give another folder"
                 )
-            self.runs = found.get("runs")
+            self.runs = stored.get("runs")
             if not isinstance(self.runs, list) or not all(map(_is_run, self.runs)):
                 raise ValueError(
                     f"{path}: damaged, each of its runs must have a name, a seed, evaluations and "
@@ -164,9 +164,9 @@ class Comparison:
     def done(self, name: str, seed: int) -> bool:
         return any(run["name"] == name and run["seed"] == seed for run in self.runs)
 
-    def add(self, name: str, seed: int, found: Evaluations, seconds: float) -> None:
+    def add(self, name: str, seed: int, entry: Evaluations, seconds: float) -> None:
         self.runs.append(
-            {"name": name, "seed": seed, "evaluations": found, "seconds": round(seconds, 2)}
+            {"name": name, "seed": seed, "evaluations": entry, "seconds": round(seconds, 2)}
         )
         content = {"settings": self.settings, "runs": self.runs}
         write_whole(self.path, (json.dumps(content, indent=1) + "\n").encode())

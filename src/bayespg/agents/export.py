@@ -138,14 +138,14 @@ class Graph:
             if kind in NESTED:
                 inner = p.get("jaxpr") or p.get("call_jaxpr")
                 closed = getattr(inner, "jaxpr", inner)
-                found = self.add(closed, getattr(inner, "consts", []), given)
+                outputs = self.add(closed, getattr(inner, "consts", []), given)
             elif kind in PLAIN:
-                found = [self.node(PLAIN[kind], given)]
+                outputs = [self.node(PLAIN[kind], given)]
             elif kind in OTHERS:
-                found = [OTHERS[kind](self, given, equation)]
+                outputs = [OTHERS[kind](self, given, equation)]
             else:
                 raise ValueError(f"export: the policy uses {kind}, which has no form in ONNX here")
-            known |= dict(zip(equation.outvars, found, strict=True))
+            known |= dict(zip(equation.outvars, outputs, strict=True))
         return [at(x) for x in jaxpr.outvars]
 
     def cast(self, x: str, dtype: Any) -> str:

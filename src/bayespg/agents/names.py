@@ -82,8 +82,8 @@ def unknown(kind: str, name: str, names: Sequence[str]) -> ValueError:
 
 
 def built_in(name: str) -> BuiltIn | None:
-    found = BUILT_IN.get(name)
-    return found() if found else None
+    task = BUILT_IN.get(name)
+    return task() if task else None
 
 
 PAPER = "paper"
@@ -130,13 +130,13 @@ def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformat
 def _is_optimiser(name: str) -> bool:
     """Whether optax has an optimiser of that name that needs a learning rate and no other argument,
     neither when it is made nor, as line searches do, when it is used."""
-    found = getattr(optax, name, None)
-    if not inspect.isfunction(found) or name.startswith(("_", "scale_by_")):
+    make = getattr(optax, name, None)
+    if not inspect.isfunction(make) or name.startswith(("_", "scale_by_")):
         return False
-    asked = [p.name for p in inspect.signature(found).parameters.values() if p.default is p.empty]
+    asked = [p.name for p in inspect.signature(make).parameters.values() if p.default is p.empty]
     if asked not in (["learning_rate"], ["learning_rate", "kwargs"]):
         return False
-    theta, optimiser = jnp.zeros(1), optax.with_extra_args_support(found(1e-3))
+    theta, optimiser = jnp.zeros(1), optax.with_extra_args_support(make(1e-3))
     try:
         jax.eval_shape(lambda: optimiser.update(theta, optimiser.init(theta), theta))
     except TypeError:
@@ -147,7 +147,7 @@ def _is_optimiser(name: str) -> bool:
 def options(given: Any, environment: Any) -> dict[str, Any]:
     """Arguments of `gymnasium.make`."""
     if not isinstance(given, Mapping | None):
-        raise ValueError(f"options: expected a dictionary for gymnasium.make, found {given!r}")
+        raise ValueError(f"options: expected a dictionary for gymnasium.make, make {given!r}")
     if given and (not isinstance(environment, str) or built_in(environment)):
         reason = "they go to gymnasium.make, and the environment is no Gymnasium id"
         raise settings.no_effect("options", given, reason)

@@ -42,16 +42,16 @@ anywhere, and memory is taken before its checkpoint is read."""
 def _widths(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | dict):
         raise ValueError(f"{name}: expected widths of layers such as (32, 32), found {value!r}")
-    found = tuple(checks.whole(name, width, 1) for width in value)
-    if not found:
+    widths = tuple(checks.whole(name, width, 1) for width in value)
+    if not widths:
         raise ValueError(f"{name}: expected at least one layer, found none")
-    weights = sum(a * b for a, b in itertools.pairwise((1, *found, 1)))
+    weights = sum(a * b for a, b in itertools.pairwise((1, *widths, 1)))
     if weights > LARGEST_NETWORK:
         raise ValueError(
-            f"{name}: {found} is a network of {weights:,} weights or more, at most "
+            f"{name}: {widths} is a network of {weights:,} weights or more, at most "
             f"{LARGEST_NETWORK:,} are supported; give smaller widths"
         )
-    return found
+    return widths
 
 
 _share = functools.partial(checks.real, least=0, most=1)

@@ -112,8 +112,8 @@ class Dense(Explicit):
         precision."""
         if tolerance is None:
             tolerance = checks.rounding(G.shape[-1], G.dtype)
-        found = run(_factorise, G, tolerance)
-        self.G, self.root, self.inverse, self.known = found
+        parts = run(_factorise, G, tolerance)
+        self.G, self.root, self.inverse, self.known = parts
         self.factors = factors
 
     @property

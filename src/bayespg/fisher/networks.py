@@ -192,5 +192,5 @@ class Network(Fisher):
 def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:
     """G of the steps whose scores are `jacobian`, or of its states, each with its weight, and no
     damping."""
-    found = subset(jacobian, weights)
-    return Network(jacobian, weights, found, jnp.zeros((), found.Z.dtype))
+    sampled = subset(jacobian, weights)
+    return Network(jacobian, weights, sampled, jnp.zeros((), sampled.Z.dtype))
