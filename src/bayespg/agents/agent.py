@@ -67,7 +67,7 @@ class Agent(BaseAgent):
     ):
         device.require()
         compilation.remember()
-        s = self.settings = settings.made(given)
+        s = self.settings = settings.from_arguments(given)
         self._asked = {
             "environment": environment, "policy": policy, "estimator": estimator, "update": update,
             "options": options,

@@ -56,7 +56,7 @@ def _play(agent, environment, episodes, seed, deterministic):
             if frame is None:
                 raise ValueError(f"watch: {agent.names['environment']} draws nothing")
             frames.append(Image.fromarray(frame))
-            mask = masks.found(environment, info) if agent.world.masks else None
+            mask = masks.of_step(environment, info) if agent.world.masks else None
             action = agent.predict(observation, deterministic, action_masks=mask)
             observation, reward, terminated, truncated, info = environment.step(action)
             total, time = total + float(reward), time + 1

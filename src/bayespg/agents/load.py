@@ -71,7 +71,7 @@ def reopen(
                 f"{path}: {name} was an object when this was saved; give it again: "
                 f"load({str(path)!r}, {name}=...)"
             )
-    settings.made({k: v for k, v in objects.items() if k in settings.FIELDS})
+    settings.from_arguments({k: v for k, v in objects.items() if k in settings.FIELDS})
     allowed = import_all(imports)
     for module in needed(stored.get("environment"), stored.get("options")):
         if module not in allowed:

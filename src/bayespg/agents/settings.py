@@ -161,7 +161,7 @@ DEFAULTS: dict[str, Any] = {
 """Defaults that do not depend on other choices. Not every setting applies to every agent."""
 
 
-def made(given: dict[str, Any]) -> Settings:
+def from_arguments(given: dict[str, Any]) -> Settings:
     """Settings from keyword arguments; ValueError for an unknown name, which says what replaces a
     setting of earlier versions."""
     for name in given:

@@ -105,9 +105,9 @@ class Lanes(abc.ABC):
         if not abs(reward) <= LARGEST:
             raise ValueError(f"the reward is {reward}")
         cut = flag("truncated", truncated) or time + 1 >= self.horizon
-        return self.seen(observation), reward, flag("terminated", terminated), cut
+        return self.encode(observation), reward, flag("terminated", terminated), cut
 
-    def seen(self, observation: Any) -> np.ndarray:
+    def encode(self, observation: Any) -> np.ndarray:
         """An observation as a vector; ValueError if it is not finite."""
         row = self.observations.encode(observation)
         if not math.isfinite(row.sum()) and not np.isfinite(row).all():
@@ -161,7 +161,7 @@ class Host(Lanes):
         if changed := _changing(first):
             warn(
                 f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
-                "normalise_rewards=True instead of the wrapper reports raw returns"
+                "leave out the wrapper to see raw returns"
             )
 
     @property
@@ -194,7 +194,7 @@ class Host(Lanes):
                 raise ValueError(
                     f"the action space is {environment.action_space} where it was {self.acted}"
                 )
-            return self.masked(self.seen(observation), self._mask(environment, info))
+            return self.masked(self.encode(observation), self._mask(environment, info))
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", 0) from problem
 
@@ -210,7 +210,7 @@ class Host(Lanes):
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 
     def _mask(self, environment: gymnasium.Env, info: dict[str, Any]) -> Any:
-        return action_masks.found(environment, info) if self.masks else None
+        return action_masks.of_step(environment, info) if self.masks else None
 
     def close(self) -> None:
         for environment in self.environments:

@@ -96,7 +96,7 @@ class Vector(Lanes):
         return [self._ask(self._next, (steps[i], i), i, seed, time + 1) for i, _, seed, _ in lanes]
 
     def _first(self, observation: Any, lane: int) -> np.ndarray:
-        return self.masked(self.seen(observation), self._allowed[lane])
+        return self.masked(self.encode(observation), self._allowed[lane])
 
     def _next(self, answer: tuple[Any, ...], lane: int) -> Step:
         seen, reward, ended, cut = self.step_of(*answer)

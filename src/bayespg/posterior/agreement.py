@@ -95,8 +95,8 @@ def judged(K: Float[Array, "M M"]) -> Float[Array, ""]:
 
 
 def _share_below(slopes: Float[Array, " k"], K: Float[Array, "M M"]) -> Float[Array, ""]:
-    """The share of `slopes` below the first of them, where ties count one half; one half if the first
-    is within rounding of zero, for sums of entries of K with changed signs."""
+    """The share of `slopes` below the first, where ties count one half; one half if the first is
+    within rounding of zero, for sums of entries of K with changed signs."""
     whole, size = slopes[0], jnp.sum(jnp.abs(K))
     rounding = 8 * jnp.finfo(K.dtype).eps * size
     ties = jnp.abs(slopes - whole) <= rounding
