@@ -153,7 +153,7 @@ def train(
         return Result(to_numpy(state.policy), history, evaluations, to_numpy(state))
 
 
-def _checked_every(every: int | None, updates: int, evaluate: Any) -> int | None:
+def _checked_every(every: Any, updates: int, evaluate: Any) -> int | None:
     every = None if every is None else checks.whole("every", every, 1)
     if evaluate is not None and (every is None or updates % every):
         raise ValueError(f"every: expected a divisor of updates = {updates}, found {every}")
@@ -162,7 +162,7 @@ def _checked_every(every: int | None, updates: int, evaluate: Any) -> int | None
     return every
 
 
-def _checked_runs(runs: int | None, policy: AnyPolicy) -> int | None:
+def _checked_runs(runs: Any, policy: AnyPolicy) -> int | None:
     if runs is None:
         return None
     runs = checks.whole("runs", runs, 1)
