@@ -608,7 +608,7 @@ def test_callbacks_evaluate_keep_and_stop(tmp_path):
     all_four = [evaluate, keep, stop, lambda agent, row: rows.append(row)]
     agent.learn(10**6, callbacks=all_four, progress=False)
     assert len(rows) == 4
-    assert [steps for steps, _ in evaluate.found] == [rows[1]["steps"], rows[3]["steps"]]
+    assert [steps for steps, _ in evaluate.evaluations] == [rows[1]["steps"], rows[3]["steps"]]
     assert same(bayespg.load(tmp_path / "000004"), agent)
 
 
