@@ -57,10 +57,7 @@ def run(quick: bool) -> list[Table]:
     seeds = QUICK_SEEDS if quick else SEEDS
     starts = np.random.default_rng(0).normal(size=(seeds, 2))
     rows = [[name, *_cells(_scheduled(e, rate, starts))] for name, (e, rate) in SCHEDULES.items()]
-    rows += [
-        [name, *_cells(np.array([_searched(e, kw, start, i) for i, start in enumerate(starts)]))]
-        for name, (e, kw) in SEARCHES.items()
-    ]
+    rows += [[name, *_cells(_searched(e, kw, starts))] for name, (e, kw) in SEARCHES.items()]
     cost = -_returns(starts)
     return [
         Table(
@@ -95,18 +92,22 @@ def _scheduled(estimator: Estimator, rate: Any, starts: np.ndarray) -> np.ndarra
     return -eta[:, [b // PATHS for b in BUDGETS]]
 
 
-def _searched(
-    estimator: Estimator, options: dict[str, Any], start: np.ndarray, seed: int
-) -> np.ndarray:
-    """The cost where the last search that ended within each budget did."""
-    least = 3 * PATHS  # a gradient and two trials
-    found = line_search.train(
-        ENVIRONMENT, BoundedLinearGaussian(start), estimator, key=fast_key(seed), paths=PATHS,
-        iterations=BUDGETS[-1] // least + 1, **{"first_step": RATE, **options},
-    )  # fmt: skip
-    eta = np.append(found.history.expected_return, _returns(found.policy.kappa[None]))
-    used = np.cumsum([0, *found.history.episodes])
-    return -eta[np.searchsorted(used, BUDGETS, side="right") - 1]
+def _searched(estimator: Estimator, options: dict[str, Any], starts: np.ndarray) -> np.ndarray:
+    """(seeds, budgets): the cost where the last search that ended within each budget did."""
+    update = line_search.conjugate_gradients(
+        **{"first_step": RATE, "level": None, "natural": False, "doublings": 10} | options
+    )
+
+    def cost(budget: int) -> np.ndarray:
+        result = training.train(
+            ENVIRONMENT, BoundedLinearGaussian(starts), estimator, update, key=fast_key(0),
+            updates=budget // PATHS, paths=PATHS, runs=len(starts), stop=1e-12,
+        )  # fmt: skip
+        state = result.state.optimiser
+        ended = state.search.ended[:, None]
+        return -_returns(np.where(ended, result.policy.kappa, state.base))
+
+    return np.column_stack([cost(budget) for budget in BUDGETS])
 
 
 def _cells(cost: np.ndarray) -> list[Any]:

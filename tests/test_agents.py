@@ -317,7 +317,7 @@ def test_evaluations_keep_the_best_agent(tmp_path):
     agent = Agent("Walk-v0", "linear", seed=1)
     check = callbacks.Evaluate(every=2, episodes=5, best=tmp_path / "best")
     agent.learn(400, callbacks=check, progress=False)
-    values = [found.mean for _, found in check.found]
+    values = [one.mean for _, one in check.evaluations]
     assert bayespg.load(tmp_path / "best").evaluate(5).mean == max(values)
 
 
@@ -608,7 +608,7 @@ def test_callbacks_evaluate_keep_and_stop(tmp_path):
     all_four = [evaluate, keep, stop, lambda agent, row: rows.append(row)]
     agent.learn(10**6, callbacks=all_four, progress=False)
     assert len(rows) == 4
-    assert [steps for steps, _ in evaluate.found] == [rows[1]["steps"], rows[3]["steps"]]
+    assert [steps for steps, _ in evaluate.evaluations] == [rows[1]["steps"], rows[3]["steps"]]
     assert same(bayespg.load(tmp_path / "000004"), agent)
 
 

@@ -21,11 +21,13 @@ def system() -> tuple[np.ndarray, np.ndarray]:
     return A, rng.normal(size=(k, n)) * np.array([[1e-3], [1.0], [1.0], [1e3]])
 
 
-def solve(B, near=None, **settings):
+def solve(B, precondition=None, **settings):
     A = jnp.asarray(system()[0], jnp.float32)
-    near = near or (lambda r: r / jnp.diagonal(A))
+    precondition = precondition or (lambda r: r / jnp.diagonal(A))
     ask = conjugate_gradients if B.ndim == 1 else together
-    return jax.jit(lambda B: ask(lambda v: A @ v, B, near, **settings))(jnp.asarray(B, jnp.float32))
+    return jax.jit(lambda B: ask(lambda v: A @ v, B, precondition, **settings))(
+        jnp.asarray(B, jnp.float32)
+    )
 
 
 def residuals(B, found):

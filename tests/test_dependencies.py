@@ -136,3 +136,29 @@ def test_the_mark_slow_is_for_the_cases_that_it_names(tmp_path):
     collected = re.findall(r"^test_right\.py::(\S+)$", done.stdout, re.MULTILINE)
     assert collected == ["test_some[a]", "test_some[c]"], done.stdout
     assert "test_none: slow names cases that do not exist: {'d'}" in done.stdout
+
+
+PACKAGE = ROOT / "src" / "bayespg"
+
+
+def test_no_function_is_longer_than_eighty_lines():
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 80, (file.name, node.name)
+
+
+@pytest.mark.parametrize("folder", ["agents", "posterior", "learning", "search", "actor_critic"])
+def test_files_of_a_folder_do_not_import_one_another_in_a_circle(folder):
+    """Imports inside functions and for type checkers count too."""
+    imports = {}
+    for file in (PACKAGE / folder).glob("*.py"):
+        used = set()
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == f"bayespg.{folder}":
+                used |= {name.name for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                used.add(node.module.removeprefix(f"bayespg.{folder}."))
+        imports[file.stem] = used
+    files = imports.keys() - {"__init__"}
+    graphlib.TopologicalSorter({name: imports[name] & files for name in files}).prepare()

@@ -21,8 +21,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from bayespg import line_search, training
-from bayespg.agents import agent
+from bayespg import training
+from bayespg.agents import base
 from bayespg.fisher.networks import SUBSET
 from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.learning.observations import BATCHES, KEPT
@@ -100,10 +100,9 @@ def small(monkeypatch):
 
         monkeypatch.setattr(owner, name, cut)
 
-    least(agent.Agent, "learn", 1, "steps", STEPS)
-    least(agent.Agent, "evaluate", 1, "episodes", EPISODES)
+    least(base.BaseAgent, "learn", 1, "steps", STEPS)
+    least(base.BaseAgent, "evaluate", 1, "episodes", EPISODES)
     least(training, "train", 99, "updates", UPDATES)
-    least(line_search, "train", 99, "iterations", 2)
 
 
 WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]

@@ -7,6 +7,7 @@ import pytest
 from gymnasium import spaces
 
 import bayespg
+from bayespg.agents.base import BaseAgent
 from bayespg.environments.spaces import actions
 from bayespg.policies import deterministic
 
@@ -19,6 +20,15 @@ def trained(tmp_path_factory):
     agent = bayespg.PGPE("CartPole-v1", seed=1)
     agent.learn(episodes=15, run=folder, callbacks=lambda _, row: rows.append(row), progress=False)
     return agent, rows, folder
+
+
+def test_no_kind_of_agent_overrides_what_all_share():
+    """Each fills in what is abstract, and nothing else."""
+    for kind in (bayespg.Agent, bayespg.PGPE):
+        own = vars(kind).keys() & vars(BaseAgent).keys()
+        assert {name for name in own if not name.startswith("__")} <= (
+            BaseAgent.__abstractmethods__ | {"_abc_impl"}
+        )
 
 
 def test_a_budget_in_episodes_is_kept(trained):

@@ -14,9 +14,9 @@ TAKES_ANYTHING = {
     for name in (
         "actor_critic.gradient_posterior",
         "agents.agent.Agent.__init__",
-        "agents.agent.Agent.evaluate",
-        "agents.agent.Agent.learn",
-        "agents.agent.Agent.predict",
+        "agents.base.BaseAgent.evaluate",
+        "agents.base.BaseAgent.learn",
+        "agents.base.BaseAgent.predict",
         "environments.host.Host.__init__",
         "evidence.choose_model1",
         "evidence.choose_model2",

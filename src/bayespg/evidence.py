@@ -116,7 +116,7 @@ def profile(
     return value, s2
 
 
-def _maximise(found: Spectrum, baseline) -> Choice:
+def _maximise(state: Spectrum, baseline) -> Choice:
     """Zoom a grid over (c/s^2, v/s^2) onto the greatest profile evidence.
 
     `baseline` None chooses its variance too; otherwise it is 0 or infinity.
@@ -125,14 +125,14 @@ def _maximise(found: Spectrum, baseline) -> Choice:
     free = baseline is None
     # The ratios are in units of the size of the kernel and of the constant. If all scores are zero
     # the kernel has no size, and any unit will do.
-    size = jnp.sum(found.eigenvalues)
-    unit = found.samples / jnp.where(size > 0, size, found.samples)
+    size = jnp.sum(state.eigenvalues)
+    unit = state.samples / jnp.where(size > 0, size, state.samples)
 
     def ratio(a):
-        return jnp.maximum(unit * 10**a, SIGNAL / found.samples)
+        return jnp.maximum(unit * 10**a, SIGNAL / state.samples)
 
     def value(a, b):
-        return profile(found, ratio(a), 10**b if free else jnp.asarray(baseline, a.dtype))[0]
+        return profile(state, ratio(a), 10**b if free else jnp.asarray(baseline, a.dtype))[0]
 
     def zoom(box, _):
         (a, b), half = box
@@ -143,11 +143,11 @@ def _maximise(found: Spectrum, baseline) -> Choice:
         centre = (jnp.clip(A[i], low, high), jnp.clip(B[j], low, high) if free else b)
         return (centre, half * 4 / GRID), None
 
-    middle = jnp.asarray((low + high) / 2, found.y.dtype)
-    start = ((middle, middle), jnp.asarray((high - low) / 2, found.y.dtype))
+    middle = jnp.asarray((low + high) / 2, state.y.dtype)
+    start = ((middle, middle), jnp.asarray((high - low) / 2, state.y.dtype))
     ((a, b), _), _ = jax.lax.scan(zoom, start, None, ZOOMS)
     w = 10**b if free else jnp.asarray(baseline, a.dtype)
-    log_evidence, s2 = profile(found, ratio(a), w)
+    log_evidence, s2 = profile(state, ratio(a), w)
     return Choice(ratio(a) * s2, s2, jnp.where(w > 0, w * s2, 0.0), log_evidence)
 
 
@@ -244,5 +244,5 @@ def choose_model1(
 
 def _choose_model1(U, R, fisher) -> Choice:
     Psi = kernels.Quadratic(fishers.as_fisher(fisher)).features(U)
-    found = jax.vmap(lambda y: _in_units(Psi, y, 0.0), 1)(R[:, None] * U)
-    return Choice(found.scale, found.noise, jnp.zeros(()), jnp.sum(found.log_evidence))
+    fits = jax.vmap(lambda y: _in_units(Psi, y, 0.0), 1)(R[:, None] * U)
+    return Choice(fits.scale, fits.noise, jnp.zeros(()), jnp.sum(fits.log_evidence))

@@ -65,8 +65,8 @@ def features(kernel: Kernel, X: PyTree[Shaped[Array, "M ..."]]) -> Float[Array, 
             M = jax.tree.leaves(X)[0].shape[0]
             return jnp.full((M, 1), jnp.sqrt(jnp.asarray(kernel.variance)))
         case Scaled():
-            found = features(kernel.kernel, X)
-            return None if found is None else jnp.sqrt(jnp.asarray(kernel.scale)) * found
+            Phi = features(kernel.kernel, X)
+            return None if Phi is None else jnp.sqrt(jnp.asarray(kernel.scale)) * Phi
         case Sum():
             first, second = features(kernel.first, X), features(kernel.second, X)
             if first is None or second is None:

@@ -57,19 +57,21 @@ def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
         largest = jnp.max(jnp.abs(U), 0)
         shares = (U / jnp.where(largest > 0, largest, 1.0)) ** 2
     y = conditioning.less(R, jnp.mean(R))
-    found = average(conditioning.less(R[:, None], _weighted(R, shares)) * U, fisher)
+    posterior = average(conditioning.less(R[:, None], _weighted(R, shares)) * U, fisher)
     if M == 1:
-        return found
+        return posterior
     # Without path i, the baseline is that of the other paths. Where all scores of a component are
     # equal nothing but rounding is left: no path says anything about it.
     others = jnp.sum(shares, 0) - shares
     b = (y @ shares - y[:, None] * shares) / jnp.where(others > 0, others, 1.0)
     without = (y @ U - y[:, None] * U - b * (jnp.sum(U, 0) - U)) / (M - 1)
     rounding = conditioning.ROUNDING * jnp.finfo(U.dtype).eps * jnp.max(jnp.abs(y[:, None] * U), 0)
-    exact = [jnp.where(jnp.abs(x) > rounding, x, 0.0) for x in (found.mean, found.mean - without)]
+    exact = [
+        jnp.where(jnp.abs(x) > rounding, x, 0.0) for x in (posterior.mean, posterior.mean - without)
+    ]
     retained = jnp.asarray(1 - 1 / M) if baseline == "mean" else None
     return eqx.tree_at(
-        lambda p: (p.mean, p.influence, p.retained), found, (*exact, retained),
+        lambda p: (p.mean, p.influence, p.retained), posterior, (*exact, retained),
         is_leaf=lambda x: x is None,
     )  # fmt: skip
 
@@ -140,13 +142,13 @@ def enac(
         return _enac(scores, returns, ridge)
     U, R, _ = fishers.checked_problem(scores, returns, None, needed=False)
     ridge = float(checks.nonnegative("ridge", ridge, ()))
-    found = in_float64(_enac)(U, R, ridge)
-    if not found.info["condition"] < SINGULAR:
+    posterior = in_float64(_enac)(U, R, ridge)
+    if not posterior.info["condition"] < SINGULAR:
         raise ValueError(
             f"ridge: {ridge:g}, but {U.shape[0]} paths do not determine all {U.shape[1]} "
             "parameters to float64; give a larger ridge, for instance 1e-6"
         )
-    return _sound("scores, returns", found)
+    return _sound("scores, returns", posterior)
 
 
 def _enac(U, R, ridge) -> GradientPosterior:

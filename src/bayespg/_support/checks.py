@@ -27,15 +27,15 @@ SMALLEST = 1e-70
 
 def array(name: str, value: Any) -> Float[Array, "..."]:
     """`value` as a finite float64 array. Accepts lists, NumPy, JAX, PyTorch and DLPack arrays."""
-    found = numbers(name, value)
-    bad = ~np.isfinite(found)
+    values = numbers(name, value)
+    bad = ~np.isfinite(values)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
-            f"{name}: {int(bad.sum())} of {found.size} entries are NaN or infinite, "
-            f"the first at index {where if len(where) != 1 else where[0]} ({found[where]})"
+            f"{name}: {int(bad.sum())} of {values.size} entries are NaN or infinite, "
+            f"the first at index {where if len(where) != 1 else where[0]} ({values[where]})"
         )
-    return found
+    return values
 
 
 def dtype(value: Any) -> np.dtype:
@@ -51,13 +51,13 @@ def rounding(size: int, dtype: Any) -> float:
 
 def numbers(name: str, value: Any) -> Float[Array, "..."]:
     """`value` in float64, NaN and infinity allowed; ValueError if its entries are not numbers."""
-    found = unmasked(name, value)
+    values = unmasked(name, value)
     # Types such as bfloat16 have the kind of a structure, but are numbers to JAX.
-    scalar = found.dtype.kind == "V" and jnp.issubdtype(found.dtype, jnp.number)
-    if found.dtype.kind not in "biuf" and not scalar:
-        raise ValueError(f"{name}: not an array of numbers (entries of type {found.dtype})")
+    scalar = values.dtype.kind == "V" and jnp.issubdtype(values.dtype, jnp.number)
+    if values.dtype.kind not in "biuf" and not scalar:
+        raise ValueError(f"{name}: not an array of numbers (entries of type {values.dtype})")
     with np.errstate(over="ignore"):  # a longer type may hold what float64 cannot
-        return np.asarray(found, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
 
 
 def unmasked(name: str, value: Any) -> np.ndarray:
@@ -108,12 +108,12 @@ def _to_numpy(value: Any) -> np.ndarray:
 def number(name: str, value: Any) -> float:
     """One number, which may be infinite or NaN."""
     try:
-        found = numbers(name, value)
+        values = numbers(name, value)
     except ValueError:
-        found = None
-    if found is None or found.ndim:
+        values = None
+    if values is None or values.ndim:
         raise ValueError(f"{name}: expected one number, found {shown(value)}")
-    return float(found)
+    return float(values)
 
 
 def sound(names: str, result: Any) -> Any:
@@ -130,49 +130,49 @@ def sound(names: str, result: Any) -> Any:
 
 def scores(value: Any) -> Float[Array, "M n"]:
     """Scores: one row per path, at least one path and one parameter."""
-    found = array("scores", value)
-    if found.ndim != 2:
-        raise ValueError(f"scores: expected shape (M, n), one row per path, found {found.shape}")
-    if found.shape[0] == 0:
+    values = array("scores", value)
+    if values.ndim != 2:
+        raise ValueError(f"scores: expected shape (M, n), one row per path, found {values.shape}")
+    if values.shape[0] == 0:
         raise ValueError("scores: the batch is empty (0 paths)")
-    if found.shape[1] == 0:
+    if values.shape[1] == 0:
         raise ValueError("scores: the policy has no parameters (shape (M, 0))")
-    return found
+    return values
 
 
 def vector(name: str, value: Any, size: int, meaning: str) -> Float[Array, " M"]:
     """A vector whose length is set by another argument."""
-    found = array(name, value)
-    if found.shape != (size,):
-        raise ValueError(f"{name}: expected shape ({size},), {meaning}, found {found.shape}")
-    return found
+    values = array(name, value)
+    if values.shape != (size,):
+        raise ValueError(f"{name}: expected shape ({size},), {meaning}, found {values.shape}")
+    return values
 
 
 def shaped(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
     """An array of one of several shapes."""
-    found = array(name, value)
-    if found.shape not in shapes:
+    values = array(name, value)
+    if values.shape not in shapes:
         allowed = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
-        raise ValueError(f"{name}: expected shape {allowed}, found {found.shape}")
-    return found
+        raise ValueError(f"{name}: expected shape {allowed}, found {values.shape}")
+    return values
 
 
 def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
     """A symmetric positive semi-definite matrix."""
-    found = array(name, value)
-    if found.shape != (size, size):
-        raise ValueError(f"{name}: expected shape ({size}, {size}), found {found.shape}")
+    matrix = array(name, value)
+    if matrix.shape != (size, size):
+        raise ValueError(f"{name}: expected shape ({size}, {size}), found {matrix.shape}")
     with np.errstate(over="ignore"):
-        gap = np.abs(found - found.T)
-    scale = np.abs(found).max(initial=0.0)
+        gap = np.abs(matrix - matrix.T)
+    scale = np.abs(matrix).max(initial=0.0)
     if gap.max(initial=0.0) > 1e-6 * scale:
         i, j = (int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
         raise ValueError(
-            f"{name}: not symmetric, entry ({i}, {j}) is {found[i, j]:.6g} "
-            f"but ({j}, {i}) is {found[j, i]:.6g}"
+            f"{name}: not symmetric, entry ({i}, {j}) is {matrix[i, j]:.6g} "
+            f"but ({j}, {i}) is {matrix[j, i]:.6g}"
         )
-    found = found / 2 + found.T / 2
-    diagonal = np.diag(found)
+    matrix = matrix / 2 + matrix.T / 2
+    diagonal = np.diag(matrix)
     if (diagonal < 0).any():
         j = int(diagonal.argmin())
         raise ValueError(
@@ -180,7 +180,7 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
         )
     # Judged on the correlation matrix, so that units of the parameters do not matter.
     d = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    correlation = found / d[:, None] / d
+    correlation = matrix / d[:, None] / d
     try:
         slack = max(1e-8 * size, rounding(size, dtype(value)))
         np.linalg.cholesky(correlation + slack * np.eye(size))
@@ -190,57 +190,58 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
             f"{name}: not positive semi-definite, its correlation matrix has "
             f"eigenvalue {smallest:.3g}"
         ) from None
-    return found
+    return matrix
 
 
 def nonnegative(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
     """Variances: a scalar or one of `shapes`, none negative."""
-    found = shaped(name, value, ((), *shapes))
-    variances = np.diag(found) if found.ndim == 2 and found.shape[0] == found.shape[1] else found
+    values = shaped(name, value, ((), *shapes))
+    square = values.ndim == 2 and values.shape[0] == values.shape[1]
+    variances = np.diag(values) if square else values
     if (variances < 0).any():
         raise ValueError(f"{name}: cannot be negative, found {variances.min():.6g}")
-    return found
+    return values
 
 
 def covariance(name: str, value: Any, size: int) -> Float[Array, "..."]:
     """A variance, (size,) variances, or a (size, size) covariance."""
-    found = nonnegative(name, value, ((size,), (size, size)))
-    return psd(name, found, size) if found.ndim == 2 else found
+    values = nonnegative(name, value, ((size,), (size, size)))
+    return psd(name, values, size) if values.ndim == 2 else values
 
 
 def positive(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[Array, "..."]:
     """Prior variances: a scalar or one of `shapes`, all above zero."""
-    found = nonnegative(name, value, shapes)
-    if (found == 0).any():
+    values = nonnegative(name, value, shapes)
+    if (values == 0).any():
         raise ValueError(f"{name}: must be positive, found 0")
-    return found
+    return values
 
 
 def variance_or_infinity(name: str, value: Any) -> float:
     """A prior variance; infinity is a flat prior."""
-    found = number(name, value)
-    if np.isnan(found) or found < 0:
-        raise ValueError(f"{name}: expected a variance from 0 to infinity, found {found}")
-    return found
+    variance = number(name, value)
+    if np.isnan(variance) or variance < 0:
+        raise ValueError(f"{name}: expected a variance from 0 to infinity, found {variance}")
+    return variance
 
 
 def probability(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
-    found = number(name, value)
-    if not 0 < found < 1:
-        raise ValueError(f"{name}: expected a number between 0 and 1, found {found}")
-    return found
+    p = number(name, value)
+    if not 0 < p < 1:
+        raise ValueError(f"{name}: expected a number between 0 and 1, found {p}")
+    return p
 
 
 def flags(name: str, value: Any, size: int | None = None) -> np.ndarray:
     """Booleans, one per step; without `size`, for any number of steps."""
-    found = unmasked(name, value)
-    if found.dtype != bool or found.shape != (found.size if size is None else size,):
+    values = unmasked(name, value)
+    if values.dtype != bool or values.shape != (values.size if size is None else size,):
         raise ValueError(
             f"{name}: expected booleans of shape ({'N' if size is None else size},), one per step, "
-            f"found {found.dtype} of shape {found.shape}"
+            f"found {values.dtype} of shape {values.shape}"
         )
-    return found
+    return values
 
 
 def discount(value: Any) -> float:
@@ -250,10 +251,10 @@ def discount(value: Any) -> float:
 
 def fraction(name: str, value: Any) -> float:
     """A number from 0 to 1, both included."""
-    found = number(name, value)
-    if not 0 <= found <= 1:
-        raise ValueError(f"{name}: expected a number from 0 to 1, found {found}")
-    return found
+    p = number(name, value)
+    if not 0 <= p <= 1:
+        raise ValueError(f"{name}: expected a number from 0 to 1, found {p}")
+    return p
 
 
 def suggestion(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
@@ -302,13 +303,13 @@ def _finite(value: Any) -> bool:
 
 def deviation(name: str, value: Any) -> float:
     """A standard deviation, whose square and the inverse of that float64 can hold."""
-    found = float(positive(name, value, ()))
-    if not SMALLEST < found < 1 / SMALLEST:
+    sigma = float(positive(name, value, ()))
+    if not SMALLEST < sigma < 1 / SMALLEST:
         raise ValueError(
-            f"{name}: expected a number from {SMALLEST:g} to {1 / SMALLEST:g}, found {found:g}; "
+            f"{name}: expected a number from {SMALLEST:g} to {1 / SMALLEST:g}, found {sigma:g}; "
             "give it in other units"
         )
-    return found
+    return sigma
 
 
 def key(name: str, value: Any) -> PRNGKeyArray:

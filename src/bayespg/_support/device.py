@@ -29,13 +29,13 @@ def choose(name: str) -> None:
     if name not in ("cpu", "gpu"):
         raise ValueError(f"device: expected cpu or gpu, found {name!r}")
     try:
-        found = jax.devices(name)[0]
+        device = jax.devices(name)[0]
     except RuntimeError:
         raise ValueError(
             f"device: JAX finds no {name} on this machine; for one of NVIDIA install it with pip "
             "install 'jax[cuda13]', and leave JAX_PLATFORMS unset"
         ) from None
-    jax.config.update("jax_default_device", found)
+    jax.config.update("jax_default_device", device)
     if name == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
 

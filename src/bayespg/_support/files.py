@@ -30,13 +30,13 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 def read(path: Path, most: int | None = None) -> bytes:
     """The content of a plain file; ValueError if it is not one or has more than `most` bytes."""
     descriptor = os.open(path, os.O_RDONLY | _NO_WAIT)  # a pipe does not block
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise ValueError(f"{path}: expected a file, found a directory, pipe or device")
     with os.fdopen(descriptor, "rb") as file:
-        if most is not None and found.st_size > most:
-            raise ValueError(f"{path}: has {found.st_size:,} bytes, expected at most {most:,}")
+        if most is not None and status.st_size > most:
+            raise ValueError(f"{path}: has {status.st_size:,} bytes, expected at most {most:,}")
         return file.read() if most is None else file.read(most)
 
 
@@ -44,13 +44,13 @@ def read_json(path: Path, kind: type[Any] | tuple[type[Any], ...]) -> Any:
     """A JSON object (dict) or list; ValueError names the file and says what is wrong with it."""
     content = read(path, LARGEST_JSON)
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path}: damaged ({problem}); repair it or start again") from None
-    if not isinstance(found, kind):
+    if not isinstance(parsed, kind):
         expected = "a JSON object" if kind is dict else "a JSON object or list"
-        raise ValueError(f"{path}: expected {expected}, found {found!r:.40}; repair it")
-    return found
+        raise ValueError(f"{path}: expected {expected}, found {parsed!r:.40}; repair it")
+    return parsed
 
 
 def read_arrays(content: bytes) -> dict[str, np.ndarray]:
@@ -63,10 +63,10 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
             raise ValueError("a member is compressed")
         if sum(m.file_size for m in members) > len(content):
             raise ValueError("the members claim more than the file holds")
-        found = {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
-    if len(found) < len(members):
+        arrays = {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
+    if len(arrays) < len(members):
         raise ValueError("two members have the same name")
-    return found
+    return arrays
 
 
 def _array(content: bytes) -> np.ndarray:
@@ -92,8 +92,8 @@ def open_own(path: Path, flags: int) -> int:
         if path.is_symlink():
             raise _no_own(path, "a symbolic link") from None
         raise unwritten(path, problem) from problem
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(file)
         raise _no_own(path, "a hard link, a pipe or a device")
     return file
@@ -105,9 +105,9 @@ def refuse_link(directory: Path) -> None:
         raise _no_own(directory, "a symbolic link")
 
 
-def _no_own(path: Path, found: str) -> ValueError:
+def _no_own(path: Path, kind: str) -> ValueError:
     return ValueError(
-        f"{path}: is {found}, and what it leads to would be overwritten; delete it or put a copy "
+        f"{path}: is {kind}, and what it leads to would be overwritten; delete it or put a copy "
         "in its place"
     )
 

@@ -42,9 +42,9 @@ class Process(Worker):
 
     @property
     def pid(self) -> int:
-        found = self._process.pid
-        assert found is not None
-        return found
+        pid = self._process.pid
+        assert pid is not None
+        return pid
 
     @property
     def pipe(self) -> Any:
@@ -101,9 +101,9 @@ def context() -> Any:
     """How processes are started."""
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload([PRELOADED])
-    return found
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload([PRELOADED])
+    return forkserver
 
 
 @contextlib.contextmanager

@@ -47,8 +47,8 @@ def host_uniform(key: PRNGKeyArray, count: int) -> Float[np.ndarray, " count"]:
 
 def episode_seeds(seed: int, updates: int, count: int) -> list[int]:
     """Seeds of episodes, different for each update and for evaluation (`updates` -1)."""
-    found = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
-    return [int(s) for s in found]
+    seeds = np.random.SeedSequence([seed, updates + 1]).generate_state(count)
+    return [int(s) for s in seeds]
 
 
 def _wrapped(*words: int) -> PRNGKeyArray:

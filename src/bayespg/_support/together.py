@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from bayespg._support import threads
+from bayespg._support import processes, threads
 
 Work = Callable[..., Any]
 """A function called with a name, its arguments and ``advance(fraction, what)``. It must be
@@ -135,8 +135,7 @@ def _alone(
     said: Connection, cores: set[int] | None, work: Work, name: str, arguments: tuple
 ) -> None:
     """Do the work in this process, which ends when its parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for systems whose threads cannot block it
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    processes.leave_with_parent()
     if cores is not None:
         os.sched_setaffinity(0, cores)
         threads.protect()
@@ -145,10 +144,3 @@ def _alone(
     except Exception as error:
         error.add_note(f"(in {name})")
         said.send(error)
-
-
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

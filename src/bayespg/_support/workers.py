@@ -109,7 +109,7 @@ class WorkerPool(abc.ABC):
         self._order += 1
         order, put = self._order, self.put(cloudpickle.dumps(shared))
         left = Waiting(len(requests))
-        found: list[Any] = [None] * len(requests)
+        results: list[Any] = [None] * len(requests)
         busy: dict[Worker, tuple[int, float]] = {}
         started = time.monotonic()
         try:
@@ -130,7 +130,7 @@ class WorkerPool(abc.ABC):
                     try:
                         answer = _read(worker.answer())
                         if number is not None:
-                            found[number] = answer
+                            results[number] = answer
                         self._starting.discard(worker)
                         left.answered(number)
                         started = time.monotonic()
@@ -147,7 +147,7 @@ class WorkerPool(abc.ABC):
         finally:
             for worker in busy:
                 self._let_go(worker)
-        return found
+        return results
 
     def _hire(self) -> Worker:
         self._hired += 1
@@ -275,10 +275,10 @@ def _left(until: float) -> float | None:
 
 
 def _read(packed: bytes) -> Any:
-    sound, found = cloudpickle.loads(packed)
+    sound, result = cloudpickle.loads(packed)
     if not sound:
-        raise found
-    return found
+        raise result
+    return result
 
 
 class RequestHandler:
@@ -306,9 +306,9 @@ class RequestHandler:
         getattr(answer, "close", lambda: None)()
 
 
-def _packed(sound: bool, found: Any) -> bytes:
+def _packed(sound: bool, result: Any) -> bytes:
     try:
-        return cloudpickle.dumps((sound, found))
+        return cloudpickle.dumps((sound, result))
     except Exception as problem:  # an answer, or an exception, that does not travel
-        said = RuntimeError(f"{type(found).__name__} cannot be sent: {problem}")
+        said = RuntimeError(f"{type(result).__name__} cannot be sent: {problem}")
         return cloudpickle.dumps((False, said))

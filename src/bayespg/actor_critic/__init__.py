@@ -28,7 +28,7 @@ nearly deterministic, biased where they are not or where the state kernel cannot
 the mean of Q over actions, because scores have mean zero.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -125,26 +125,25 @@ def gradient_posterior(
     values and so has a bias; `probability_uphill` judges it by returns. Inside a transformation
     `episodes`, their number, must be given.
     """
-    arrays = (states, scores, rewards, fisher, last, terminated, fisher_scale, noise)
+    given = _Given(states, scores, rewards, fisher, last, terminated, discount)
     if noise is None and fisher_scale is not None:
         raise ValueError("fisher_scale: noise=None chooses it too; leave it out, or give noise")
-    if traced(*arrays, lambda_):
+    if traced(given, fisher_scale, noise, lambda_):
         if episodes is None:
             raise ValueError("episodes: inside a transformation give the number of episodes")
-        rest = (discount, state_kernel, sparsify, lambda_, form, episodes, RANK)
-        return _from_arrays(*arrays, *rest)
-    states, scores, rewards, fisher, last, terminated, gamma = _checked(
-        states, scores, rewards, fisher, last, terminated, discount
-    )
+        return _from_arrays(
+            given, fisher_scale, noise, state_kernel, sparsify, lambda_, form, episodes, RANK
+        )
+    given = _checked(given)
     checks.one_of("form", form, ("auto", "dual", "weight", "matrix-free"))
     lambda_ = checks.fraction("lambda_", lambda_)
     if 0 < lambda_ < 1:
         lambda_ = np.asarray(lambda_)  # one program for all of them
     state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
     sparsification.checked(sparsify)
-    count = int(last[:-1].sum()) + 1
+    count = int(given.last[:-1].sum()) + 1
     if noise is None:
-        if not (terminated.any() or count < len(rewards)):
+        if not (given.terminated.any() or count < len(given.rewards)):
             raise ValueError(
                 "noise: every episode is a single truncated pair; nothing to choose by"
             )
@@ -152,33 +151,44 @@ def gradient_posterior(
         noise = checks.positive("noise", noise, ())
         if fisher_scale is not None:
             fisher_scale = checks.positive("fisher_scale", fisher_scale, ())
-    form_used = _choose(scores, fisher) if form == "auto" else form
-    rank = RANK
-    if noise is None or (sparsify is None and form_used != "dual"):
-        rank = _rank(states, state_kernel)
-        n = scores.size if isinstance(scores, Rows) else scores.shape[1]
-        if form == "auto" and form_used == "weight" and rank + n >= len(rewards):
-            form_used = "dual"
-    found = in_float64(_from_arrays)(
-        states, scores, rewards, fisher, last, terminated, fisher_scale, noise, gamma,
-        state_kernel, sparsify, lambda_, form_used, count, rank,
-    )  # fmt: skip
-    if noise is None and not 2 * LEAST * np.finfo(float).tiny < found.info["noise"] < np.inf:
+    ranked = noise is None or (sparsify is None and form != "dual")
+    rank = _rank(given.states, state_kernel) if ranked else RANK
+    if form == "auto":
+        form = _choose(given.scores, given.fisher)
+        if ranked and form == "weight" and rank + given.scores.shape[1] >= len(given.rewards):
+            form = "dual"
+    posterior = in_float64(_from_arrays)(
+        given, fisher_scale, noise, state_kernel, sparsify, lambda_, form, count, rank
+    )
+    if noise is None and not 2 * LEAST * np.finfo(float).tiny < posterior.info["noise"] < np.inf:
         raise ValueError(
             "rewards: so large or small that their variance is beyond float64; give them in other "
             "units, for instance divided by their largest"
         )
-    if not np.all(np.isfinite(found.mean)) or not found.info.get("condition", 1.0) < SINGULAR:
+    mean, condition = posterior.mean, posterior.info.get("condition", 1.0)
+    if not np.all(np.isfinite(mean)) or not condition < SINGULAR:
         raise ValueError(
             "noise: the kernel matrix plus noise is singular; give a larger noise variance"
         )
-    return checks.sound("scores, rewards", found)
+    return checks.sound("scores, rewards", posterior)
+
+
+class _Given(NamedTuple):
+    """The arrays of `gradient_posterior`, as they are given or checked."""
+
+    states: Any
+    scores: Any
+    rewards: Any
+    fisher: Any
+    last: Any
+    terminated: Any
+    discount: Any
 
 
 def _from_arrays(
-    states, scores, rewards, fisher, last, terminated, scale, noise, discount,
-    state_kernel, sparsify, lambda_, form, episodes, rank,
-) -> GradientPosterior:  # fmt: skip
+    given: _Given, scale, noise, state_kernel, sparsify, lambda_, form, episodes, rank
+) -> GradientPosterior:
+    states, scores, rewards, fisher, last, terminated, discount = given
     N = rewards.shape[0]
     last = jnp.asarray(last).at[-1].set(True)
     episode = jnp.cumsum(jnp.roll(last, 1)) - 1  # a step after an end begins an episode
@@ -193,12 +203,12 @@ def _from_arrays(
         prior, noise = chosen(steps, prior, rank)
         state_scale = prior.state_kernel.scale  # pyright: ignore[reportAttributeAccessIssue]
         info = {"noise": noise, "fisher_scale": prior.scale, "state_scale": state_scale}
-    found = of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
-    found = eqx.tree_at(lambda p: p.info, found, found.info | info)
+    posterior = of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
+    posterior = eqx.tree_at(lambda p: p.info, posterior, posterior.info | info)
     if isinstance(lambda_, float | int) and lambda_ == 1:
-        return found
+        return posterior
     alone = _unbiased(layout(*rows), prior.state_kernel, noise, discount, rank)
-    return eqx.tree_at(lambda p: p.unbiased, found, alone, is_leaf=lambda x: x is None)
+    return eqx.tree_at(lambda p: p.unbiased, posterior, alone, is_leaf=lambda x: x is None)
 
 
 def _unbiased(steps: Steps, kernel: Kernel, noise, discount, rank: int) -> Float[Array, "E n"]:
@@ -253,30 +263,35 @@ def _choose(scores: Matrix, fisher: Any) -> Form:
 # What a caller may pass.
 
 
-def _checked(states, scores, rewards, fisher, last, terminated, discount):
-    r, last, terminated, gamma = gptd.checked_steps(rewards, last, terminated, discount)
-    X = checks.array("states", states)
+def _checked(given: _Given) -> _Given:
+    r, last, terminated, gamma = gptd.checked_steps(
+        given.rewards, given.last, given.terminated, given.discount
+    )
+    X = checks.array("states", given.states)
     if X.ndim == 0 or X.shape[0] != r.size:
         raise ValueError(f"states: expected {r.size} rows, one per reward, found shape {X.shape}")
-    if isinstance(scores, Rows):
-        values = checks.array("scores", scores.values)
-        indices = np.asarray(scores.indices)
-        if values.shape[0] != r.size or indices.shape != values.shape:
-            raise ValueError(
-                f"scores: expected {r.size} sparse rows, one per reward, found shape {values.shape}"
-            )
-        if indices.min(initial=0) < 0 or indices.max(initial=0) >= scores.size:
-            raise ValueError(f"scores: an index lies outside 0 to {scores.size - 1}")
-        rows = Rows(indices, values, scores.size)
-        if isinstance(fisher, Fisher):
-            none = np.zeros((0, scores.size))
-            return X, rows, r, to_float64(fishers.checked(fisher, none)), last, terminated, gamma
-        U = np.asarray(in_float64(sparse.dense)(rows))  # no larger than the array
-        return X, rows, r, to_float64(fishers.checked(fisher, U)), last, terminated, gamma
-    U = checks.scores(scores)
-    if U.shape[0] != r.size:
-        raise ValueError(f"scores: expected {r.size} rows, one per reward, found {U.shape[0]}")
-    return X, U, r, to_float64(fishers.checked(fisher, U)), last, terminated, gamma
+    if isinstance(given.scores, Rows):
+        scores = _checked_rows(given.scores, r.size)
+        lazy = isinstance(given.fisher, Fisher)
+        # Beside a matrix, dense scores are no larger than it.
+        U = np.zeros((0, scores.size)) if lazy else np.asarray(in_float64(sparse.dense)(scores))
+    else:
+        scores = U = checks.scores(given.scores)
+        if U.shape[0] != r.size:
+            raise ValueError(f"scores: expected {r.size} rows, one per reward, found {U.shape[0]}")
+    fisher = to_float64(fishers.checked(given.fisher, U))
+    return _Given(X, scores, r, fisher, last, terminated, gamma)
+
+
+def _checked_rows(scores: Rows, count: int) -> Rows:
+    values, indices = checks.array("scores", scores.values), np.asarray(scores.indices)
+    if values.shape[0] != count or indices.shape != values.shape:
+        raise ValueError(
+            f"scores: expected {count} sparse rows, one per reward, found shape {values.shape}"
+        )
+    if indices.min(initial=0) < 0 or indices.max(initial=0) >= scores.size:
+        raise ValueError(f"scores: an index lies outside 0 to {scores.size - 1}")
+    return Rows(indices, values, scores.size)
 
 
 def _rank(states: np.ndarray, kernel: Kernel) -> int:
@@ -286,13 +301,13 @@ def _rank(states: np.ndarray, kernel: Kernel) -> int:
     X = states.reshape(len(states), -1)
     capacity = min(RANK, len(X))
     while True:
-        found = in_float64(low_rank)(X, kernel, capacity)
-        if found.rank < capacity or capacity == len(X):
-            return int(found.rank)
+        features = in_float64(low_rank)(X, kernel, capacity)
+        if features.rank < capacity or capacity == len(X):
+            return int(features.rank)
         if capacity >= MOST:
             raise ValueError(
                 f"state_kernel: its matrix over these {len(X)} states has no low rank (a state "
-                f"still misses {float(found.residual):.1e} after {capacity} features); give "
+                f"still misses {float(features.residual):.1e} after {capacity} features); give "
                 "sparsify=Sparsify(threshold, capacity), a longer length scale or kernels.Nystrom"
             )
         capacity = min(2 * capacity, len(X))

@@ -49,14 +49,14 @@ def dictionary(steps: Steps, prior: Prior, noise, sparsify: Sparsify) -> Gradien
 
         variances = jnp.where(taken, kernel.diagonal((X, U)), 0.0)
     N = variances.size
-    found = sparsification.build(row, variances, sparsify.threshold, min(sparsify.capacity or N, N))
-    Psi = jnp.where(taken[:, None], found.features, 0.0)
-    V = found.functional_of(prior.cross(sparse.dense(sparse.take(U, found.members))).T)
+    built = sparsification.build(row, variances, sparsify.threshold, min(sparsify.capacity or N, N))
+    Psi = jnp.where(taken[:, None], built.features, 0.0)
+    V = built.functional_of(prior.cross(sparse.dense(sparse.take(U, built.members))).T)
     large = V.shape[0] > LARGE
     if large and prior.information is not None:
         raise ValueError(f"sparsify: more than {LARGE} parameters with a damped Fisher matrix")
     remainder = None if large else prior.covariance() - V @ V.T
-    return _in_weight_space(steps, prior, noise, Psi, V, remainder, found.info())
+    return _in_weight_space(steps, prior, noise, Psi, V, remainder, built.info())
 
 
 def _gram(steps: Steps, prior: Prior) -> Float[Array, "N N"]:

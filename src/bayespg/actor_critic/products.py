@@ -82,15 +82,17 @@ class Precision(eqx.Module):
 
     def solver(self) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
         """A function that maps b to P^-1 b."""
-        multiply, near = self._system()
+        multiply, precondition = self._system()
         return lambda b: conjugate_gradients(
-            multiply, b, near, tolerance=self.tolerance, most=self.iterations
+            multiply, b, precondition, tolerance=self.tolerance, most=self.iterations
         )
 
     def solve_together(self, B: Float[Array, "k n"]) -> Float[Array, "k n"]:
         """P^-1 of each of a few rows, to `PARTS` times the tolerance."""
-        multiply, near = self._system()
-        return together(multiply, B, near, tolerance=PARTS * self.tolerance, most=self.iterations)
+        multiply, precondition = self._system()
+        return together(
+            multiply, B, precondition, tolerance=PARTS * self.tolerance, most=self.iterations
+        )
 
     def _system(self) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
         """Products with P, and with an approximate inverse of it."""

@@ -51,8 +51,8 @@ def chosen(steps: Steps, prior: Prior, rank: int = RANK) -> tuple[Prior, Float[A
     size = zz / jnp.maximum(count, 1) + 1e-30  # rewards may all be zero
     tiny = jnp.finfo(z.dtype).tiny
 
-    def advance(found, _):
-        a, c, s2 = found
+    def advance(scales, _):
+        a, c, s2 = scales
         variances = jnp.where(state, a, c)
         L = jnp.linalg.cholesky(H / s2 + jnp.diag(1 / variances))
         m = cho_solve((L, True), b) / s2

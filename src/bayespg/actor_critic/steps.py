@@ -50,8 +50,8 @@ class Residuals(NamedTuple):
             return D
         N = Psi.shape[0]
 
-        def double(j, found):
-            S, carry = found
+        def double(j, state):
+            S, carry = state
             later = (jnp.arange(N) + 2**j) % N
             return S + carry[:, None] * S[later], carry * carry[later]
 
@@ -125,11 +125,11 @@ def layout(
     find = functools.partial(gptd.targets, discount=carry)
     if groups.ids is None:  # all episodes side by side
         shape = (groups.count, groups.length)
-        found = jax.vmap(find)(*(x.reshape(shape) for x in rows))
+        segments = jax.vmap(find)(*(x.reshape(shape) for x in rows))
     else:
-        found = find(*rows)
-    tail = jnp.where(taken, found.tail.reshape(-1), 0.0)
-    y = jnp.where(taken, found.y.reshape(-1), 0.0)
+        segments = find(*rows)
+    tail = jnp.where(taken, segments.tail.reshape(-1), 0.0)
+    y = jnp.where(taken, segments.y.reshape(-1), 0.0)
     steps = Steps(states, _masked(scores, taken), y, Tails(tail, groups, taken))
     if exactly == 1:
         return steps
@@ -195,8 +195,8 @@ def state_features(
     own = kernels.features(kernel, steps.states)
     if own is not None:
         return steps.see(own), {}
-    found = low_rank(steps.states, kernel, min(rank, steps.y.size))
-    return steps.see(found.features), {"state_rank": found.rank, "state_residual": found.residual}
+    low = low_rank(steps.states, kernel, min(rank, steps.y.size))
+    return steps.see(low.features), {"state_rank": low.rank, "state_residual": low.residual}
 
 
 def score_features(steps: Steps, prior: Prior) -> tuple[Float[Array, "N n"], Float[Array, "n n"]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bayespg._support import checks
 from bayespg._support.statistics import student_quantile
-from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 from bayespg.agents.metrics import Evaluation, Row
 from bayespg.agents.pgpe import PGPE
 from bayespg.runs.columns import Column
@@ -23,16 +23,16 @@ from bayespg.runs.columns import Column
 class Callback:
     """What training tells: write those of the three methods that you need."""
 
-    def start(self, agent: Agent) -> None:
+    def start(self, agent: BaseAgent) -> None:
         """Called before the first update of `learn`."""
 
-    def update(self, agent: Agent, row: Row) -> Any:
+    def update(self, agent: BaseAgent, row: Row) -> Any:
         """Called after each update; returning False ends training."""
 
-    def end(self, agent: Agent) -> None:
+    def end(self, agent: BaseAgent) -> None:
         """Called when `learn` ends, also if it ends with an error."""
 
-    def __call__(self, agent: Agent, row: Row) -> Any:
+    def __call__(self, agent: BaseAgent, row: Row) -> Any:
         return self.update(agent, row)
 
 
@@ -56,19 +56,20 @@ class Evaluate(Callback):
     ):
         self.every, self.episodes, self.deterministic = every, episodes, deterministic
         self.stop_at, self.best, self.say = stop_at, best, say
-        self.found: list[tuple[int, Evaluation]] = []
+        self.evaluations: list[tuple[int, Evaluation]] = []
         """Steps taken before, and the evaluation."""
 
-    def update(self, agent: Agent, row: Row) -> bool:
+    def update(self, agent: BaseAgent, row: Row) -> bool:
         if row[Column.UPDATE] % self.every:
             return True
-        found = agent.evaluate(self.episodes, deterministic=self.deterministic)
-        if self.best is not None and all(found.mean > earlier.mean for _, earlier in self.found):
+        evaluation = agent.evaluate(self.episodes, deterministic=self.deterministic)
+        earlier = (one.mean for _, one in self.evaluations)
+        if self.best is not None and all(evaluation.mean > mean for mean in earlier):
             agent.save(self.best)
-        self.found.append((int(row[Column.STEPS]), found))
+        self.evaluations.append((int(row[Column.STEPS]), evaluation))
         if self.say is not None:
-            self.say(f"{int(row[Column.STEPS]):,} steps: {found}")
-        return self.stop_at is None or found.mean < self.stop_at
+            self.say(f"{int(row[Column.STEPS]):,} steps: {evaluation}")
+        return self.stop_at is None or evaluation.mean < self.stop_at
 
 
 class Checkpoint(Callback):
@@ -77,7 +78,7 @@ class Checkpoint(Callback):
     def __init__(self, folder: str | Path, every: int = 50):
         self.folder, self.every = Path(folder), every
 
-    def update(self, agent: Agent, row: Row) -> None:
+    def update(self, agent: BaseAgent, row: Row) -> None:
         if row[Column.UPDATE] % self.every == 0:
             agent.save(self.folder / f"{int(row[Column.UPDATE]):06d}")
 
@@ -89,7 +90,7 @@ class StopAtReturn(Callback):
         self.threshold, self.last = threshold, last
         self._seen: list[float] = []
 
-    def update(self, agent: Agent, row: Row) -> bool:
+    def update(self, agent: BaseAgent, row: Row) -> bool:
         self._seen = [*self._seen, row[Column.RETURN]][-self.last :]
         enough = len(self._seen) == self.last
         return not (enough and sum(self._seen) / self.last >= self.threshold)
@@ -119,14 +120,14 @@ class StopWhenSure(Callback):
         self.say, self.evidence = say, ""
         self._seen: list[tuple[float, float]] = []
 
-    def start(self, agent: Agent) -> None:
+    def start(self, agent: BaseAgent) -> None:
         if isinstance(agent, PGPE):
             raise ValueError(
                 "callbacks: StopWhenSure would end a search that still climbs, because PGPE's sure "
                 "is low where returns are curved; use StopAtReturn"
             )
 
-    def update(self, agent: Agent, row: Row) -> bool:
+    def update(self, agent: BaseAgent, row: Row) -> bool:
         sure = 0.5 if row[Column.RETURN_ERROR] == 0 else row[Column.SURE]
         self._seen = [*self._seen, (sure, row[Column.RETURN])][-self.last :]
         if len(self._seen) < self.last:
@@ -155,11 +156,11 @@ class JSONLines(Callback):
         self.path = Path(path)
         self._file: TextIO | None = None
 
-    def start(self, agent: Agent) -> None:
+    def start(self, agent: BaseAgent) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("a", encoding="utf-8")
 
-    def update(self, agent: Agent, row: Row) -> None:
+    def update(self, agent: BaseAgent, row: Row) -> None:
         if self._file is None:
             self.start(agent)
         assert self._file is not None
@@ -167,7 +168,7 @@ class JSONLines(Callback):
         self._file.write(f"{json.dumps(plain)}\n")
         self._file.flush()
 
-    def end(self, agent: Agent) -> None:
+    def end(self, agent: BaseAgent) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -20,6 +20,7 @@ from bayespg._support import checks, files
 from bayespg._support.files import write_whole
 from bayespg.agents import pgpe
 from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 
 RIVALS = {
     "ppo": "stable_baselines3", "a2c": "stable_baselines3", "sac": "stable_baselines3",
@@ -95,14 +96,14 @@ class Points:
 def train_ours(
     task: str, estimator: str, seed: int, steps: int, points: Points, tell: Callable[[float], Any]
 ) -> None:
-    agent: Agent
+    agent: BaseAgent
     if estimator == pgpe.NAME:
         agent = pgpe.PGPE(task, seed=seed)
     else:
         agent = Agent(task, estimator=estimator, seed=seed)
     points(0, agent.predict)
 
-    def after(agent: Agent, row: dict[str, float]) -> None:
+    def after(agent: BaseAgent, row: dict[str, float]) -> None:
         points(int(row["steps"]), agent.predict)
         tell(row["steps"] / steps)
 
@@ -128,8 +129,8 @@ def train_rival(
     model.learn(steps, callback=After())
 
 
-def _is_run(found: Any) -> bool:
-    match found:
+def _is_run(entry: Any) -> bool:
+    match entry:
         case {
             "name": str(), "seed": int(), "seconds": int() | float(),
             "evaluations": [_, *_] as points,
@@ -147,13 +148,13 @@ class Comparison:
     def __init__(self, path: Path, settings: dict[str, Any]):
         self.path, self.settings, self.runs = path, settings, []
         if path.exists():
-            found = files.read_json(path, dict)
-            if found.get("settings") != settings:
+            stored = files.read_json(path, dict)
+            if stored.get("settings") != settings:
                 raise ValueError(
                     f"out: {path} holds a comparison with other settings "
-                    f"({found.get('settings')}); give another folder"
+                    f"({stored.get('settings')}); give another folder"
                 )
-            self.runs = found.get("runs")
+            self.runs = stored.get("runs")
             if not isinstance(self.runs, list) or not all(map(_is_run, self.runs)):
                 raise ValueError(
                     f"{path}: damaged, each of its runs must have a name, a seed, evaluations and "
@@ -163,9 +164,9 @@ class Comparison:
     def done(self, name: str, seed: int) -> bool:
         return any(run["name"] == name and run["seed"] == seed for run in self.runs)
 
-    def add(self, name: str, seed: int, found: Evaluations, seconds: float) -> None:
+    def add(self, name: str, seed: int, entry: Evaluations, seconds: float) -> None:
         self.runs.append(
-            {"name": name, "seed": seed, "evaluations": found, "seconds": round(seconds, 2)}
+            {"name": name, "seed": seed, "evaluations": entry, "seconds": round(seconds, 2)}
         )
         content = {"settings": self.settings, "runs": self.runs}
         write_whole(self.path, (json.dumps(content, indent=1) + "\n").encode())

@@ -21,12 +21,12 @@ def meanings() -> dict[str, str]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(Settings)))
     except (OSError, SyntaxError):
         return {}
-    body, found = tree.body[0].body, {}  # pyright: ignore[reportAttributeAccessIssue]
+    body, texts = tree.body[0].body, {}  # pyright: ignore[reportAttributeAccessIssue]
     for at, said in itertools.pairwise(body):
         if isinstance(at, ast.AnnAssign) and isinstance(said, ast.Expr):
             text = said.value.value  # pyright: ignore[reportAttributeAccessIssue]
-            found[at.target.id] = " ".join(str(text).split())  # pyright: ignore
-    return found
+            texts[at.target.id] = " ".join(str(text).split())  # pyright: ignore
+    return texts
 
 
 def default(field: Any) -> str:

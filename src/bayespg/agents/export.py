@@ -17,35 +17,34 @@ from jax.extend.core import Literal
 
 from bayespg._support import checks
 from bayespg._support.files import write_whole
-from bayespg.agents.agent import Agent
 from bayespg.environments.spaces import Bounded, Choices
-from bayespg.paths.worlds import OnHost
-from bayespg.policies import as_dtype, remembers
+from bayespg.paths.worlds import OnHost, World
+from bayespg.policies import AnyPolicy, as_dtype, remembers
 
 OPSET = 17
 
 
-def onnx(agent: Agent, path: str | Path, batch: int = 1) -> None:
-    """Write the agent's policy to `path`. Its input, `observation`, has shape (batch, d), each row
-    an observation as one vector of d numbers (with masks: and the mask behind it); its output,
-    `action`, is what `predict` gives for them."""
+def onnx(world: World, acting: AnyPolicy, path: str | Path, batch: int = 1) -> None:
+    """Write a policy that acts in `world` to `path`. Its input, `observation`, has shape (batch,
+    d), each row an observation as one vector of d numbers (with masks: and the mask behind it); its
+    output, `action`, is what `predict` gives for them."""
     try:
         import onnx  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ImportError("export: onnx is missing; pip install 'bayespg[onnx]'") from None
     batch = checks.whole("batch", batch, 1)
-    if remembers(agent.policy):
+    if remembers(acting):
         raise ValueError("export: a policy with memory cannot be exported; only others can")
-    if not isinstance(agent.world, OnHost):
+    if not isinstance(world, OnHost):
         raise ValueError("export: only policies for Gymnasium environments can be exported")
-    width = agent.world.observation.shape[0]
+    width = world.observation.shape[0]
     with jax.enable_x64(False):
-        acting = as_dtype(agent.state.acting, jnp.float32)
+        single: Any = as_dtype(acting, jnp.float32)
         seen = jax.ShapeDtypeStruct((batch, width), jnp.float32)
 
         def act(x):
-            at = jax.vmap(lambda o: acting.step(acting.start(), o)[0].mode())(x)
-            return _decoded(agent.world.actions, at, batch)
+            at = jax.vmap(lambda o: single.step(single.start(), o)[0].mode())(x)
+            return _decoded(world.actions, at, batch)
 
         traced = jax.make_jaxpr(act)(seen)
     graph = Graph(onnx)
@@ -139,14 +138,14 @@ class Graph:
             if kind in NESTED:
                 inner = p.get("jaxpr") or p.get("call_jaxpr")
                 closed = getattr(inner, "jaxpr", inner)
-                found = self.add(closed, getattr(inner, "consts", []), given)
+                outputs = self.add(closed, getattr(inner, "consts", []), given)
             elif kind in PLAIN:
-                found = [self.node(PLAIN[kind], given)]
+                outputs = [self.node(PLAIN[kind], given)]
             elif kind in OTHERS:
-                found = [OTHERS[kind](self, given, equation)]
+                outputs = [OTHERS[kind](self, given, equation)]
             else:
                 raise ValueError(f"export: the policy uses {kind}, which has no form in ONNX here")
-            known |= dict(zip(equation.outvars, found, strict=True))
+            known |= dict(zip(equation.outvars, outputs, strict=True))
         return [at(x) for x in jaxpr.outvars]
 
     def cast(self, x: str, dtype: Any) -> str:

@@ -8,7 +8,7 @@ import gymnasium
 from PIL import Image
 
 from bayespg._support.files import write_whole
-from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 from bayespg.environments import masks
 from bayespg.paths.worlds import OnHost
 
@@ -17,7 +17,7 @@ RATE = 30
 
 
 def record(
-    agent: Agent, path: Path, episodes: int = 1, seed: int = 0, deterministic: bool = True
+    agent: BaseAgent, path: Path, episodes: int = 1, seed: int = 0, deterministic: bool = True
 ) -> list[float]:
     """Play episodes, write them as a GIF, and return the returns."""
     if path.suffix.lower() != ".gif":
@@ -56,7 +56,7 @@ def _play(agent, environment, episodes, seed, deterministic):
             if frame is None:
                 raise ValueError(f"watch: {agent.names['environment']} draws nothing")
             frames.append(Image.fromarray(frame))
-            mask = masks.found(environment, info) if agent.world.masks else None
+            mask = masks.of_step(environment, info) if agent.world.masks else None
             action = agent.predict(observation, deterministic, action_masks=mask)
             observation, reward, terminated, truncated, info = environment.step(action)
             total, time = total + float(reward), time + 1

@@ -28,17 +28,17 @@ def import_all(modules: Imports) -> list[str]:
 def needed(environment: Any, options: Any) -> list[str]:
     """Modules that may be imported for an id and its options: the part before a colon in the id,
     and in any string of the options if there is such a module (C:/models/ant.xml names none)."""
-    found, left = [], [options]
+    modules, left = [], [options]
     while left:
         match left.pop():
             case str() as text if ":" in text and _findable(text.partition(":")[0]):
-                found.append(text.partition(":")[0])
+                modules.append(text.partition(":")[0])
             case dict() as parts:
                 left += [*parts, *parts.values()]
             case list() | tuple() as parts:
                 left += parts
     named = isinstance(environment, str) and ":" in environment
-    return [environment.partition(":")[0], *found] if named else found
+    return [environment.partition(":")[0], *modules] if named else modules
 
 
 def _findable(module: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from bayespg.agents import pgpe, settings
 from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 from bayespg.agents.imports import Imports, import_all, needed
 from bayespg.agents.store import agent_of
 from bayespg.runs.store import CONFIG, Run
@@ -17,7 +18,9 @@ STORED = {
 NAMED = {str: "string", dict: "object", list: "list"}
 
 
-def load(path: str | Path, *, best: bool = False, imports: Imports = (), **objects: Any) -> Agent:
+def load(
+    path: str | Path, *, best: bool = False, imports: Imports = (), **objects: Any
+) -> BaseAgent:
     """An agent as it was saved, or as a run directory holds it: after its last update, or after its
     `best` (see `bayespg.agents.store`).
 
@@ -35,7 +38,7 @@ def load(path: str | Path, *, best: bool = False, imports: Imports = (), **objec
     return agent
 
 
-def made(config: dict[str, Any]) -> Agent:
+def made(config: dict[str, Any]) -> BaseAgent:
     """The agent of a configuration, at its start."""
     kind: Any = pgpe.PGPE if config.get("estimator") == pgpe.NAME else Agent
     return kind(**agent_of(config))
@@ -43,7 +46,7 @@ def made(config: dict[str, Any]) -> Agent:
 
 def reopen(
     path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
-) -> tuple[Agent, Run]:
+) -> tuple[BaseAgent, Run]:
     """The agent that a run directory describes, before any checkpoint, and the run."""
     run = Run.open(path, tensorboard=tensorboard)
     # Where episodes were played is for the user to say again: the address of a cluster that a
@@ -68,7 +71,7 @@ def reopen(
                 f"{path}: {name} was an object when this was saved; give it again: "
                 f"load({str(path)!r}, {name}=...)"
             )
-    settings.made({k: v for k, v in objects.items() if k in settings.FIELDS})
+    settings.from_arguments({k: v for k, v in objects.items() if k in settings.FIELDS})
     allowed = import_all(imports)
     for module in needed(stored.get("environment"), stored.get("options")):
         if module not in allowed:
@@ -85,7 +88,7 @@ def reopen(
 
 def resume(
     path: str | Path, *, tensorboard: bool = False, imports: Imports = (), **objects: Any
-) -> tuple[Agent, Run]:
+) -> tuple[BaseAgent, Run]:
     """Agent and run as they were after the last whole update, ready for `learn(..., run=run)`.
 
     `imports` and `objects` are those of `load`.

@@ -8,8 +8,7 @@ import numpy as np
 
 from bayespg._support.statistics import student_interval
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning.advance import Record, State
-from bayespg.runs.columns import OF_SEARCH, Column
+from bayespg.runs.columns import Column
 from bayespg.runs.numbers import shown
 
 Row = dict[str, float]
@@ -17,24 +16,14 @@ Row = dict[str, float]
 
 
 def row(
-    state: State, record: Record, paths: Trajectories, seconds: float, *, drawing: float,
-    learning: float,
+    state: Any, described: dict[str, Any], episodes: "Evaluation", terminated: Any,
+    seconds: float, *, drawing: float, learning: float,
 ) -> Row:  # fmt: skip
-    """The row of the update that led to this state, in the order of `Column`."""
-    found = record._asdict() | of_episodes(
-        state, evaluation(paths), paths.terminated, seconds, drawing=drawing, learning=learning
-    )
-    return {column.value: found[column] for column in Column if column not in OF_SEARCH}
-
-
-def of_episodes(
-    state: Any, episodes: "Evaluation", terminated: Any, seconds: float, *, drawing: float,
-    learning: float,
-) -> Row:  # fmt: skip
-    """The columns that do not depend on how the policy learned from the episodes."""
+    """The row of the update that led to this state, in the order of `Column`. `described` holds the
+    columns that depend on how the policy learned from the episodes."""
     returns = episodes.returns
     error = returns.std(ddof=1) / math.sqrt(returns.size) if returns.size > 1 else math.nan
-    return {
+    values = described | {
         Column.UPDATE: int(state.updates),
         Column.STEPS: int(state.steps),
         Column.EPISODES: int(state.episodes),
@@ -46,6 +35,7 @@ def of_episodes(
         Column.SECONDS_DRAWING: drawing,
         Column.SECONDS_LEARNING: learning,
     }
+    return {column.value: values[column] for column in Column if column in values}
 
 
 @dataclasses.dataclass(frozen=True)

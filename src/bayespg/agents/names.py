@@ -76,14 +76,14 @@ BUILT_IN: dict[str, Callable[[], BuiltIn]] = {
 """The paper's, and Gymnasium's classic control in pure JAX."""
 
 
-def known(kind: str, name: str, names: Sequence[str]) -> ValueError:
+def unknown(kind: str, name: str, names: Sequence[str]) -> ValueError:
     """The error for an unknown name, with the closest known one."""
     return ValueError(f"{kind}: unknown name '{name}'; {checks.suggestion(name, names)}")
 
 
 def built_in(name: str) -> BuiltIn | None:
-    found = BUILT_IN.get(name)
-    return found() if found else None
+    task = BUILT_IN.get(name)
+    return task() if task else None
 
 
 PAPER = "paper"
@@ -97,7 +97,7 @@ def estimator(choice: Any, lambda_: float, damping: float | None) -> Estimator:
     if not isinstance(choice, str):
         raise ValueError(f"estimator: expected a name or an estimator, found {choice!r}")
     if choice not in ESTIMATORS:
-        raise known("estimator", choice, list(ESTIMATORS))
+        raise unknown("estimator", choice, list(ESTIMATORS))
     return ESTIMATORS[choice](lambda_, damping)
 
 
@@ -119,24 +119,24 @@ def _update(choice: str, limit: float, rate: float) -> optax.GradientTransformat
         case "plain":
             return updates.trust_region(limit, natural=False)
         case "conjugate-gradients":
-            return line_search.searching(limit)
+            return line_search.conjugate_gradients(limit)
         case "variance-scaled":
             return updates.variance_scaled(rate)
     if not _is_optimiser(choice):
-        raise known("update", choice, list(UPDATES))
+        raise unknown("update", choice, list(UPDATES))
     return updates.ascending(getattr(optax, choice)(rate))
 
 
 def _is_optimiser(name: str) -> bool:
     """Whether optax has an optimiser of that name that needs a learning rate and no other argument,
     neither when it is made nor, as line searches do, when it is used."""
-    found = getattr(optax, name, None)
-    if not inspect.isfunction(found) or name.startswith(("_", "scale_by_")):
+    make = getattr(optax, name, None)
+    if not inspect.isfunction(make) or name.startswith(("_", "scale_by_")):
         return False
-    asked = [p.name for p in inspect.signature(found).parameters.values() if p.default is p.empty]
+    asked = [p.name for p in inspect.signature(make).parameters.values() if p.default is p.empty]
     if asked not in (["learning_rate"], ["learning_rate", "kwargs"]):
         return False
-    theta, optimiser = jnp.zeros(1), optax.with_extra_args_support(found(1e-3))
+    theta, optimiser = jnp.zeros(1), optax.with_extra_args_support(make(1e-3))
     try:
         jax.eval_shape(lambda: optimiser.update(theta, optimiser.init(theta), theta))
     except TypeError:
@@ -147,7 +147,7 @@ def _is_optimiser(name: str) -> bool:
 def options(given: Any, environment: Any) -> dict[str, Any]:
     """Arguments of `gymnasium.make`."""
     if not isinstance(given, Mapping | None):
-        raise ValueError(f"options: expected a dictionary for gymnasium.make, found {given!r}")
+        raise ValueError(f"options: expected a dictionary for gymnasium.make, make {given!r}")
     if given and (not isinstance(environment, str) or built_in(environment)):
         reason = "they go to gymnasium.make, and the environment is no Gymnasium id"
         raise settings.no_effect("options", given, reason)

@@ -16,9 +16,6 @@ its parameters, so that only their direction is searched.
 """
 
 import math
-import time
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -28,17 +25,15 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
-from bayespg.agents import agent, describe, metrics, names, serialise, settings
-from bayespg.agents.agent import Agent, Callback
-from bayespg.agents.metrics import Row
+from bayespg.agents import describe, metrics, names, serialise, settings
+from bayespg.agents.base import BaseAgent
+from bayespg.agents.metrics import Evaluation
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
 from bayespg.paths.worlds import OnHost, world
 from bayespg.policies import AnyPolicy, deterministic
 from bayespg.policies.deterministic import Deterministic, divisors
 from bayespg.runs.columns import Column
-from bayespg.runs.progress import Goal
-from bayespg.runs.store import Run
 from bayespg.search import Search
 from bayespg.search.search import SCALE
 
@@ -76,11 +71,12 @@ class State(eqx.Module):
 
 
 @describe.with_settings("environment", "policy", only=SETTINGS, max_episodes=None, options=None)
-class PGPE(Agent):
+class PGPE(BaseAgent):
     """A deterministic policy, found by search in the space of its parameters.
 
     `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` is the
-    number of episodes after which training ends. The other settings are `hidden`, `horizon`,
+    number of episodes after which training ends. An update is a whole round, so that a budget may
+    be exceeded by the rest of one. The other settings are `hidden`, `horizon`,
     `workers`, `episode_timeout`, `masks` and `seed`, as for other agents.
     """
 
@@ -100,7 +96,7 @@ class PGPE(Agent):
         for name, value, own in (("estimator", estimator, NAME), ("update", update, UPDATE)):
             if value != own:
                 raise settings.no_effect(name, value, f"the {name} of PGPE is {own!r}")
-        s = settings.made({k: v for k, v in given.items() if v is not None})
+        s = settings.from_arguments({k: v for k, v in given.items() if v is not None})
         if unknown := sorted(k for k, v in given.items() if k not in SETTINGS and v is not None):
             reason = f"PGPE has {', '.join(SETTINGS)} and max_episodes"
             raise settings.no_effect(unknown[0], given[unknown[0]], reason)
@@ -129,14 +125,12 @@ class PGPE(Agent):
             "environment": environment, "policy": policy, "estimator": NAME, "update": UPDATE
         }  # fmt: skip
         actions, horizon = self.world.actions, self.world.horizon
-        self.settings = s.as_done({
+        self.settings = s.in_force({
             "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
             "horizon": (horizon, f"the environment ends episodes after {horizon} steps"),
             "masks": (self.world.masks > 0, f"{self.world.name} runs in JAX"),
         })  # fmt: skip
-        self._double, self._seconds, self.interrupted = False, 0.0, False
-        self._last = math.inf
-        """The number of episodes at which `learn` ends."""
+        self._double = False
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         inputs = math.prod(self.world.observation.shape) - self.world.masks
         start = deterministic.make(
@@ -153,10 +147,6 @@ class PGPE(Agent):
         """The parameters that the search changes: the weights and those of the features."""
         return serialise.parameters(eqx.tree_at(lambda p: p.units, self.state.policy, None))
 
-    @property
-    def parameter_count(self) -> int:
-        return self.search.n
-
     def with_parameters(self, parameters: Any) -> "PGPE":
         """A copy of this agent with other parameters, from which its search starts again."""
         theta, other = serialise.vector(parameters, self.parameters), self._again()
@@ -172,89 +162,51 @@ class PGPE(Agent):
 
     @property
     def config(self) -> dict[str, Any]:
-        names = {k: v if isinstance(v, str) else None for k, v in self.names.items()}
         own = {name: getattr(self.settings, name) for name in SETTINGS}
-        return names | {"options": self.options, "max_episodes": self.max_episodes} | own
+        return self._named() | {"max_episodes": self.max_episodes} | own
 
-    def learn(
-        self,
-        steps: int | None = None,
-        *,
-        episodes: int | None = None,
-        callbacks: Iterable[Callback] | Callback = (),
-        run: str | Path | Run | None = None,
-        keep: str = "last",
-        progress: bool = True,
-        tensorboard: bool = False,
-    ) -> "PGPE":
-        """Train for `steps` more environment steps, or for `episodes` more episodes, or until
-        `max_episodes` or a callback ends it. An update is a whole round, so that a budget may be
-        exceeded by the rest of one."""
-        last = self.max_episodes or math.inf
-        if episodes is not None:
-            if steps is not None:
-                raise ValueError("episodes: give steps or episodes, not both")
-            last = min(last, int(self.state.episodes) + checks.whole("episodes", episodes, 1))
-            steps = episodes * self.world.horizon
-        if steps is None:
-            raise ValueError("steps: give steps or episodes, found neither")
-        if self.state.episodes >= last:
-            return self
-        callbacks, self._last = agent.as_list(callbacks), last
-        super().learn(
-            steps, callbacks=[*callbacks, lambda _, row: row[Column.EPISODES] < last], run=run,
-            keep=keep, progress=progress, tensorboard=tensorboard,
-        )  # fmt: skip
-        return self
+    @property
+    def episodes(self) -> int:
+        return len(self.search.ask())
 
-    def _goal(self, steps: int) -> Goal:
-        """Episodes where their number is limited, steps otherwise."""
-        begun = int(self.state.episodes)
-        if math.isinf(self._last):
-            return super()._goal(steps)
-        return Goal(int(self._last) - begun, begun, Column.EPISODES)
+    def _play(self) -> tuple[np.ndarray, list[Trajectories]]:
+        """A round: the parameters tried, and an episode with each."""
+        updates, asked = int(self.state.updates), self.search.ask()
+        seeds = episode_seeds(self.settings.seed, updates, len(asked))
+        return (asked, self._play_each(asked, seeds)) if updates else self._first(asked, seeds)
 
-    def update(self) -> Row:
-        """Play a round of episodes, tell the search their returns, and move. Raises NotFinite if a
-        return is not finite."""
-        begun = time.perf_counter()
-        search, first = self.search, int(self.state.updates) == 0
-        scale, asked, centred = search.scale, search.ask(), search.centred
-        seeds = episode_seeds(self.settings.seed, int(self.state.updates), len(asked))
-        asked, paths = self._first(asked, seeds) if first else (asked, self._play(asked, seeds))
+    def _learn_from(
+        self, played: tuple[np.ndarray, list[Trajectories]]
+    ) -> tuple[Evaluation, Any, dict[Any, float]]:
+        """Tell the search the returns of a round, and move."""
+        (asked, paths), search, updates = played, self.search, int(self.state.updates)
+        scale, centred = search.scale, search.centred
         returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
         lengths = np.array([np.asarray(one.mask).sum() for one in paths])
         if not np.isfinite(returns).all():
-            raise NotFinite(f"update {int(self.state.updates) + 1}: a return is not finite")
-        drawn = time.perf_counter()
+            raise NotFinite(f"update {updates + 1}: a return is not finite")
         policy = self.state.policy
-        if first:
+        if not updates:
             search.restart()
-        if first or policy.features is None:
+        if not updates or policy.features is None:
             policy, factors = self._in_units(policy, paths)
             asked = asked * factors
         before = search.mean.copy()
-        if not first or policy.features is None:
+        if updates or policy.features is None:
             search.tell(asked, returns)
-        policy = policy.at(search.best)
         self.state = self._state(
-            policy, self.state.key, int(self.state.episodes) + len(returns),
-            int(self.state.steps) + int(lengths.sum()), int(self.state.updates) + 1,
+            policy.at(search.best), self.state.key, int(self.state.episodes) + len(returns),
+            int(self.state.steps) + int(lengths.sum()), updates + 1,
         )  # fmt: skip
-        done = time.perf_counter()
-        self._seconds += done - begun
         away = np.sum((search.mean - before) ** 2)
-        found = metrics.of_episodes(
-            self.state, metrics.Evaluation(returns, lengths), [one.terminated[0] for one in paths],
-            self._seconds, drawing=drawn - begun, learning=done - drawn,
-        ) | {
+        columns = {
             Column.RETURN_AT_MEAN: float(returns[-1]) if centred else math.nan,
             Column.SCALE: search.scale,
             Column.SLOPE: search.slope, Column.SLOPE_ERROR: 1.0,
             Column.DIVERGENCE: float(away / (2 * scale**2)), Column.STEP_NORM: math.sqrt(away),
             Column.SURE: search.probability,
         }  # fmt: skip
-        return {column.value: found[column] for column in Column if column in found}
+        return Evaluation(returns, lengths), [one.terminated[0] for one in paths], columns
 
     def _first(self, asked: np.ndarray, seeds: list[int]) -> tuple[np.ndarray, list[Trajectories]]:
         """The first round, while the units are not known. Where the policy is linear, the mean
@@ -264,14 +216,14 @@ class PGPE(Agent):
         mean, policy = self.search.mean, self.state.policy
         if policy.features is not None:
             asked = mean + SCALE / self.search.scale * (asked - mean)
-            return asked, self._play(asked, seeds)
-        alone = self._play(asked[-1:], seeds[-1:])
+            return asked, self._play_each(asked, seeds)
+        alone = self._play_each(asked[-1:], seeds[-1:])
         units = np.sqrt(np.mean(_observations(alone, policy.units.size) ** 2, 0))
         units = divisors(np.maximum(units, LEAST * np.max(units)))
         others = mean + (asked[:-1] - mean) / np.tile(units, len(policy.weights))
-        return np.r_[others, asked[-1:]], [*self._play(others, seeds[:-1]), *alone]
+        return np.r_[others, asked[-1:]], [*self._play_each(others, seeds[:-1]), *alone]
 
-    def _play(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
+    def _play_each(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
         with self.precision():
             policies = [self.state.policy.at(theta) for theta in asked]
             keys = [jax.random.fold_in(self.state.key, seed) for seed in seeds]

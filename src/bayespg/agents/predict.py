@@ -78,7 +78,7 @@ def _with_masks(world: World, seen: np.ndarray, given: Any) -> np.ndarray:
             f"{len(rows)}"
         )
     try:
-        found = np.stack([masks.checked(row, sizes) for row in rows])
+        allowed = np.stack([masks.checked(row, sizes) for row in rows])
     except ValueError as problem:
         raise ValueError(f"action_masks: {problem}") from None
-    return np.concatenate([seen, found], 1)
+    return np.concatenate([seen, allowed], 1)

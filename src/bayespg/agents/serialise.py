@@ -33,13 +33,13 @@ def vector(values: Any, like: Mapping[str, np.ndarray]) -> np.ndarray:
     """Parameters by name, or already as one vector, as a vector; ValueError where they are not of
     the kind of `like`."""
     if not isinstance(values, Mapping):
-        found, count = checks.array("parameters", values), sum(x.size for x in like.values())
-        if found.shape != (count,):
+        theta, count = checks.array("parameters", values), sum(x.size for x in like.values())
+        if theta.shape != (count,):
             raise ValueError(
                 f"parameters: expected {count} numbers or a dictionary of arrays, found shape "
-                f"{found.shape}"
+                f"{theta.shape}"
             )
-        return found
+        return theta
     if values.keys() != like.keys():
         raise ValueError(f"parameters: expected {sorted(like)}, found {sorted(map(str, values))}")
     parts = {name: checks.array(f"parameters[{name!r}]", values[name]) for name in like}
@@ -95,7 +95,7 @@ def numbers(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def with_arrays(template: Any, found: list[np.ndarray | None]) -> Any:
+def with_arrays(template: Any, arrays: list[np.ndarray | None]) -> Any:
     """The state that had these arrays; `template` has its structure."""
     leaves, structure = jax.tree.flatten(template)
 
@@ -106,7 +106,7 @@ def with_arrays(template: Any, found: list[np.ndarray | None]) -> Any:
             return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
         return array
 
-    return structure.unflatten(map(leaf, leaves, found))
+    return structure.unflatten(map(leaf, leaves, arrays))
 
 
 def equal(one: Any, other: Any) -> bool:

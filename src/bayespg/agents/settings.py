@@ -42,16 +42,16 @@ anywhere, and memory is taken before its checkpoint is read."""
 def _widths(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | dict):
         raise ValueError(f"{name}: expected widths of layers such as (32, 32), found {value!r}")
-    found = tuple(checks.whole(name, width, 1) for width in value)
-    if not found:
+    widths = tuple(checks.whole(name, width, 1) for width in value)
+    if not widths:
         raise ValueError(f"{name}: expected at least one layer, found none")
-    weights = sum(a * b for a, b in itertools.pairwise((1, *found, 1)))
+    weights = sum(a * b for a, b in itertools.pairwise((1, *widths, 1)))
     if weights > LARGEST_NETWORK:
         raise ValueError(
-            f"{name}: {found} is a network of {weights:,} weights or more, at most "
+            f"{name}: {widths} is a network of {weights:,} weights or more, at most "
             f"{LARGEST_NETWORK:,} are supported; give smaller widths"
         )
-    return found
+    return widths
 
 
 _share = functools.partial(checks.real, least=0, most=1)
@@ -142,7 +142,7 @@ class Settings:
         value = getattr(self, name)
         return DEFAULTS[name] if value is None else value
 
-    def as_done(self, facts: dict[str, tuple[Any, str]]) -> "Settings":
+    def in_force(self, facts: dict[str, tuple[Any, str]]) -> "Settings":
         """These settings with the values in force. `facts` holds for each name the value, None if
         it does not apply, and why no other is possible. ValueError if another was given."""
         for name, (value, reason) in facts.items():
@@ -161,7 +161,7 @@ DEFAULTS: dict[str, Any] = {
 """Defaults that do not depend on other choices. Not every setting applies to every agent."""
 
 
-def made(given: dict[str, Any]) -> Settings:
+def from_arguments(given: dict[str, Any]) -> Settings:
     """Settings from keyword arguments; ValueError for an unknown name, which says what replaces a
     setting of earlier versions."""
     for name in given:

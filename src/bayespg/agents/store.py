@@ -84,8 +84,8 @@ def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
     belong to it. A new run gets its first checkpoint, so that rows are never without one."""
     run.expect(int(agent.state.updates))
     with agent.precision():
-        found = run.restore(agent.state)
-    if found is not None and not serialise.equal(found[0], agent.state):
+        checkpoint = run.restore(agent.state)
+    if checkpoint is not None and not serialise.equal(checkpoint[0], agent.state):
         path = str(run.path)
         raise ValueError(
             f"run: {path} belongs to a different state of the agent; continue it with agent, "
@@ -93,7 +93,7 @@ def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
             "another directory"
         )
     run.verify(int(agent.state.updates))
-    if found is None:
+    if checkpoint is None:
         run.checkpoint(agent.state, meta)
 
 

@@ -15,12 +15,12 @@ DEPENDENT = 1e-5
 def conjugate_gradients(
     multiply: Callable[[Array], Array],
     b: Float[Array, " n"],
-    near: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
     *,
     tolerance: float = 0.0,
     most: int = 1000,
 ) -> Float[Array, " n"]:
-    """Solve a symmetric positive definite system; `near` is an approximate inverse.
+    """Solve a symmetric positive definite system; `precondition` is an approximate inverse.
 
     Ends when the residual is at most `tolerance` times the right-hand side, or after `most`
     products. (Lineax measures the residual entry by entry, which never ends, or ends at once, where
@@ -43,12 +43,12 @@ def conjugate_gradients(
         pAp = p @ Ap
         a = jnp.where(pAp > 0, rz / jnp.where(pAp > 0, pAp, 1.0), 0.0)
         x, r = x + a * p, r - a * Ap
-        z = near(r)
+        z = precondition(r)
         following = r @ z
         p = z + jnp.where(rz > 0, following / jnp.where(rz > 0, rz, 1.0), 0.0) * p
         return j + 1, x, r, p, following
 
-    z = near(b)
+    z = precondition(b)
     start = (0, jnp.zeros_like(b), b, z, b @ z)
     return unit * jax.lax.while_loop(going, advance, start)[1]
 
@@ -56,7 +56,7 @@ def conjugate_gradients(
 def together(
     multiply: Callable[[Array], Array],
     B: Float[Array, "k n"],
-    near: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
     *,
     tolerance: float = 0.0,
     most: int = 1000,
@@ -70,7 +70,7 @@ def together(
     """
     size = jnp.linalg.norm(B, axis=1, keepdims=True)
     unit = jnp.where(size == 0, 1.0, size)
-    near = jax.vmap(near)
+    precondition = jax.vmap(precondition)
 
     def going(state):
         j, _, R, _ = state
@@ -85,8 +85,8 @@ def together(
         inverse = jnp.linalg.pinv((PAP + PAP.T) / 2, rtol=DEPENDENT, hermitian=True)
         step = R @ P.T @ inverse
         X, R = X + step @ P, R - step @ AP
-        Z = near(R)
+        Z = precondition(R)
         return j + 1, X, R, Z - Z @ AP.T @ inverse @ P
 
-    start = (0, jnp.zeros_like(B), B / unit, near(B / unit))
+    start = (0, jnp.zeros_like(B), B / unit, precondition(B / unit))
     return unit * jax.lax.while_loop(going, advance, start)[1]

@@ -50,11 +50,11 @@ def compare(
     over seeds and a table. Started again, it resumes where it stopped."""
     import_all(imports or [])
     if environment not in gymnasium.registry:
-        raise names.known("environment", environment, list(gymnasium.registry))
+        raise names.unknown("environment", environment, list(gymnasium.registry))
     ours, others = _names(algorithms), _names(rivals)
     for name in ours:
         if name not in ALGORITHMS:
-            raise names.known("algorithms", name, list(ALGORITHMS))
+            raise names.unknown("algorithms", name, list(ALGORITHMS))
     for name in others:
         comparing.rival(name)
         comparing.refuse_actions(name, environment)

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from bayespg.agents import load
-from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 from bayespg.agents.imports import resuming
 from bayespg.agents.jobs import side_by_side
 from bayespg.cli import looking
@@ -19,7 +19,7 @@ from bayespg.runs.numbers import over_seeds, shown
 from bayespg.runs.store import CONFIG, Run
 
 
-def stop_if_asked(agent: Agent, folder: Path) -> None:
+def stop_if_asked(agent: BaseAgent, folder: Path) -> None:
     if agent.interrupted:
         if waiting := folders.waiting(folder):
             say(

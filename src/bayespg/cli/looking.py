@@ -117,5 +117,5 @@ def environments(
         rows.append([name, str(where).split(":")[0].removeprefix("gymnasium.envs.")])
     rows = [row for row in rows if pattern.lower() in row[0].lower()]
     if not rows:
-        raise names.known("environment", pattern, [*names.BUILT_IN, *gymnasium.registry])
+        raise names.unknown("environment", pattern, [*names.BUILT_IN, *gymnasium.registry])
     table(["name", "where"], rows)

@@ -9,7 +9,7 @@ import typer
 from bayespg._support import device as devices
 from bayespg.agents import describe, load, names, pgpe
 from bayespg.agents import tuned as tuning
-from bayespg.agents.agent import Agent
+from bayespg.agents.base import BaseAgent
 from bayespg.agents.settings import FIELDS, WHERE
 from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, say
@@ -192,7 +192,7 @@ def _chosen(command: Command) -> dict[str, Any]:
         if estimator is not None:
             raise ValueError("algorithm: is a short name for an estimator; give one of the two")
         if command.algorithm not in ALGORITHMS:
-            raise names.known("algorithm", command.algorithm, list(ALGORITHMS))
+            raise names.unknown("algorithm", command.algorithm, list(ALGORITHMS))
         estimator = ALGORITHMS[command.algorithm]
     if command.max_episodes is not None and estimator != pgpe.NAME:
         raise ValueError("max_episodes: is for --algorithm pgpe; give --steps")
@@ -203,10 +203,10 @@ def _chosen(command: Command) -> dict[str, Any]:
     return {name: one for name, one in arguments.items() if one is not None}
 
 
-def _announce(agent: Agent, folder: Path) -> None:
+def _announce(agent: BaseAgent, folder: Path) -> None:
     """Say what is trained, and where."""
     config, workers = agent.config, agent.settings.workers
-    per_update = len(agent.search.ask()) if isinstance(agent, pgpe.PGPE) else agent.episodes
+    per_update = agent.episodes
     growing = " at first" if agent.settings.episodes == "auto" else ""
     say(
         (config["environment"], "bold"),

@@ -105,14 +105,14 @@ class Lanes(abc.ABC):
         if not abs(reward) <= LARGEST:
             raise ValueError(f"the reward is {reward}")
         cut = flag("truncated", truncated) or time + 1 >= self.horizon
-        return self.seen(observation), reward, flag("terminated", terminated), cut
+        return self.encode(observation), reward, flag("terminated", terminated), cut
 
-    def seen(self, observation: Any) -> np.ndarray:
+    def encode(self, observation: Any) -> np.ndarray:
         """An observation as a vector; ValueError if it is not finite."""
-        found = self.observations.encode(observation)
-        if not math.isfinite(found.sum()) and not np.isfinite(found).all():
-            raise ValueError(f"the observation holds {found[~np.isfinite(found)][0]}")
-        return found
+        row = self.observations.encode(observation)
+        if not math.isfinite(row.sum()) and not np.isfinite(row).all():
+            raise ValueError(f"the observation holds {row[~np.isfinite(row)][0]}")
+        return row
 
     def masked(self, seen: np.ndarray, mask: Any = None) -> np.ndarray:
         """An observation with the mask of its state behind it, if masks are used. None allows
@@ -161,7 +161,7 @@ class Host(Lanes):
         if changed := _changing(first):
             warn(
                 f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
-                "normalise_rewards=True instead of the wrapper reports raw returns"
+                "leave out the wrapper to see raw returns"
             )
 
     @property
@@ -194,7 +194,7 @@ class Host(Lanes):
                 raise ValueError(
                     f"the action space is {environment.action_space} where it was {self.acted}"
                 )
-            return self.masked(self.seen(observation), self._mask(environment, info))
+            return self.masked(self.encode(observation), self._mask(environment, info))
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", 0) from problem
 
@@ -210,7 +210,7 @@ class Host(Lanes):
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 
     def _mask(self, environment: gymnasium.Env, info: dict[str, Any]) -> Any:
-        return action_masks.found(environment, info) if self.masks else None
+        return action_masks.of_step(environment, info) if self.masks else None
 
     def close(self) -> None:
         for environment in self.environments:
@@ -221,8 +221,8 @@ def parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     """Check what `reset` or `step` returned: a tuple that ends with a dictionary."""
     whole = isinstance(answer, tuple | list)
     if not whole or len(answer) != len(names):
-        found = f"{len(answer)} values" if whole else type(answer).__name__
-        raise ValueError(f"expected {', '.join(names[:-1])} and info, found {found}")
+        kind = f"{len(answer)} values" if whole else type(answer).__name__
+        raise ValueError(f"expected {', '.join(names[:-1])} and info, found {kind}")
     if not isinstance(answer[-1], dict):
         raise ValueError(f"info is {answer[-1]!r}, not a dictionary")
     return tuple(answer)
@@ -232,10 +232,10 @@ def _number(name: str, value: Any) -> float:
     """A number, or an array of one."""
     if isinstance(value, numbers.Real):
         return float(value)
-    found = np.asarray(value)
-    if found.size != 1 or found.dtype.kind not in "biuf":
+    number = np.asarray(value)
+    if number.size != 1 or number.dtype.kind not in "biuf":
         raise ValueError(f"the {name} is {value!r}, not a number")
-    return float(found.item())
+    return float(number.item())
 
 
 def flag(name: str, value: Any) -> bool:
@@ -243,12 +243,12 @@ def flag(name: str, value: Any) -> bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     try:
-        found = _number(name, value)
+        number = _number(name, value)
     except ValueError:
-        found = None
-    if found not in (0, 1):
+        number = None
+    if number not in (0, 1):
         raise ValueError(f"{name} is {value!r}, not true or false")
-    return bool(found)
+    return bool(number)
 
 
 def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:

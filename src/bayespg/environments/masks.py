@@ -18,7 +18,7 @@ def has_method(environment: gymnasium.Env) -> bool:
     return environment.has_wrapper_attr(METHOD)
 
 
-def found(environment: gymnasium.Env, info: dict[str, Any]) -> Any:
+def of_step(environment: gymnasium.Env, info: dict[str, Any]) -> Any:
     """The mask of the current state; ValueError if there is none."""
     if has_method(environment):
         return environment.get_wrapper_attr(METHOD)()

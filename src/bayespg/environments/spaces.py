@@ -92,8 +92,8 @@ def _vector(space: gymnasium.Space, x: Any, where: str) -> np.ndarray:
     match space:
         case spaces.Dict():
             if not isinstance(x, Mapping) or x.keys() != space.spaces.keys():
-                found = f"with keys {sorted(map(str, x))}" if isinstance(x, Mapping) else repr(x)
-                raise ValueError(f"{where} {found}, the space says keys {sorted(space.spaces)}")
+                given = f"with keys {sorted(map(str, x))}" if isinstance(x, Mapping) else repr(x)
+                raise ValueError(f"{where} {given}, the space says keys {sorted(space.spaces)}")
             parts = [_vector(part, x[k], f"{where}[{k!r}]") for k, part in space.spaces.items()]
             return np.concatenate(parts)
         case spaces.Tuple():
@@ -118,15 +118,15 @@ def _vector(space: gymnasium.Space, x: Any, where: str) -> np.ndarray:
 
 def _box(shape: tuple[int, ...], x: Any, where: str) -> np.ndarray:
     """Numbers of this shape in a row; those beyond float32 are infinite."""
-    found = np.asarray(x)
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"{where} of type {found.dtype}, expected numbers")
-    if found.shape != shape:
-        raise ValueError(f"{where} of shape {found.shape}, the space says {shape}")
-    if found.dtype != np.float32:
+    values = np.asarray(x)
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{where} of type {values.dtype}, expected numbers")
+    if values.shape != shape:
+        raise ValueError(f"{where} of shape {values.shape}, the space says {shape}")
+    if values.dtype != np.float32:
         with np.errstate(over="ignore"):
-            found = found.astype(np.float32)
-    return found.reshape(-1)
+            values = values.astype(np.float32)
+    return values.reshape(-1)
 
 
 def _one_hot(n: int, start: int, x: Any, where: str) -> np.ndarray:
@@ -135,9 +135,9 @@ def _one_hot(n: int, start: int, x: Any, where: str) -> np.ndarray:
         x = np.asarray(x).item()
     if not isinstance(x, int) or not start <= x < start + n:
         raise ValueError(f"{where} {x!r}, the space says {start} to {start + n - 1}")
-    found = np.zeros(n, np.float32)
-    found[x - start] = 1
-    return found
+    row = np.zeros(n, np.float32)
+    row[x - start] = 1
+    return row
 
 
 class Choices:

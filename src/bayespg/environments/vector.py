@@ -92,11 +92,11 @@ class Vector(Lanes):
             raise self.located(problem, _one_of(running), time + 1) from problem
         self._ended[:] = over & (self._mode is AutoresetMode.DISABLED)
         answers = zip(observations, rewards, terminated, truncated, strict=True)
-        found = [(*answer, time) for answer in answers]
-        return [self._ask(self._next, (found[i], i), i, seed, time + 1) for i, _, seed, _ in lanes]
+        steps = [(*answer, time) for answer in answers]
+        return [self._ask(self._next, (steps[i], i), i, seed, time + 1) for i, _, seed, _ in lanes]
 
     def _first(self, observation: Any, lane: int) -> np.ndarray:
-        return self.masked(self.seen(observation), self._allowed[lane])
+        return self.masked(self.encode(observation), self._allowed[lane])
 
     def _next(self, answer: tuple[Any, ...], lane: int) -> Step:
         seen, reward, ended, cut = self.step_of(*answer)
@@ -132,17 +132,17 @@ class Vector(Lanes):
 
     def _each(self, observations: Any) -> list[Any]:
         """The observations of the lanes."""
-        found = iterate(self.environment.observation_space, observations)
-        return self._column("observation", list(found))
+        each = iterate(self.environment.observation_space, observations)
+        return self._column("observation", list(each))
 
     def _column(self, name: str, values: Any) -> list[Any]:
         """One value for each lane."""
-        found = list(values) if np.iterable(values) else [values]
-        if len(found) != self.lanes:
+        column = list(values) if np.iterable(values) else [values]
+        if len(column) != self.lanes:
             raise ValueError(
-                f"{name}: expected {self.lanes}, one for each lane, found {len(found)}"
+                f"{name}: expected {self.lanes}, one for each lane, found {len(column)}"
             )
-        return found
+        return column
 
     def _ask(self, read: Any, answer: tuple[Any, ...], lane: int, seed: int, step: int) -> Any:
         try:

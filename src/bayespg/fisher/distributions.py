@@ -113,8 +113,8 @@ def _integrated_out(distribution: Distribution, J: np.ndarray, last: Any, discou
     episode = np.repeat(np.arange(ends.size), lengths)
     weights = np.power(checks.discount(discount), time)
     shape = ends.size, int(lengths.max())
-    found = in_float64(_average)(distribution, J, weights, episode, time, shape)
-    return checks.sound("jacobian, features", found)
+    average = in_float64(_average)(distribution, J, weights, episode, time, shape)
+    return checks.sound("jacobian, features", average)
 
 
 def _average(distribution, J, weights, episode, time, shape) -> Dense:

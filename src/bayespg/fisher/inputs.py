@@ -82,10 +82,10 @@ def checked_matrix(
 def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores") -> Any:
     """The argument `fisher` as a `Fisher` or an array, or a ValueError that says what is wrong with
     it. `name` is the name of the argument with the scores."""
-    found, within = checked_matrix(fisher, scores.shape[1], name)
+    matrix, within = checked_matrix(fisher, scores.shape[1], name)
     if within is not None:
         within.check(name, scores)
-    return found
+    return matrix
 
 
 def checked_problem(

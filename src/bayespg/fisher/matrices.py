@@ -56,7 +56,7 @@ class Fisher(eqx.Module):
         """tr(D^-1 G), with D this matrix: how many directions of G its damping leaves."""
 
     @abc.abstractmethod
-    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """What `solve` gives, or for a network what its preconditioner gives, close to it and far
         cheaper."""
 
@@ -73,7 +73,7 @@ class Explicit(Fisher):
     def effective(self, G: Fisher) -> Float[Array, ""]:
         return jnp.trace(self.solve(G.matrix()))
 
-    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return self.solve(V)
 
 
@@ -112,8 +112,8 @@ class Dense(Explicit):
         precision."""
         if tolerance is None:
             tolerance = checks.rounding(G.shape[-1], G.dtype)
-        found = run(_factorise, G, tolerance)
-        self.G, self.root, self.inverse, self.known = found
+        parts = run(_factorise, G, tolerance)
+        self.G, self.root, self.inverse, self.known = parts
         self.factors = factors
 
     @property

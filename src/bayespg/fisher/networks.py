@@ -144,7 +144,7 @@ class Network(Fisher):
         """R = A J."""
         return at.roots * jnp.sqrt(self.weights)[:, None, None].astype(at.roots.dtype)
 
-    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         floor = jnp.finfo(self.subset.Z.dtype).eps * self.subset.trace / self.size
         damping = jnp.maximum(self.damping, floor)
         return jnp.vectorize(lambda v: self.subset.solve(v, 1.0, damping), signature="(n)->(n)")(V)
@@ -164,7 +164,7 @@ class Network(Fisher):
 
         def one(v):
             return conjugate_gradients(
-                product, v, self.near, tolerance=self.tolerance, most=self.iterations
+                product, v, self.solve_roughly, tolerance=self.tolerance, most=self.iterations
             )
 
         return jnp.vectorize(one, signature="(n)->(n)")(V)
@@ -192,5 +192,5 @@ class Network(Fisher):
 def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:
     """G of the steps whose scores are `jacobian`, or of its states, each with its weight, and no
     damping."""
-    found = subset(jacobian, weights)
-    return Network(jacobian, weights, found, jnp.zeros((), found.Z.dtype))
+    sampled = subset(jacobian, weights)
+    return Network(jacobian, weights, sampled, jnp.zeros((), sampled.Z.dtype))

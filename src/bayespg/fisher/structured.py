@@ -158,7 +158,7 @@ class Sparse(Fisher):
             return jnp.trace(self.kernel(G.rows, G.rows))
         return jnp.trace(self.solve(G.matrix()))
 
-    def near(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return self.solve(V)
 
 

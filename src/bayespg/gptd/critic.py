@@ -174,12 +174,12 @@ def posterior(
     if sparsify is None:
         truncated = int(np.sum(last & ~terminated)) + (not last[-1])
         tails = min(1 << max(truncated - 1, 0).bit_length(), r.size)  # few sizes to compile for
-    found = in_float64(_posterior)(kernel, Z, r, last, terminated, gamma, s2, sparsify, tails)
-    if not np.all(np.isfinite(found.weights)) or not found.info["condition"] < SINGULAR:
+    critic = in_float64(_posterior)(kernel, Z, r, last, terminated, gamma, s2, sparsify, tails)
+    if not np.all(np.isfinite(critic.weights)) or not critic.info["condition"] < SINGULAR:
         raise ValueError(
             "noise: the kernel matrix plus noise is singular; give a larger noise variance"
         )
-    return checks.sound("rewards, points", found)
+    return checks.sound("rewards, points", critic)
 
 
 def _posterior(
@@ -240,18 +240,18 @@ def _sparse(kernel, points, steps: Targets, noise, sparsify: Sparsify) -> Critic
         min(sparsify.capacity or N, N),
     )
     unknown = Tails(steps.tail, Groups(N, steps.episode), jnp.ones(N, bool))
-    found = conditioning.regress(dictionary.features, steps.y[:, None], noise, unknown)
-    I = jnp.eye(dictionary.features.shape[1], dtype=found.factor.dtype)
+    fit = conditioning.regress(dictionary.features, steps.y[:, None], noise, unknown)
+    I = jnp.eye(dictionary.features.shape[1], dtype=fit.factor.dtype)
     return Critic(
         kernel=kernel,
         points=at(dictionary.members),
         factor=dictionary.factor,
-        weights=found.weights[:, 0],
-        reduction=I - cho_solve((found.factor, True), I),
-        log_evidence=found.log_evidence[0],
+        weights=fit.weights[:, 0],
+        reduction=I - cho_solve((fit.factor, True), I),
+        log_evidence=fit.log_evidence[0],
         info={
             "observations": N - jnp.sum(unknown.groups.sum(steps.tail) > 0),
-            "condition": found.condition,
+            "condition": fit.condition,
             **dictionary.info(),
         },
     )

@@ -41,24 +41,24 @@ def as_arrays(name: str, points: Any) -> Any:
 
 def checked_points(name: str, points: Any, size: int) -> Any:
     """Points in rows, one for each reward."""
-    found = as_arrays(name, points)
-    shapes = [leaf.shape for leaf in jax.tree.leaves(found)]
+    arrays = as_arrays(name, points)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(arrays)]
     if not shapes or any(shape[:1] != (size,) for shape in shapes):
         raise ValueError(f"{name}: expected {size} rows, one per reward, found shapes {shapes}")
-    return found
+    return arrays
 
 
 def like(name: str, points: Any, known: Any, axes: int) -> Any:
     """Points of the same kind as those a critic holds in rows, with `axes` leading axes."""
-    found = as_arrays(name, points)
-    leaves, structure = jax.tree.flatten(found)
+    arrays = as_arrays(name, points)
+    leaves, structure = jax.tree.flatten(arrays)
     expected, known_structure = jax.tree.flatten(known)
     shapes, inner = [leaf.shape for leaf in leaves], [leaf.shape[1:] for leaf in expected]
     rows = {shape[:axes] for shape in shapes}
     if structure != known_structure or len(rows) != 1 or [s[axes:] for s in shapes] != inner:
         kind = "points in rows, each" if axes else "a point"
         raise ValueError(f"{name}: expected {kind} of shape {inner}, found {shapes}")
-    return found
+    return arrays
 
 
 def accepts(name: str, kernel: Kernel, point: Any) -> None:
@@ -80,10 +80,12 @@ def checked_kernel(name: str, kernel: Any) -> Kernel:
     for path, leaf in jax.tree_util.tree_leaves_with_path(kernel):
         if isinstance(leaf, (int, float)) or eqx.is_inexact_array(leaf):
             least = SIGNS.get(getattr(path[-1], "name", ""))
-            found = checks.array(name, leaf)
-            if least is not None and not (found > 0 if least else found >= 0).all():
+            values = checks.array(name, leaf)
+            if least is not None and not (values > 0 if least else values >= 0).all():
                 kind = "positive" if least else "not negative"
-                raise ValueError(f"{name}: {path[-1].name} must be {kind}, found {found.min():.6g}")
+                raise ValueError(
+                    f"{name}: {path[-1].name} must be {kind}, found {values.min():.6g}"
+                )
     return jax.tree.map(
         lambda leaf: np.asarray(leaf) if isinstance(leaf, float) else leaf, to_float64(kernel)
     )

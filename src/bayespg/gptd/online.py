@@ -143,8 +143,8 @@ def _advance(state: Online, name: str, function, rewards: tuple, points: tuple) 
         return function(state, *rewards, *points)
     running = bool(state.episode.running)
     if running == (name == "begin"):
-        found = "an episode is running" if running else "no episode is running"
-        raise ValueError(f"{name}: {found}; see begin, terminate and truncate")
+        status = "an episode is running" if running else "no episode is running"
+        raise ValueError(f"{name}: {status}; see begin, terminate and truncate")
     rewards = tuple(checks.shaped("reward", value, ((),)) for value in rewards)
     points = tuple(inputs.like("point", value, state.members.points, 0) for value in points)
     return checks.sound("reward", _quickly(function, state, *rewards, *points))
@@ -157,8 +157,8 @@ def _quickly(function, state: Online, *args) -> Online:
         return in_float64(function)(to_float64(state), *args)
     leaves = to_float64(leaves)
     with jax.enable_x64(True):
-        found = _on_leaves(function, structure)(leaves, *args)
-    return jax.tree.unflatten(structure, [np.asarray(leaf) for leaf in found])
+        result = _on_leaves(function, structure)(leaves, *args)
+    return jax.tree.unflatten(structure, [np.asarray(leaf) for leaf in result])
 
 
 @functools.cache

@@ -94,7 +94,7 @@ def standardised(
 
 
 def products(
-    found: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
+    steps: actor_critic.Steps, prior: actor_critic.Prior, noise: Any, rank: int
 ) -> dict[str, Array]:
     """Inner products K_ij = h_i'D^-1 h_j of the contributions of episodes to the gradient, for
     `bayespg.learning.trust`.
@@ -103,10 +103,10 @@ def products(
     preconditioner, so that K costs little more than a gradient; for sparse scores there is none.
     """
     D = prior.fisher
-    U: Any = found.scores
+    U: Any = steps.scores
     if not isinstance(D, fishers.Dense | fishers.Network):
         return {}
-    Psi, _ = actor_critic.state_features(found, prior.state_kernel, rank)
-    left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), found.segments)(found.y)
-    h = found.groups.sum(U * left[:, None]) if eqx.is_array(U) else U.sums(left, found.groups)
-    return {"products": h @ D.near(h).T}
+    Psi, _ = actor_critic.state_features(steps, prior.state_kernel, rank)
+    left = actor_critic.Smoother(Psi, jnp.asarray(noise, Psi.dtype), steps.segments)(steps.y)
+    h = steps.groups.sum(U * left[:, None]) if eqx.is_array(U) else U.sums(left, steps.groups)
+    return {"products": h @ D.solve_roughly(h).T}

@@ -110,20 +110,11 @@ def train(
     changes the numbers: one compiled program makes the updates, however many at a time.
     """
     updates, paths = checks.whole("updates", updates, 1), checks.whole("paths", paths, 1)
-    runs = None if runs is None else checks.whole("runs", runs, 1)
-    every = None if every is None else checks.whole("every", every, 1)
     stop = checks.real("stop", stop, least=0)
     persistence = checks.real("persistence", persistence, least=0, most=1)
-    if evaluate is not None and (every is None or updates % every):
-        raise ValueError(f"every: expected a divisor of updates = {updates}, found {every}")
-    if evaluate is None and every is not None:
-        raise ValueError(f"every: {every} would have no effect without evaluate; leave it out")
+    every = _checked_every(every, updates, evaluate)
     policy = as_arrays(policy)
-    axes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(eqx.filter(policy, eqx.is_array))}
-    if runs is not None and axes != {(runs,)}:
-        raise ValueError(
-            f"runs: {runs} runs need policy arrays with a leading axis of {runs}, found {axes}"
-        )
+    runs = _checked_runs(runs, policy)
     with jax.enable_x64(True):
         policy = to_float64(policy)
 
@@ -160,6 +151,27 @@ def train(
             values = jax.tree.map(lambda *v: np.stack(v, axis), *(value for _, value in asked))
             evaluations = Evaluations(np.array([done for done, _ in asked]), values)
         return Result(to_numpy(state.policy), history, evaluations, to_numpy(state))
+
+
+def _checked_every(every: Any, updates: int, evaluate: Any) -> int | None:
+    every = None if every is None else checks.whole("every", every, 1)
+    if evaluate is not None and (every is None or updates % every):
+        raise ValueError(f"every: expected a divisor of updates = {updates}, found {every}")
+    if evaluate is None and every is not None:
+        raise ValueError(f"every: {every} would have no effect without evaluate; leave it out")
+    return every
+
+
+def _checked_runs(runs: Any, policy: AnyPolicy) -> int | None:
+    if runs is None:
+        return None
+    runs = checks.whole("runs", runs, 1)
+    axes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(eqx.filter(policy, eqx.is_array))}
+    if axes != {(runs,)}:
+        raise ValueError(
+            f"runs: {runs} runs need policy arrays with a leading axis of {runs}, found {axes}"
+        )
+    return runs
 
 
 @eqx.filter_jit

@@ -58,8 +58,8 @@ def fit(
     scale = jnp.where(scale > 0, scale, 1.0)
     Psi = basis(values.features, states) * kept[:, None]
     at = conditioning.regress(Psi, (kept * targets / scale)[:, None], NOISE)
-    found = (scale * at.weights[:, 0]).astype(values.weights.dtype)
-    return Values(values.features, found, jnp.asarray(True))
+    weights = (scale * at.weights[:, 0]).astype(values.weights.dtype)
+    return Values(values.features, weights, jnp.asarray(True))
 
 
 def root_mean_square(
@@ -104,5 +104,5 @@ def advantages(
         tail = d + discount * lambda_ * jnp.where(end, 0.0, tail)
         return tail, tail
 
-    found = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]
-    return jnp.where(paths.mask, found, 0.0)
+    sums = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]
+    return jnp.where(paths.mask, sums, 0.0)

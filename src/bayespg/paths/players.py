@@ -105,12 +105,12 @@ class Players:
     ) -> list[Trajectories]:
         """One episode of each policy, with the most likely actions."""
         requests = [Request(k, 0, 0, seed) for k, seed in enumerate(seeds)]
-        found = []
+        paths = []
         for played in self._play(_orders(policies, keys, True, 1), requests):
             buffer = EpisodeBuffer(self._host, 1)
             buffer.insert(0, played)
-            found.append(buffer.closed(self._host))
-        return found
+            paths.append(buffer.closed(self._host))
+        return paths
 
     def _play(self, orders: Orders, requests: list[Request]) -> list[Trajectories]:
         try:
@@ -206,8 +206,8 @@ def _sendable(make: Callable[[], Any], environment: Any) -> bytes:
     except Exception as problem:
         inside = {}
         if inspect.isfunction(environment):
-            found = inspect.getclosurevars(environment)
-            inside = {**found.nonlocals, **found.globals}
+            variables = inspect.getclosurevars(environment)
+            inside = {**variables.nonlocals, **variables.globals}
         stuck = [f"'{name}'" for name, value in inside.items() if not _travels(value)]
         what = f"uses {' and '.join(stuck)}, which" if stuck else ""
         raise ValueError(

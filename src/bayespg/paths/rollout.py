@@ -101,7 +101,7 @@ def _check_step(
     paths = jax.tree.leaves(states)[0].shape[:1]
     ended = jnp.result_type(ends)
     before, after = (jax.tree.map(jnp.shape, x) for x in (states, following))
-    for wrong, found, expected in (
+    for wrong, given, expected in (
         (jnp.shape(rewards) != paths, f"rewards of shape {jnp.shape(rewards)}", paths),
         (jnp.shape(ends) != paths, f"ends of shape {jnp.shape(ends)}", paths),
         (ended != jnp.bool_, f"ends of type {ended}", "bool"),
@@ -109,7 +109,7 @@ def _check_step(
     ):
         if wrong:
             name = type(environment).__name__
-            raise ValueError(f"environment: {name}.step gave {found}, expected {expected}")
+            raise ValueError(f"environment: {name}.step gave {given}, expected {expected}")
 
 
 AT_ONCE, GROWTH = 4096, 4

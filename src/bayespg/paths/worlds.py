@@ -197,14 +197,14 @@ class OnDevice(World):
         return paths
 
     def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
-        found, shape = np.asarray(observation), self.observation.shape
-        if found.dtype.kind not in "biuf":
-            raise ValueError(f"expected numbers, found entries of type {found.dtype}")
-        found = found.astype(np.float32)
-        several = found.shape[1:] == shape and found.ndim == len(shape) + 1
-        if found.shape != shape and not (several and len(found)):
-            raise ValueError(f"expected shape {shape}, or (B, ...) of them, found {found.shape}")
-        return found if several else found[None], several
+        values, shape = np.asarray(observation), self.observation.shape
+        if values.dtype.kind not in "biuf":
+            raise ValueError(f"expected numbers, found entries of type {values.dtype}")
+        values = values.astype(np.float32)
+        several = values.shape[1:] == shape and values.ndim == len(shape) + 1
+        if values.shape != shape and not (several and len(values)):
+            raise ValueError(f"expected shape {shape}, or (B, ...) of them, found {values.shape}")
+        return values if several else values[None], several
 
     def decode(self, actions: np.ndarray) -> list[Any]:
         if isinstance(self.environment, classic.InBounds):
@@ -274,13 +274,13 @@ def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any, Any]]:
 
 def _first_bad(paths: Trajectories) -> str:
     """The episode and the step at which the first number that is not finite appeared."""
-    found = _not_finite(paths)
+    checked = _not_finite(paths)
     step, k, t, m = min(
         (offset + t, k, t, m)
-        for k, (offset, _, _, where) in enumerate(found)
+        for k, (offset, _, _, where) in enumerate(checked)
         for t, m in np.argwhere(where).tolist()
     )
-    _, words, values, _ = found[k]
+    _, words, values, _ = checked[k]
     here = np.ravel(values[t, m])
     value = here[~np.isfinite(here)][0]
     return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"

@@ -41,17 +41,17 @@ def check_in_jax(policy: AnyPolicy, environment: Environment, actions: Actions |
         batch = jnp.zeros((2, *action.shape), action.dtype)
         return states, environment.step(key, states, batch)[0]
 
-    name, found = type(environment).__name__, f"of {type(policy).__name__}, {_given(action, None)}"
+    name, given = type(environment).__name__, f"of {type(policy).__name__}, {_given(action, None)}"
     try:
         before, after = jax.eval_shape(stepped, jax.random.key(0))
     except (TypeError, ValueError, IndexError) as problem:
         raise ValueError(
-            f"policy: {name} does not take an action {found}: {_line(problem)}"
+            f"policy: {name} does not take an action {given}: {_line(problem)}"
         ) from problem
     shapes = [[leaf.shape for leaf in jax.tree.leaves(states)] for states in (before, after)]
     if shapes[0] != shapes[1]:
         raise ValueError(
-            f"policy: {name} does not take an action {found}: its states become {shapes[1]}, they "
+            f"policy: {name} does not take an action {given}: its states become {shapes[1]}, they "
             f"were {shapes[0]}"
         )
 

@@ -44,12 +44,12 @@ class Tiles(SparsePolicy):
         return (index[:, None] * self.outputs + jnp.arange(self.outputs)).reshape(-1)
 
     def local(self, weights: Float[Array, " k"], state: Float[Array, " d"]) -> Distribution:
-        found = weights.reshape(self.tilings, self.outputs).sum(0)
+        sums = weights.reshape(self.tilings, self.outputs).sum(0)
         if self.scalar:
-            return distributions.Categorical(found)
+            return distributions.Categorical(sums)
         if self.sizes:
-            return distributions.Categoricals(found, self.sizes)
-        return distributions.Gaussians(found, jnp.full_like(found, math.log(SCALE)))
+            return distributions.Categoricals(sums, self.sizes)
+        return distributions.Gaussians(sums, jnp.full_like(sums, math.log(SCALE)))
 
     def __call__(self, state: Float[Array, " d"]) -> Distribution:
         return self.local(jnp.asarray(self.weights)[self.active(state)], state)

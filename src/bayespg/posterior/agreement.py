@@ -94,12 +94,12 @@ def judged(K: Float[Array, "M M"]) -> Float[Array, ""]:
     return jnp.where(jnp.abs(alone - 0.5) < jnp.abs(together - 0.5), alone, together)
 
 
-def _share_below(found: Float[Array, " k"], K: Float[Array, "M M"]) -> Float[Array, ""]:
-    """The share of `found` below its first entry, where ties count one half; one half if that entry
-    is within rounding of zero, for sums of entries of K with changed signs."""
-    whole, size = found[0], jnp.sum(jnp.abs(K))
+def _share_below(slopes: Float[Array, " k"], K: Float[Array, "M M"]) -> Float[Array, ""]:
+    """The share of `slopes` below the first, where ties count one half; one half if the first is
+    within rounding of zero, for sums of entries of K with changed signs."""
+    whole, size = slopes[0], jnp.sum(jnp.abs(K))
     rounding = 8 * jnp.finfo(K.dtype).eps * size
-    ties = jnp.abs(found - whole) <= rounding
-    below = jnp.mean(jnp.where(ties, 0.5, found < whole))
+    ties = jnp.abs(slopes - whole) <= rounding
+    below = jnp.mean(jnp.where(ties, 0.5, slopes < whole))
     share = jnp.where(jnp.abs(whole) <= rounding, 0.5, below)
     return jnp.where(jnp.isfinite(size), share, jnp.nan)

@@ -1,4 +1,4 @@
-"""`GradientPosterior`: its arrays, and the questions it answers."""
+"""`GradientPosterior`: the questions that a posterior answers."""
 
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 from bayespg.posterior import show
 from bayespg.posterior.decisions import Certain, Episodes, episodes_needed, known_directions
+from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, RescaledInfluence
 from bayespg.posterior.statistics import (
     component_statistics,
@@ -43,40 +44,9 @@ class Interval(NamedTuple):
     upper: Float[Array, " n"]
 
 
-class GradientPosterior(eqx.Module):
-    """The posterior distribution of a policy gradient."""
-
-    mean: Float[Array, " n"]
-    covariance: Float[Array, "n n"] | Covariance
-    """The covariance according to the model; an operator where n is large."""
-    fisher: Fisher | None
-    influence: Float[Array, "M n"] | Influence
-    """Row i is the mean minus the mean without path i; an operator where n is large."""
-    explained: Float[Array, ""] | Float[Array, " n"]
-    """The fraction of the prior variance that the paths explain. The prior shrinks the mean towards
-    zero by about this factor."""
-    freedom: Float[Array, ""] | Float[Array, " n"]
-    """The number of paths minus the effective number of parameters fitted to them."""
-    info: dict[str, Any]
-    """Diagnostics: evidence (log marginal likelihood), condition, rank of G, dictionary size."""
-    prior: Covariance | None = None
-    """B_0, the covariance before any path was seen; None where there is no prior."""
-    added: Float[Array, "rows n"] | Influence | None = None
-    """Row i is what path i adds to the mean; further rows are contributions that belong to no path.
-    None where contributions can be computed from `influence` only."""
-    unbiased: Float[Array, "M n"] | None = None
-    """Row i is the gradient that path i alone shows, up to a common factor; where they are given,
-    they judge the mean. Together with `added` where the mean has a bias that all paths share, as
-    with lambda < 1, which relies on fitted values, and in Model 1, whose quadratic kernel can fit
-    noise; without it in Model 2, where paths that fit every return say little by what they add."""
-    retained: Float[Array, ""] | None = None
-    """The fraction of the gradient that is left in the mean, in the directions that paths inform:
-    tr(A^2) / tr(A) with A = B C B' B_0^-1, as the mean of many batches is A times the gradient.
-    Intervals are then centred on the mean divided by it, and what A leaves of the prior is part of
-    their width. Without it they are centred on the mean divided by `explained`."""
-    twice: bool = eqx.field(static=True, default=False)
-    """Whether `influence` judges the mean too and the smaller probability counts: where paths may
-    be those of other policies, `unbiased` has a bias, and the influences of few paths are bold."""
+class GradientPosterior(Moments):
+    """The posterior distribution of a policy gradient: what is stored of it, and the questions that
+    it answers."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -98,19 +68,6 @@ class GradientPosterior(eqx.Module):
         `explained`; with a prior of the gradient, plus the prior's variance that the paths leave:
         (A / e - I) B_0 (A / e - I)'."""
         return run(robust_covariance, self)
-
-    @property
-    def biased(self) -> bool:
-        """Whether the mean may have a bias that all paths share, such as that of fitted values."""
-        return self.unbiased is not None and self.added is not None
-
-    @property
-    def paths(self) -> int:
-        """M, the number of paths."""
-        I = self.influence
-        if isinstance(I, Influence):
-            return eqx.filter_eval_shape(type(I).along, I, self.mean).shape[0]
-        return I.shape[0]
 
     def sample(self, key: PRNGKeyArray | int, k: int) -> Float[Array, "k n"]:
         """k draws from the model's posterior N(mean, covariance), given a key or a seed."""
@@ -206,10 +163,9 @@ class GradientPosterior(eqx.Module):
             raise ValueError(
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
-        found = [
-            episodes_needed(np.asarray(K), self.paths, level) for K in run(measures, self, natural)
-        ]
-        return Episodes(*(max(of) for of in zip(*found, strict=True)))
+        judges = [np.asarray(K) for K in run(measures, self, natural)]
+        needed = [episodes_needed(K, self.paths, level) for K in judges]
+        return Episodes(*(max(of) for of in zip(*needed, strict=True)))
 
     def certain(self, level: float = 0.95) -> Certain:
         """The directions whose slope is known not to be zero, among the eigenvectors of G, which do

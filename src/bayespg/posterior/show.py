@@ -1,15 +1,12 @@
-"""A posterior as text and as HTML."""
+"""A posterior as text and as HTML; `posterior` is a `GradientPosterior`, which is built on this."""
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from bayespg.posterior.decisions import Episodes
 from bayespg.posterior.operators import LARGE
-
-if TYPE_CHECKING:
-    from bayespg.posterior.gradient import GradientPosterior
 
 ROWS = 12
 """The number of components shown: those that are largest relative to their errors."""
@@ -17,7 +14,7 @@ SPECTRUM = 256
 """The largest number of parameters for which the directions that are known are shown as well."""
 
 
-def _rows(posterior: "GradientPosterior") -> list[tuple[int, float, float, float]]:
+def _rows(posterior: Any) -> list[tuple[int, float, float, float]]:
     if posterior.mean.size > LARGE:
         return []
     mean, (lower, upper) = np.asarray(posterior.mean), posterior.interval()
@@ -28,7 +25,7 @@ def _rows(posterior: "GradientPosterior") -> list[tuple[int, float, float, float
     return [(int(j), float(mean[j]), float(lower[j]), float(upper[j])) for j in sorted(order)]
 
 
-def _summary(posterior: "GradientPosterior") -> list[str]:
+def _summary(posterior: Any) -> list[str]:
     n, M = posterior.mean.size, posterior.paths
     lines = [f"Gradient of {n} parameter{'s' * (n != 1)} from {M} path{'s' * (M != 1)}"]
     sure = posterior.probability_uphill()
@@ -54,15 +51,15 @@ def _needed(episodes: Episodes, sure: float) -> str:
     return f"{more:,.0f} more paths until 0.95 ({bounds})"
 
 
-def _known(posterior: "GradientPosterior") -> tuple[str, list[tuple[float, float, float]]]:
+def _known(posterior: Any) -> tuple[str, list[tuple[float, float, float]]]:
     """With many parameters, the directions that are known: a title, and slope and bounds of each,
     the most certain first."""
     n = posterior.mean.size
     if not ROWS < n <= SPECTRUM or posterior.paths < 2:
         return "", []
-    found = posterior.certain()
-    title = f"{len(found.slopes)} of {n} directions known, jointly with probability 0.95"
-    rows = zip(found.slopes, found.lower, found.upper, strict=True)
+    certain = posterior.certain()
+    title = f"{len(certain.slopes)} of {n} directions known, jointly with probability 0.95"
+    rows = zip(certain.slopes, certain.lower, certain.upper, strict=True)
     return title, [(float(m), float(low), float(high)) for m, low, high in rows][:ROWS]
 
 
@@ -70,7 +67,7 @@ def _bounds(low: float, high: float) -> str:
     return f"{low:.4g} to {high:.4g}" if np.isfinite(high - low) else "unknown"
 
 
-def text(posterior: "GradientPosterior") -> str:
+def text(posterior: Any) -> str:
     rows, lines = _rows(posterior), _summary(posterior)
     if rows:
         lines += ["", f"{'parameter':>9} {'mean':>12}   95 % interval"]
@@ -84,7 +81,7 @@ def text(posterior: "GradientPosterior") -> str:
     return "\n".join(lines)
 
 
-def html(posterior: "GradientPosterior") -> str:
+def html(posterior: Any) -> str:
     """The summary, a table, and each interval as a line; with many parameters also the directions
     that are known."""
     rows = _rows(posterior)

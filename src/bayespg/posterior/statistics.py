@@ -3,7 +3,7 @@
 They are pure functions of a posterior, so that thousands of posteriors can be judged at once.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,32 +13,30 @@ from jaxtyping import Bool, Float
 from bayespg._support.types import Array
 from bayespg.fisher import Dense
 from bayespg.posterior.agreement import GROUPS, agreement, contributions, judged
+from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import Covariance, Downdate, Influence, Invertible
-
-if TYPE_CHECKING:
-    from bayespg.posterior.gradient import GradientPosterior
 
 NOTHING = 1e-12
 """The fraction explained below which a posterior is taken for the prior."""
 
 
-def robust_covariance(posterior: "GradientPosterior") -> Float[Array, "n n"]:
+def robust_covariance(posterior: Moments) -> Float[Array, "n n"]:
     e, known = _explained(posterior)
     D = influences(posterior) / e
-    found = D.T @ D
+    S = D.T @ D
     if _compared(posterior):
-        found = found + left_over(posterior, jnp.eye(posterior.mean.size, dtype=found.dtype))
+        S = S + left_over(posterior, jnp.eye(posterior.mean.size, dtype=S.dtype))
     if isinstance(posterior.covariance, Covariance):
-        return found
-    return jnp.where(jnp.all(known), found, posterior.covariance)
+        return S
+    return jnp.where(jnp.all(known), S, posterior.covariance)
 
 
-def _compared(posterior: "GradientPosterior") -> bool:
+def _compared(posterior: Moments) -> bool:
     """Whether it is known how the mean depends on the gradient, direction by direction."""
     return posterior.retained is not None and isinstance(posterior.prior, Invertible)
 
 
-def left_over(posterior: "GradientPosterior", V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+def left_over(posterior: Moments, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
     """V L with L the variance that the paths leave of the prior.
 
     The mean of many batches is A g, A = X B_0^-1 with X = B_0 - S what the paths explain of the
@@ -59,14 +57,14 @@ def left_over(posterior: "GradientPosterior", V: Float[Array, "*k n"]) -> Float[
     return prior.multiply(V) - 2 * X / e + explained(prior.solve(X)) / e**2
 
 
-def _component_left_over(posterior: "GradientPosterior") -> Float[Array, " n"]:
+def _component_left_over(posterior: Moments) -> Float[Array, " n"]:
     """The diagonal of L; from the root Z of X = Z'Z where n is large."""
     S, prior = posterior.covariance, posterior.prior
     if isinstance(S, Downdate):
         assert isinstance(prior, Invertible)
         Z = S.Z / _explained(posterior)[0]
-        twice = jnp.sum(Z * (prior.solve(S.Z) @ S.Z.T @ Z), 0)
-        left = prior.diagonal() - 2 * jnp.sum(S.Z * Z, 0) + twice
+        squared = jnp.sum(Z * (prior.solve(S.Z) @ S.Z.T @ Z), 0)
+        left = prior.diagonal() - 2 * jnp.sum(S.Z * Z, 0) + squared
     else:
         every = jnp.eye(posterior.mean.size, dtype=posterior.mean.dtype)
         left = jnp.diagonal(left_over(posterior, every))
@@ -79,7 +77,7 @@ def standard_deviation(covariance: Any) -> Float[Array, " n"]:
     return jnp.sqrt(jnp.maximum(variances, 0.0))
 
 
-def component_statistics(posterior: "GradientPosterior", robust: bool = True):
+def component_statistics(posterior: Moments, robust: bool = True):
     """Centre, spread and degrees of freedom of each component's t interval.
 
     Paths whose returns are all the same say nothing of the gradient: the spread is infinite. It is
@@ -95,16 +93,14 @@ def component_statistics(posterior: "GradientPosterior", robust: bool = True):
     return centre, jnp.where(unreached | _silent(posterior, D), jnp.inf, spread), freedom
 
 
-def _silent(posterior: "GradientPosterior", D: Float[Array, "M n"]) -> Bool[Array, ""]:
+def _silent(posterior: Moments, D: Float[Array, "M n"]) -> Bool[Array, ""]:
     """Whether no path has any influence and the mean is zero, although there is something to
     explain; where there is nothing, the prior is what is known."""
     known = _explained(posterior)[1]
     return jnp.all(known) & ~(jnp.any(D != 0) | jnp.any(posterior.mean != 0))
 
 
-def direction_statistics(
-    posterior: "GradientPosterior", direction: Float[Array, " n"], robust: bool = True
-):
+def direction_statistics(posterior: Moments, direction: Float[Array, " n"], robust: bool = True):
     """Centre, spread and degrees of freedom of the slope along a direction."""
     S, I, slope = posterior.covariance, posterior.influence, posterior.mean @ direction
 
@@ -139,9 +135,7 @@ def direction_statistics(
     return _student(posterior.mean @ weights, along, whole, model, robust, left)
 
 
-def unbiased_statistics(
-    posterior: "GradientPosterior", direction: Float[Array, " n"], robust: bool = True
-):
+def unbiased_statistics(posterior: Moments, direction: Float[Array, " n"], robust: bool = True):
     """`direction_statistics` of the mean of the unbiased gradients of paths."""
     each = posterior.unbiased @ direction  # pyright: ignore[reportOptionalOperand]
     M, slope = len(each), jnp.mean(each)
@@ -154,7 +148,7 @@ def unbiased_statistics(
     return _student(slope, (each - slope) / (M - 1), whole, (slope, slope, slope), robust)
 
 
-def uphill(posterior: "GradientPosterior", natural: bool = False) -> Float[Array, ""]:
+def uphill(posterior: Moments, natural: bool = False) -> Float[Array, ""]:
     """The probability that the return rises along the mean, or along G^-1 mean:
     `probability_uphill` without a direction, as a function that can be traced.
 
@@ -166,20 +160,20 @@ def uphill(posterior: "GradientPosterior", natural: bool = False) -> Float[Array
     return jnp.min(jnp.stack([agreement(K) for K in measures(posterior, natural)]))
 
 
-def measures(posterior: "GradientPosterior", natural: bool) -> list[Float[Array, "B B"]]:
+def measures(posterior: Moments, natural: bool) -> list[Float[Array, "B B"]]:
     """Inner products with one another of the contributions that judge a step: of the unbiased
-    gradients of paths where they are given, and with `twice` of the influences too."""
+    gradients of paths where they are given, and with `influence_judges` of the influences too."""
     own = posterior
     if posterior.biased:
         own = eqx.tree_at(lambda p: (p.added, p.unbiased), posterior, (posterior.unbiased, None))
-    found = [products(own, natural)]
-    if posterior.twice:
+    judges = [products(own, natural)]
+    if posterior.influence_judges:
         influences_only = eqx.tree_at(lambda p: p.unbiased, posterior, None)
-        found.append(products(influences_only, natural))
-    return found
+        judges.append(products(influences_only, natural))
+    return judges
 
 
-def products(posterior: "GradientPosterior", natural: bool) -> Float[Array, "B B"]:
+def products(posterior: Moments, natural: bool) -> Float[Array, "B B"]:
     """Inner products of contributions in the metric of the step, in units of the largest entry:
     with one another, or where the mean is biased with the unbiased gradients of paths."""
     given = posterior.unbiased if posterior.added is None else posterior.added
@@ -190,7 +184,7 @@ def products(posterior: "GradientPosterior", natural: bool) -> Float[Array, "B B
     C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
     if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
-    along = posterior.fisher.near(C) if natural and posterior.fisher is not None else C
+    along = posterior.fisher.solve_roughly(C) if natural and posterior.fisher is not None else C
     if posterior.biased and posterior.unbiased is not None:
         return along @ _grouped(posterior.unbiased, len(C)).T
     K = C @ along.T
@@ -205,11 +199,11 @@ def _grouped(H: Float[Array, "M n"], groups: int) -> Float[Array, "B n"]:
     return jnp.zeros((groups, H.shape[1]), H.dtype).at[jnp.arange(M) * groups // M].add(H)
 
 
-def slopes(posterior: "GradientPosterior", W: Float[Array, "r n"]):
+def slopes(posterior: Moments, W: Float[Array, "r n"]):
     return jax.lax.map(lambda w: direction_statistics(posterior, w), W)
 
 
-def influences(posterior: "GradientPosterior") -> Float[Array, "M n"]:
+def influences(posterior: Moments) -> Float[Array, "M n"]:
     """The influences as an array."""
     I = posterior.influence
     return I.matrix() if isinstance(I, Influence) else I
@@ -228,8 +222,8 @@ def _student(mean, influence, posterior, model, robust, left: Any = 0.0):
     sampled = unit * jnp.sqrt(variance) / e
     spread = jnp.hypot(sampled, jnp.sqrt(left))
     share = (sampled / jnp.where(spread > 0, spread, 1.0)) ** 2
-    found = (mean / e, spread, _together(share, freedom, M))
-    return jax.tree.map(lambda new, old: jnp.where(known, new, old), found, model)
+    student = (mean / e, spread, _together(share, freedom, M))
+    return jax.tree.map(lambda new, old: jnp.where(known, new, old), student, model)
 
 
 def _together(share, freedom, M: int):
@@ -239,7 +233,7 @@ def _together(share, freedom, M: int):
     return jnp.where(share < 1, both, freedom)
 
 
-def _explained(posterior: "GradientPosterior"):
+def _explained(posterior: Moments):
     """By what the mean is divided to undo the prior's shrinkage, and whether the paths explain more
     than rounding. Where they do not, the model's own statistics are used."""
     known = posterior.explained > NOTHING
@@ -260,9 +254,7 @@ def _satterthwaite(squares, variance, freedom, M: int):
     return jnp.clip(nu, 1.0, max(M - 1.0, 1.0))
 
 
-def region_statistics(
-    posterior: "GradientPosterior", gradient: Float[Array, " n"], robust: bool = True
-):
+def region_statistics(posterior: Moments, gradient: Float[Array, " n"], robust: bool = True):
     """Squared distance of `gradient`, and the scale, rank and freedom of the F quantile it is
     compared with.
 
@@ -295,14 +287,14 @@ def region_statistics(
         cross = cross + 2 * jnp.sum((D @ L) * metric(D)) + jnp.sum(L * L.T)
         freedom = _together(sampled / jnp.where(V > 0, V, 1.0), freedom, M)
     rank = jnp.clip(V**2 / jnp.maximum(cross, jnp.finfo(K.dtype).tiny), 1.0, n)
-    found = (away @ metric(away), V, rank, freedom)
+    ball = (away @ metric(away), V, rank, freedom)
     if isinstance(posterior.covariance, Covariance):
-        return found
+        return ball
     model = _ellipsoid(posterior, gradient)
-    return jax.tree.map(lambda new, old: jnp.where(jnp.all(known), new, old), found, model)
+    return jax.tree.map(lambda new, old: jnp.where(jnp.all(known), new, old), ball, model)
 
 
-def _ellipsoid(posterior: "GradientPosterior", gradient: Float[Array, " n"]):
+def _ellipsoid(posterior: Moments, gradient: Float[Array, " n"]):
     """With a singular covariance, what lies outside its range is left out of the comparison."""
     S, away = posterior.covariance, gradient - posterior.mean
     if isinstance(S, Covariance):

@@ -75,5 +75,5 @@ def gradient_kernel(
     def one(x, y):
         return jax.jacfwd(lambda t: jax.grad(kernel, 2)(x, y, theta, t))(theta)
 
-    found = jax.vmap(lambda x: jax.vmap(lambda y: one(x, y))(Y))(X)
-    return jnp.moveaxis(found, (2, 3), (0, 1))
+    blocks = jax.vmap(lambda x: jax.vmap(lambda y: one(x, y))(Y))(X)
+    return jnp.moveaxis(blocks, (2, 3), (0, 1))

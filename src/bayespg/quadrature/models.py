@@ -205,13 +205,17 @@ def _conditioner(kernel: kernels.FisherKernel, U, sparsify: Sparsify | None, for
         Psi, V, info = kernel.features(U), kernel.functional(), {}
         remainder = jnp.zeros((V.shape[0],) * 2, U.dtype)
     else:
-        found = sparsification.build(
+        dictionary = sparsification.build(
             lambda i, members: kernel.gram(U[i][None], U[members])[0],
             kernel.diagonal(U),
             sparsify.threshold,
             min(sparsify.capacity or U.shape[0], U.shape[0]),
         )
-        Psi, V, info = found.features, found.functional(kernel.cross(U)), found.info()
+        Psi, V, info = (
+            dictionary.features,
+            dictionary.functional(kernel.cross(U)),
+            dictionary.info(),
+        )
         remainder = None if large else kernel.prior() - V @ V.T
 
     def weight(y, noise, scale, baseline=0.0):

@@ -42,8 +42,8 @@ class Online:
         scale: float = 1.0,
     ):
         self._model = checks.whole("model", model, 1, 2)
-        found, self._range = fishers.checked_matrix(fisher)
-        self._G = fishers.as_fisher(to_float64(found))
+        G, self._range = fishers.checked_matrix(fisher)
+        self._G = fishers.as_fisher(to_float64(G))
         self._n = n = self._G.size
         self._noise = float(checks.positive("noise", noise, ()))
         self._scale = float(checks.positive("scale", scale, ()))

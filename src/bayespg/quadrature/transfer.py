@@ -31,9 +31,9 @@ def model2_with_prior(
     """
     U, R, G = fishers.checked_problem(scores, returns, fisher)
     g0 = checks.vector("prior_gradient", prior_gradient, U.shape[1], "one entry per parameter")
-    found = model2(U, R - in_float64(_explained)(U, G, g0), G, **options)
+    posterior = model2(U, R - in_float64(_explained)(U, G, g0), G, **options)
     alone = (R - R.mean())[:, None] * U  # what paths show does not depend on g_0
-    return eqx.tree_at(lambda p: (p.mean, p.unbiased), found, (found.mean + g0, alone))
+    return eqx.tree_at(lambda p: (p.mean, p.unbiased), posterior, (posterior.mean + g0, alone))
 
 
 def _explained(U, G, g0) -> Float[Array, " M"]:

@@ -70,11 +70,11 @@ def views(y: Float[np.ndarray, " M"]) -> tuple[Float[np.ndarray, "2 M"], Float[n
     y = np.ldexp(y, -digits)  # so that differences do not overflow
     below = y.max() - y
     c = np.quantile(below[below > 0], 0.25)
-    found = np.stack([-below, -np.log1p(below / c)])
-    found -= found.mean(1, keepdims=True)
-    spread = found.std(1)
+    both = np.stack([-below, -np.log1p(below / c)])
+    both -= both.mean(1, keepdims=True)
+    spread = both.std(1)
     jacobian = np.array([0.0, -np.log(c + below).mean()]) - np.log(spread) - digits * np.log(2)
-    return found / spread[:, None], (y.size - 1) * jacobian
+    return both / spread[:, None], (y.size - 1) * jacobian
 
 
 def move(
@@ -101,8 +101,8 @@ def move(
     view = jnp.argmax(models.log_evidence + jacobian)
     z, model = views[view], jax.tree.map(lambda leaf: leaf[view], models)
     a, v, l2 = model.amplitude, model.noise, model.length**2
-    near, far = l2 + scale**2, l2 + 2 * scale**2
-    b0 = a * jnp.exp(-0.5 * n * jnp.log1p(2 * scale**2 / l2)) / far
+    l2s, l2ss = l2 + scale**2, l2 + 2 * scale**2
+    b0 = a * jnp.exp(-0.5 * n * jnp.log1p(2 * scale**2 / l2)) / l2ss
     # R with C = R'R for the kernel matrix plus noise, the flat constant removed.
     A = a * gram(X - mean, taken, model.length) + jnp.diag(jnp.where(taken, v, 1.0))
     L = jnp.linalg.cholesky(A)
@@ -115,8 +115,8 @@ def move(
     def cross(at):
         """B, the cross-covariance of returns and gradient."""
         away = X - at
-        exponent = jnp.sum(away**2, -1) / near + n * jnp.log1p(scale**2 / l2)
-        return a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near
+        exponent = jnp.sum(away**2, -1) / l2s + n * jnp.log1p(scale**2 / l2)
+        return a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / l2s
 
     def root(at):
         """Z, for the covariance S = b0 I - Z'Z and the mean Z'r of the gradient."""
@@ -148,16 +148,24 @@ def move(
     D = (R.T @ (R @ B)) * ((R.T @ r) / jnp.sum(R**2, 0))[:, None]  # the influence of each episode
     judges = alone(B, z, taken), contributions(B.T @ (R.T @ r), jnp.where(taken[:, None], D, 0.0))
     sure = jnp.minimum(*(agreement(C @ C.T) for C in map(_in_units, judges)))
-    Z, axes = root(at), normals
-    for _ in range(POWER * active):
+    axes = _axes(normals, root(at), r, b0, POWER * active)
+    known = jnp.concatenate([at[None], X])  # rows outside the mask are the old mean
+    kernel = jnp.exp(-0.5 * jnp.sum((known[:, None] - X) ** 2, -1) / l2s) * taken
+    best = known[jnp.argmax(kernel @ (R.T @ r))]
+    return Move(at, best, k.astype(X.dtype), axes, first, sure, model.length, a, v, view == 1)
+
+
+def _axes(
+    normals: Float[Array, "d n"], Z: Float[Array, "M n"], r: Float[Array, " M"], b0, power: int
+) -> Float[Array, "d n"]:
+    """Orthonormal axes from `normals` by `power` steps towards the leading eigenvectors of S = b0 I
+    - Z'Z, each on the side to which the gradient Z'r points."""
+    axes = normals
+    for _ in range(power):
         axes = b0 * axes - (axes @ Z.T) @ Z
         axes = axes / jnp.linalg.norm(axes, axis=1, keepdims=True)
     axes = jnp.linalg.qr(axes.T)[0].T
-    axes = jnp.where((axes @ (Z.T @ r) < 0)[:, None], -axes, axes)
-    known = jnp.concatenate([at[None], X])  # rows outside the mask are the old mean
-    kernel = jnp.exp(-0.5 * jnp.sum((known[:, None] - X) ** 2, -1) / near) * taken
-    best = known[jnp.argmax(kernel @ (R.T @ r))]
-    return Move(at, best, k.astype(X.dtype), axes, first, sure, model.length, a, v, view == 1)
+    return jnp.where((axes @ (Z.T @ r) < 0)[:, None], -axes, axes)
 
 
 def _in_units(C: Float[Array, "M n"]) -> Float[Array, "M n"]:

@@ -256,18 +256,18 @@ class Search:
             padding = -y.size % BLOCK
             taken = np.arange(y.size + padding) < y.size
             views, jacobian = ascent.views(y)
-            found = in_float64(ascent.move)(
+            move = in_float64(ascent.move)(
                 np.pad(X, ((0, padding), (0, 0))), np.pad(views, ((0, 0), (0, padding))), jacobian,
                 taken, self.mean, np.float64(self.scale), self._normals(),
                 self.draws == "active",
             )  # fmt: skip
             centred = self.centred
-            if np.isfinite(found.mean).all():
-                self.mean, self._best = map(self._placed, np.array([found.mean, found.best]))
+            if np.isfinite(move.mean).all():
+                self.mean, self._best = map(self._placed, np.array([move.mean, move.best]))
                 if self.draws in ("uphill", "active"):
-                    self._axes = np.array(found.axes)
-                self.steps = int(found.steps)
-                self.slope, self.probability = float(found.slope), float(found.sure)
+                    self._axes = np.array(move.axes)
+                self.steps = int(move.steps)
+                self.slope, self.probability = float(move.slope), float(move.sure)
             if centred:
                 self._adapt()
             if self.sphere and self.slope < UNKNOWN and self.scale == self._widest:
@@ -380,29 +380,29 @@ class Search:
                 raise ValueError("its arrays are not of double precision")
             if not np.isnan(stored["axes"]).all():
                 checks.array("axes", stored["axes"])
-            found = cls(
+            search = cls(
                 stored["mean"], scale=header["scale"], memory=header["memory"],
                 draws=header["draws"], sphere=header.get("sphere", False), seed=header["seed"],
             )  # fmt: skip
-            found._best, found._axes = checks.array("best", stored["best"]), stored["axes"]
-            found._tried = list(checks.array("tried", stored["tried"]))
-            found._asked = list(checks.array("asked", stored["asked"]))
-            found._returns = _returns(stored["returns"]).tolist()
-            found._answers = [
+            search._best, search._axes = checks.array("best", stored["best"]), stored["axes"]
+            search._tried = list(checks.array("tried", stored["tried"]))
+            search._asked = list(checks.array("asked", stored["asked"]))
+            search._returns = _returns(stored["returns"]).tolist()
+            search._answers = [
                 None if r is None else float(_returns(checks.number("answers", r)))
                 for r in header["answers"]
             ]
-            found.rounds = checks.whole("rounds", header["rounds"], 0)
-            found.steps = checks.whole("steps", header["steps"], 0)
-            found._widest = checks.real("widest", header.get("widest", found._widest), above=0)
-            found.slope = checks.real("slope", header["slope"])
-            found.probability = checks.fraction("probability", header.get("probability", 0.5))
-            found._wins = [checks.fraction("wins", w) for w in header["wins"]]
-            if len(found._wins) > LATEST:
-                raise ValueError(f"wins: expected at most {LATEST}, found {len(found._wins)}")
+            search.rounds = checks.whole("rounds", header["rounds"], 0)
+            search.steps = checks.whole("steps", header["steps"], 0)
+            search._widest = checks.real("widest", header.get("widest", search._widest), above=0)
+            search.slope = checks.real("slope", header["slope"])
+            search.probability = checks.fraction("probability", header.get("probability", 0.5))
+            search._wins = [checks.fraction("wins", w) for w in header["wins"]]
+            if len(search._wins) > LATEST:
+                raise ValueError(f"wins: expected at most {LATEST}, found {len(search._wins)}")
         except Exception as problem:  # a damaged file can raise almost anything
             raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
-        return found
+        return search
 
 
 def _pairs(n: int) -> int:
@@ -417,13 +417,13 @@ def _axes(n: int) -> tuple[int, int]:
 
 def _returns(given: Any) -> Array:
     """Returns in float64, NaN and None allowed and infinity not."""
-    found = checks.unmasked("returns", given)
-    if found.dtype == object:
-        entries = [np.nan if r is None else r for r in found.reshape(-1)]
-        found = checks.numbers("returns", entries).reshape(found.shape)
-    found = checks.numbers("returns", found)
-    if np.isinf(found).any():
+    values = checks.unmasked("returns", given)
+    if values.dtype == object:
+        entries = [np.nan if r is None else r for r in values.reshape(-1)]
+        values = checks.numbers("returns", entries).reshape(values.shape)
+    values = checks.numbers("returns", values)
+    if np.isinf(values).any():
         raise ValueError(
             "returns: infinite; give NaN for an episode that failed, or the lowest possible return"
         )
-    return found
+    return values

@@ -94,15 +94,15 @@ def gradient_posterior(
             )
     padding = -M % BLOCK
     X, y = np.pad(X, ((0, padding), (0, 0))), np.pad(y, (0, padding))
-    found = in_float64(_posterior)(X, y, np.arange(y.size) < M, m, s, length, amplitude, v)
-    if not found.info["condition"] < SINGULAR:
+    posterior = in_float64(_posterior)(X, y, np.arange(y.size) < M, m, s, length, amplitude, v)
+    if not posterior.info["condition"] < SINGULAR:
         raise ValueError(
             "noise: the kernel matrix plus noise is singular (parameters repeat, or the length is "
             "large); give a larger noise variance"
         )
-    rows = (influences(found)[:M], jnp.asarray(found.unbiased)[:M])
-    found = eqx.tree_at(lambda p: (p.influence, p.unbiased), found, rows)
-    return checks.sound("parameters, returns", found)
+    rows = (influences(posterior)[:M], jnp.asarray(posterior.unbiased)[:M])
+    posterior = eqx.tree_at(lambda p: (p.influence, p.unbiased), posterior, rows)
+    return checks.sound("parameters, returns", posterior)
 
 
 def _place(parameters: Any, mean: Any, scale: Any) -> tuple[Any, Any, Any]:
@@ -179,16 +179,16 @@ def _posterior(X, y, taken, m, s, length, amplitude, noise) -> GradientPosterior
     of = spectra(away, taken, s, length)
     models = compare(of, y / unit, taken, in_units(amplitude), in_units(noise))
     model = best_of(models)
-    found = conditioned(away, y / unit, taken, s, model)
+    posterior = conditioned(away, y / unit, taken, s, model)
     if length is None and X.shape[1] <= LARGE:
-        found = averaged(away, y / unit, taken, s, models, found)
+        posterior = averaged(away, y / unit, taken, s, models, posterior)
         if amplitude is None and noise is None:  # the variance of Student's t with M - 1 degrees
             wider = (M - 1) / jnp.maximum(M - 3, 1)
-            found = eqx.tree_at(lambda p: p.covariance, found, wider * _matrix(found))
-    found = rescaled(found, unit)
-    found.info.update(amplitude=model.amplitude * unit**2, noise=model.noise * unit**2)
-    found.info["evidence"] -= (M - 1) * jnp.log(unit)
-    return found
+            posterior = eqx.tree_at(lambda p: p.covariance, posterior, wider * _matrix(posterior))
+    posterior = rescaled(posterior, unit)
+    posterior.info.update(amplitude=model.amplitude * unit**2, noise=model.noise * unit**2)
+    posterior.info["evidence"] -= (M - 1) * jnp.log(unit)
+    return posterior
 
 
 def averaged(
@@ -204,9 +204,9 @@ def averaged(
 
     def add(total, of):
         weight, model = of
-        found = conditioned(away, y, taken, s, model)
-        d = jnp.asarray(found.mean - best.mean)
-        own = (d, _matrix(found) + jnp.outer(d, d), *_shared(found))
+        posterior = conditioned(away, y, taken, s, model)
+        d = jnp.asarray(posterior.mean - best.mean)
+        own = (d, _matrix(posterior) + jnp.outer(d, d), *_shared(posterior))
         return jax.tree.map(lambda a, b: a + weight * b, total, own), None
 
     zero = jax.tree.map(jnp.zeros_like, (best.mean, best.covariance, *_shared(best)))
@@ -238,11 +238,11 @@ def conditioned(
     """The posterior at the mean, given the model; rows of `away` are parameters less the mean."""
     capacity, n = away.shape
     a, squared = model.amplitude, jnp.broadcast_to(jnp.asarray(model.length) ** 2, (n,))
-    near, far = squared + s**2, squared + 2 * s**2
+    once, both = squared + s**2, squared + 2 * s**2
     K = a * gram(away, taken, model.length)
-    exponent = jnp.sum(away**2 / near, -1) + jnp.sum(jnp.log1p(s**2 / squared))
-    B = a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / near
-    b0 = a * jnp.exp(-0.5 * jnp.sum(jnp.log1p(2 * s**2 / squared))) / far
+    exponent = jnp.sum(away**2 / once, -1) + jnp.sum(jnp.log1p(s**2 / squared))
+    B = a * (jnp.exp(-0.5 * exponent) * taken)[:, None] * away / once
+    b0 = a * jnp.exp(-0.5 * jnp.sum(jnp.log1p(2 * s**2 / squared))) / both
     # The constant is an unknown that enters the rows taken; rows of padding have noise variance 1.
     column = taken.astype(away.dtype)
     ids = jnp.zeros(capacity, jnp.int32)
@@ -265,7 +265,7 @@ def conditioned(
             "amplitude": a, "noise": model.noise,
         },
         prior=Diagonal(b0),
-        twice=True,
+        influence_judges=True,
     )  # fmt: skip
 
 
