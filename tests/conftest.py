@@ -12,8 +12,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two core
 # XLA would spend more time on optimising the programs here than they take. The processes that tests
 # start inherit this; JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS="" tests what users run.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-# Compiled programs are kept in the checkout: a program that many tests and their processes compile
-# is compiled once, and not at all in a later run. No test needs the folder; `make clean` removes it.
+# Compiled programs are kept in the checkout: what many tests and their processes compile is
+# compiled once, and not at all in a later run. No test needs the folder; `make clean` removes it.
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".jax_cache")
 )
@@ -26,7 +26,7 @@ import jaxtyping
 import pytest
 from oracle import Problem, problem
 
-if os.environ.get("CHECK_SHAPES"):  # as `make test-all` does: a third of the time of the tests
+if os.environ.get("CHECK_SHAPES"):  # as `make test-all` does; the import alone takes 7 s longer
     jaxtyping.install_import_hook("bayespg", "typecheck.check")
 
 if "XLA_FLAGS" not in os.environ and importlib.metadata.version("jaxlib").startswith("0.10."):

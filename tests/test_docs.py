@@ -125,6 +125,9 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/how-to/uncertainty.md",
     "docs/partial-observation.md",
     "docs/search.md",
+    "docs/training.md",
+    "docs/tutorial.md",
+    "docs/algorithms/quadrature.md",
 )
 @pytest.mark.parametrize("page", WITH_CODE, ids=relative)
 def test_code_of_a_page_runs(page, small, tmp_path, monkeypatch):
