@@ -407,12 +407,6 @@ def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
     assert f"a network of {' x '.join(map(str, HIDDEN))} for continuous actions" in rivals
 
 
-def test_the_readme_says_what_a_command_needs():
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (line,) = [line for line in readme.splitlines() if "bayespg watch" in line]
-    assert "pip install 'bayespg[render]'" in line
-
-
 def test_the_readme_s_verdicts_are_those_of_the_ledger():
     kinds = ("holds", "does not hold", "not decided")
     ledger, readme = ((ROOT / page).read_text() for page in ("docs/reproduction.md", "README.md"))
