@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 
 help:
 	@sed -n '1,3s/^# *//p' Makefile
-	@echo "  make test-all  the slow tests too"
+	@echo "  make test-all  the slow tests too, with all shapes checked"
 	@echo "  make lint   ruff, pyright and the import contract"
 	@echo "  make bench  speed and memory, against rivals in the same run"
 	@echo "  make docs   the documentation as a site"
@@ -22,7 +22,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m ''
+	CHECK_SHAPES=1 $(BIN)/python -m pytest -m ''
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -55,4 +55,4 @@ $(VENV)/.installed-docs: pyproject.toml | $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .jax_cache build dist site

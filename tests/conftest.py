@@ -1,16 +1,24 @@
-"""Before bayespg is imported: shapes are checked at run time, and hypothesis repeats itself."""
+"""Before bayespg is imported: how programs are compiled, what is checked while they run, and that
+hypothesis repeats itself."""
 
 import gc
 import importlib.metadata
 import os
 import signal
+from pathlib import Path
 
 os.environ.setdefault("NPROC", "8")  # before JAX starts; see bayespg._support.threads
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores
 # XLA would spend more time on optimising the programs here than they take. The processes that tests
 # start inherit this; JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS="" tests what users run.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "0")  # nothing is left in the user's folder
+# Compiled programs are kept in the checkout: what many tests and their processes compile is
+# compiled once, and not at all in a later run. No test needs the folder; `make clean` removes it.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".jax_cache")
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import hypothesis
 import jax
@@ -18,7 +26,8 @@ import jaxtyping
 import pytest
 from oracle import Problem, problem
 
-jaxtyping.install_import_hook("bayespg", "typecheck.check")
+if os.environ.get("CHECK_SHAPES"):  # as `make test-all` does; the import alone takes 7 s longer
+    jaxtyping.install_import_hook("bayespg", "typecheck.check")
 
 if "XLA_FLAGS" not in os.environ and importlib.metadata.version("jaxlib").startswith("0.10."):
     # XLA's older emitters compile in less than half the time, and large programs faster in one

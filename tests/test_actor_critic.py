@@ -478,6 +478,7 @@ def test_sparse_scores_are_left_out_as_dense_ones_are():
     np.testing.assert_allclose(rows(matrix_free), rows(exact), atol=1e-3 * size)
 
 
+@pytest.mark.slow
 def test_draws_of_the_matrix_free_posterior_have_its_covariance():
     found = of_rows("auto")
     draw = in_float64(lambda S: (S.sample(jax.random.key(1), 2000), S.diagonal()))

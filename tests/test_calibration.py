@@ -30,6 +30,7 @@ def rows():
     return {(row.estimator, row.robust, row.level): row for row in found}
 
 
+@pytest.mark.slow
 def test_robust_regions_are_near_nominal(rows):
     # The standard error of a coverage of 0.95 over 600 runs is 0.009.
     assert 0.90 < rows["evidence", True, 0.95].region < 0.99
@@ -73,6 +74,7 @@ def test_what_is_said_of_going_uphill_is_right_or_cautious():
             assert (mean.counted == 0.5) == (signal == 0)
 
 
+@pytest.mark.slow
 def test_model1_is_not_bold_where_its_kernel_fits_the_noise():
     """LQR and sin 3a with few paths, where 0.60 was stated for 0.48 and 0.45 for 0.35. The standard
     error of the difference over 400 batches is at most 0.025."""

@@ -128,6 +128,7 @@ def test_a_small_pool_is_avoided_and_a_user_s_own_size_respected():
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_many_batched_factorisations_at_once_do_not_freeze():
     program = """
 import bayespg, jax, jax.numpy as jnp

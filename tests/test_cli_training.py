@@ -354,6 +354,7 @@ def test_pictures_are_not_drawn_through_a_link(tmp_path, monkeypatch, capsys):
 # Saved agents and modules.
 
 
+@pytest.mark.slow
 def test_a_saved_agent_says_how_it_is_trained_on(run, tmp_path, monkeypatch, capsys):
     load.load(run / "seed-0").save(tmp_path / "kept")
     told = said(monkeypatch, capsys, "train", "--resume", tmp_path / "kept")
@@ -412,6 +413,7 @@ def test_a_module_that_a_run_names_is_imported_only_with_consent(
     assert module.exists()
 
 
+@pytest.mark.slow
 def test_a_module_that_the_user_types_is_imported(module, tmp_path):
     out = tmp_path / "run"
     small = ("--steps", 5, "--episodes", 1, "--out", out)

@@ -62,6 +62,7 @@ def test_every_update_follows_every_kind_of_estimate(name, estimator):
     assert jax.tree.structure(before) == jax.tree.structure(after)
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_have_normalisers_and_recent_states_of_their_own():
     keys, runs = jax.random.split(jax.random.key(1), 2), 2
     start = jax.vmap(lambda key: POLICIES["few parameters"]())(keys)

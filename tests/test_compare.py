@@ -58,6 +58,7 @@ def rivals(monkeypatch):
     return torch
 
 
+@pytest.mark.slow
 def test_one_page_shows_ours_beside_rivals_and_goes_on_where_it_stopped(
     rivals, tmp_path, monkeypatch
 ):

@@ -59,6 +59,7 @@ def test_without_a_gradient_no_number_of_episodes_is_enough():
     assert found.more == found.upper == np.inf
 
 
+@pytest.mark.slow
 def test_pure_noise_is_rarely_enough_where_parameters_outnumber_paths():
     """At most about 7 % of batches; the standard error over 60 batches is 0.033."""
     M, n, rng, enough = 8, 20, np.random.default_rng(0), 0

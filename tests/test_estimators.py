@@ -326,6 +326,7 @@ def surely_below(less, more) -> bool:
     return away.mean() > 4 * away.std() / np.sqrt(len(away))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rival", RIVALS)
 def test_bac_errs_less_than_its_rivals(ten_paths, rival):
     """200 runs of 10 paths: 1.31 (standard error 0.02), against 20.0 (1.0) for GPOMDP, 2.4 (0.2)
@@ -334,6 +335,7 @@ def test_bac_errs_less_than_its_rivals(ten_paths, rival):
     assert surely_below(errors["bac"], errors[rival])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rival", [*RIVALS, "bac"])
 def test_noise_on_the_rewards_and_evidence_err_least_of_all(ten_paths, rival):
     """0.17 (0.01): the walk's transitions are deterministic."""
@@ -341,6 +343,7 @@ def test_noise_on_the_rewards_and_evidence_err_least_of_all(ten_paths, rival):
     assert surely_below(3 * errors["rewards"], errors[rival])
 
 
+@pytest.mark.slow
 def test_gpomdp_is_unbiased(ten_paths):
     """Each component within 4 standard errors of the truth."""
     means, _, truth = ten_paths
@@ -349,6 +352,7 @@ def test_gpomdp_is_unbiased(ten_paths):
     assert np.all(np.abs(found.mean(0) - truth) < 4 * error)
 
 
+@pytest.mark.slow
 def test_the_printed_weight_of_the_last_pair_spoils_the_gradient():
     """200 runs of 50 paths: 0.48 (0.02) corrected and 3.5 (0.2) as printed."""
     corrected, printed = (
@@ -400,12 +404,13 @@ def test_the_variances_chosen_have_more_evidence_than_any_nearby(choice):
     assert by_itself == pytest.approx(nearby[0], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_variances_chosen_have_more_evidence_than_arbitrary_ones(choice):
     nearby, arbitrary, *_ = choice
     assert np.all(arbitrary < nearby[0])
 
 
-@pytest.mark.slow("Model1")
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [E.Model1, E.Model2])
 def test_noise_on_rewards_counts_the_steps_of_each_path(model):
     """Var[R] = sigma_r^2 sum_t gamma^(2t) over the steps that a path has, not over the horizon."""

@@ -34,6 +34,7 @@ def trained(agent):
     return agent
 
 
+@pytest.mark.slow("BAC-Pendulum-v1-gaussian")
 @pytest.mark.parametrize(
     ("make", "task", "policy"),
     [

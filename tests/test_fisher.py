@@ -175,12 +175,13 @@ def test_a_damping_that_lengthens_the_gradient_is_refused():
     U, w = rng.normal(size=(40, 30, 2)) * [1.0, 0.3], np.array([0.3, -0.3])
     R = 3 + U @ w + rng.normal(size=U.shape[:2])
 
+    @jax.jit
     def lengths(share):
         def one(U, R):
             G = U.T @ U / len(U) + share * jnp.mean(U**2) * jnp.eye(2)
             return jnp.linalg.norm(evidence.model2(U, R, G).mean)
 
-        return float(jnp.mean(jax.vmap(one)(U, R)))
+        return jnp.mean(jax.vmap(one)(U, R))
 
     without = lengths(0.0)
     factors = [lengths(share) / without for share in (0.01, LIMIT, 100)]
@@ -233,6 +234,7 @@ def lqr():
         return environment, policy, draw(environment, policy, jax.random.key(0), LQR_PATHS)
 
 
+@pytest.mark.slow
 def test_integrating_actions_out_and_outer_products_both_estimate_the_exact_matrix(lqr):
     """Entries of each average lie within 4 standard errors, estimated from its terms."""
     environment, policy, paths = lqr
@@ -247,6 +249,7 @@ def test_integrating_actions_out_and_outer_products_both_estimate_the_exact_matr
         assert (jnp.abs(found.matrix() - exact) <= error + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_a_fitted_model_gives_the_exact_matrix_as_paths_grow(lqr):
     environment, policy, paths = lqr
     found = fisher.maximum_likelihood(environment, policy, paths).matrix()

@@ -68,7 +68,7 @@ def leaves(agent):
 # Rounding.
 
 
-@pytest.mark.slow("model2")
+@pytest.mark.slow("model2", "enac")
 @pytest.mark.parametrize("name", ["model2", "mc-baseline", "enac"])
 def test_returns_that_are_all_equal_make_no_step(name):
     """Their gradients are sums that cancel; what is left of them is rounding."""
@@ -81,7 +81,7 @@ def test_returns_that_are_all_equal_make_no_step(name):
     assert not np.asarray(one.policy.head.weights).any()
 
 
-@pytest.mark.slow("model1-plain")
+@pytest.mark.slow("model1-plain", "mc-conjugate-gradients")
 @pytest.mark.parametrize(
     ("name", "update"),
     [("model1", "natural"), ("model1", "plain"), ("mc", "conjugate-gradients")],
@@ -123,6 +123,7 @@ class Bandit(gymnasium.Env):
         return np.zeros(1, np.float32), float(action == self.right), False, True, {}
 
 
+@pytest.mark.slow("bac-returns", "fitted")
 @pytest.mark.parametrize("name", ["bac", "bac-returns", "fitted"])
 def test_episodes_of_one_step_that_are_truncated_are_learned_from(name):
     """Random choices are right in half of the episodes; 64 of them are all right by chance in
@@ -139,7 +140,7 @@ def test_episodes_of_one_step_that_are_truncated_are_learned_from(name):
 SIZES = [1e-25, 1e-10, 1e19, 1e30]
 
 
-@pytest.mark.slow("gpomdp")
+@pytest.mark.slow("gpomdp", "model2")
 @pytest.mark.parametrize("name", ["bac", "gpomdp", "model2"])
 def test_units_of_the_rewards_do_not_matter(name):
     """To the ends of single precision, and the error bars neither."""
@@ -284,7 +285,7 @@ def test_the_policy_that_acts_is_the_one_that_learns(name):
         np.testing.assert_array_equal(probabilities(acting, raw), learning)
 
 
-@pytest.mark.slow("gpomdp-reals", "gpomdp-whole numbers")
+@pytest.mark.slow("gpomdp-reals", "gpomdp-whole numbers", "model2-whole numbers")
 @pytest.mark.parametrize(
     ("environment", "policy"),
     [(LQR(), LinearGaussian(-0.2, 1.0)), (RandomWalk(4), Tabular(np.zeros(4)))],

@@ -103,13 +103,7 @@ def test_in_jax_greedy_choices_remember_as_well(policy):
     assert_remembered(policy, agent.world.play(policy, jax.random.key(0), [0] * 5, greedy=True))
 
 
-@pytest.mark.slow(
-    "gpomdp-jax-controller",
-    "mc-jax-controller",
-    "mc-baseline-jax-controller",
-    "model1-jax-controller",
-    "model1-gymnasium-controller",
-)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "environment", "kind"),
     [(name, MAZE, "controller") for name in WITHOUT_STATES]
@@ -125,7 +119,7 @@ def test_every_estimator_of_paths_takes_sound_steps(name, environment, kind):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
-@pytest.mark.slow("adam", "sgd")
+@pytest.mark.slow
 @pytest.mark.parametrize("update", ["natural", "plain", "adam", "sgd", "variance-scaled"])
 def test_every_update_moves_a_policy_with_memory(update):
     estimator = "model1" if "var" in update else "mc"

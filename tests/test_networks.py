@@ -174,7 +174,7 @@ def case_of(kind: str) -> Case:
     return Case(kind, exact, estimator, posterior, written_out(posterior, jnp.asarray(V)), V)
 
 
-@pytest.fixture(params=["choice", "normals"])
+@pytest.fixture(params=["choice", pytest.param("normals", marks=pytest.mark.slow)])
 def case(request):
     return case_of(request.param)
 
@@ -263,6 +263,7 @@ def test_solutions_end_at_the_tolerance(case):
     assert np.all(np.linalg.norm(left, axis=-1) <= most)
 
 
+@pytest.mark.slow
 def test_draws_of_the_curvature_have_it_for_covariance():
     """Within 4.5 standard errors, of some 300 entries."""
     case = case_of("normals")
@@ -377,6 +378,7 @@ def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_a
     assert drawn.shape == (2, len(D))
 
 
+@pytest.mark.slow("normals")
 @pytest.mark.parametrize("kind", ["choice", "normals"])
 def test_inner_products_of_contributions_are_close_to_what_is_written_out(kind):
     """Products take the preconditioner for D^-1."""
@@ -396,7 +398,7 @@ def test_states_alone_have_no_scores():
 
 
 def test_sums_of_scores_over_groups_are_those_of_dense_scores():
-    batch = batch_of("normals")
+    batch = batch_of("choice")
     U, a = batch.step_scores(), np.random.default_rng(4).normal(size=M * T).astype(np.float32)
     expected = np.asarray(U.dense()).reshape(M, T, -1) * a.reshape(M, T, 1)
     close(U.sums(jnp.asarray(a), Groups(M, length=T)), expected.sum(1))

@@ -138,6 +138,7 @@ def test_an_agent_takes_a_policy_of_any_modules(name, tmp_path):
     assert all(np.array_equal(again.parameters[k], x) for k, x in agent.parameters.items())
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("runs", [None, 2])
 def test_training_takes_a_policy_of_any_modules(runs):
     def several(x):

@@ -366,6 +366,7 @@ def test_equal_scores_and_a_singular_fisher_matrix_contain_the_mean(baseline):
         assert found.contains(centre + 1e3 * outside, robust=robust)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("M", [8, 16])
 def test_intervals_of_a_softmax_hold_also_for_arms_that_were_not_pulled(M):
     """Ten arms, 60 batches of new problems: 600 components, of which up to half were not pulled.

@@ -87,6 +87,7 @@ def test_occupancy_is_the_sum_over_time_of_the_distribution(logits):
         np.testing.assert_allclose(WALK.occupancy(policy, discount), total, rtol=1e-9)
 
 
+@pytest.mark.slow("paper")
 def test_the_gradient_is_that_of_the_policy_gradient_theorem(logits):
     """Eq. 7: sum_x nu(x) sum_a mu(a|x) u(x, a) Q(x, a)."""
     policy = Tabular(jnp.array(logits))
@@ -110,7 +111,7 @@ def test_fisher_matrices_of_a_table_are_diagonal(logits):
         np.testing.assert_allclose(G, expected, rtol=1e-10, atol=1e-15)
 
 
-@pytest.mark.slow("paper")
+@pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_exact_answers_agree_with_many_rollouts(logits):
     """Within 4.5 standard errors, from 20 batches of 1000; one path in 10^10 is cut off."""

@@ -139,6 +139,7 @@ def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, mon
     check(name, 3, tmp_path)
 
 
+@pytest.mark.slow
 def test_partial_observation_reports_every_policy_and_method(tmp_path, monkeypatch):
     at, rng = np.arange(11), np.random.default_rng(0)
 
@@ -200,6 +201,7 @@ def test_numbers_on_disk_are_short_and_what_is_not_finite_is_null():
     assert json.loads(text) == {"a": [0.333333, None, 2], "b": {"c": [None, "x [1, 2]"]}}
 
 
+@pytest.mark.slow
 def test_learning_starts_every_method_from_the_same_policies():
     names = ("MCPG", "BPG")
     found = lqr_learning.learn(names, report.Settings(runs=6), lambda *_: None, sizes=(5,))

@@ -107,6 +107,7 @@ def test_units_may_change():
         found.rescale(np.zeros(3))
 
 
+@pytest.mark.slow
 def test_it_climbs():
     found = play(Search(3, seed=1), 9)
     assert bowl(found.best) > -0.05

@@ -66,6 +66,7 @@ class Forever(classic.CartPole):
         return following, self.worth * rewards, jnp.zeros_like(rewards, bool)
 
 
+@pytest.mark.slow("mlp")
 @pytest.mark.parametrize("policy", ["mlp", "linear"])
 def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(policy):
     agent = Agent(Forever(horizon=20, worth=-1.0), policy, seed=0)

@@ -193,6 +193,7 @@ def test_paths_have_the_shapes_that_were_expected(task):
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.slow
 def test_the_first_update_compiles_its_program_once(caplog):
     agent = Agent("CartPole-v1", horizon=6, episodes=3)
     with jax.log_compiles(), caplog.at_level("WARNING"):
