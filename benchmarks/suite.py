@@ -28,6 +28,7 @@ ended below the return of its untrained policy.
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -75,8 +76,8 @@ TASKS = {
 }
 """Thresholds, fixed before anything was tuned. Those of Gymnasium's registry where it has one for
 budgets of this size; Pendulum, which has none, has that of benchmarks/rivals/sb3.py. The registry's
-for Reacher, Hopper, HalfCheetah and Swimmer (-3.75, 3800, 4800 and 360) ask for more than is learned
-in 100,000 steps; with lower ones the differences between methods there fill more of the score's
+for Reacher, Hopper, HalfCheetah and Swimmer (-3.75, 3800, 4800 and 360) ask for more than most
+methods learn in 100,000 steps; with lower ones their differences there fill more of the score's
 range, and on Swimmer 300 is the higher threshold of sb3.py. InvertedDoublePendulum's 9000 (9100 in
 the registry) is a pole that stays up to the end of the episode.
 
@@ -423,9 +424,55 @@ def train_bayespg(order: Order) -> dict[str, Any]:
         if steps >= order.budget:
             curve.record(np.inf, seconds)
     return curve.line() | {
-        "train_seconds": round(seconds, 2), "training_return": round(float(last), 3),
+        "train_seconds": round(seconds, 2),
+        "training_return": round(float(last), 3) if np.isfinite(last) else None,
         "trained_steps": int(agent.state.steps), "updates": int(agent.state.updates),
         "parameters": agent.parameter_count, "error": error,
+    }  # fmt: skip
+
+
+def train_rival(order: Order) -> dict[str, Any]:
+    """A rival with the settings of RL Baselines3 Zoo, and others where --set says so. Schedules
+    fall over the whole budget also where only a part of it is trained."""
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Recorder(BaseCallback):
+        def _on_training_start(self) -> None:
+            of = sb3.Evaluation(self.model, order.task, order.seed, EPISODES, make)
+            self.curve = Curve(order.points, lambda _, deterministic: of.returns(deterministic))
+            self.begun = time.perf_counter()
+            self.curve.record(1, 0.0)
+
+        def _on_step(self) -> bool:
+            if self.num_timesteps >= self.curve.waits_for:
+                self.curve.record(self.num_timesteps + 1, self.seconds())
+            if self.curve.waits_for == np.inf:
+                raise sb3.Ended  # ARS does not listen to what a callback returns
+            return True
+
+        def seconds(self) -> float:
+            return time.perf_counter() - self.begun - self.curve.evaluation_seconds
+
+    algorithm, steps = order.method.upper(), steps_of(order.task)
+    make = None if order.task in TASKS else maker(order.task)
+    changed = sb3.exploring(order.task, algorithm, steps) | order.settings
+    model = sb3.build(order.task, algorithm, order.seed, make=make, **changed)
+    recorder, error = Recorder(), None
+    try:
+        model.learn(steps, callback=recorder)
+    except sb3.Ended:
+        pass
+    except Exception as problem:
+        error = f"{type(problem).__name__}: {problem}"
+        traceback.print_exc()
+    seconds = recorder.seconds()
+    recorder.curve.record(np.inf, seconds)
+    last = [float(each["r"]) for each in model.ep_info_buffer or ()][-EPISODES:]
+    return recorder.curve.line() | {
+        "train_seconds": round(seconds, 2),
+        "training_return": round(float(np.mean(last)), 3) if last else None,
+        "trained_steps": int(model.num_timesteps), "updates": None,
+        "parameters": sum(each.numel() for each in model.policy.parameters()), "error": error,
     }  # fmt: skip
 
 
@@ -435,7 +482,19 @@ class Method(NamedTuple):
     """Whether there are settings for a task."""
 
 
-METHODS = {"bayespg": Method(train_bayespg, lambda task: True)}
+def _plays(algorithm: str, task: str) -> bool:
+    """DQN is for choices only, SAC and TD3 for continuous actions only."""
+    if task in TASKS:
+        return task in sb3.ZOO[algorithm]
+    import gymnasium
+
+    choices = isinstance(maker(task)().action_space, gymnasium.spaces.Discrete)
+    return algorithm not in (("SAC", "TD3") if choices else ("DQN",))
+
+
+METHODS = {"bayespg": Method(train_bayespg, lambda task: True)} | {
+    name.lower(): Method(train_rival, functools.partial(_plays, name)) for name in sb3.ALGORITHMS
+}
 
 
 if __name__ == "__main__":
