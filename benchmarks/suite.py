@@ -38,8 +38,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,19 +227,24 @@ def run(options: argparse.Namespace) -> None:
     missing = [o for o in orders if o.key not in done and METHODS[o.method].plays(o.task)]
     print(f"{len(missing)} runs, {len(done & {o.key for o in orders})} done before", flush=True)
     begun, failed = time.perf_counter(), 0
-    for count, line in enumerate(_finished(missing, options.jobs), 1):
+    for count, (order, line) in enumerate(_finished(missing, options.jobs), 1):
+        name = f"{label}, {order.task}, seed {order.seed}"
+        where = f"{time.perf_counter() - begun:6.0f} s  {count}/{len(missing)}  {name}"
+        if isinstance(line, BaseException):
+            failed += 1
+            print(f"{where}: not run: {type(line).__name__}: {line}", flush=True)
+            continue
         sb3.append(options.out, line)
         failed += line["error"] is not None
         ends = " / ".join(f"{line[form][-1]:.1f}" for form in FORMS)
         print(
-            f"{time.perf_counter() - begun:6.0f} s  {count}/{len(missing)}  {label}, "
-            f"{line['task']}, seed {line['seed']}: {line[FORMS[0]][0]:.1f} to {ends}, "
+            f"{where}: {line[FORMS[0]][0]:.1f} to {ends}, "
             f"{line['train_seconds']:.0f} s of training, {line['evaluation_seconds']:.0f} s of "
-            f"evaluation{', failed: ' + line['error'] if line['error'] else ''}",
+            f"evaluation{', ended by ' + line['error'] if line['error'] else ''}",
             flush=True,
         )
     if failed:
-        sys.exit(f"{failed} runs failed; their curves end where they did")
+        sys.exit(f"{failed} runs failed; one that had begun keeps its last policy to the end")
 
 
 def _cost(task: str) -> float:
@@ -247,8 +252,9 @@ def _cost(task: str) -> float:
     return -steps_of(task) - 1000 * list(TASKS).index(task) if task in TASKS else 0
 
 
-def _finished(orders: list[Order], jobs: int) -> Any:
-    """The lines of runs as they end. A process does many, so that it imports and compiles once."""
+def _finished(orders: list[Order], jobs: int) -> Iterator[tuple[Order, Any]]:
+    """Runs as they end, with their lines or what went wrong. A process does many of them, so that
+    it imports and compiles once."""
     if not orders:
         return
     spawn = multiprocessing.get_context("spawn")
@@ -257,8 +263,12 @@ def _finished(orders: list[Order], jobs: int) -> Any:
         numbers.put(number)
     with ProcessPoolExecutor(min(jobs, len(orders)), spawn, _begin, (numbers,)) as pool:
         try:
-            for done in as_completed([pool.submit(one, order) for order in orders]):
-                yield done.result()
+            started = {pool.submit(one, order): order for order in orders}
+            for done in as_completed(started):
+                problem = done.exception()
+                if isinstance(problem, BrokenExecutor):
+                    raise problem
+                yield started[done], problem or done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
