@@ -10,8 +10,8 @@
 
 `run` trains a method on every task from every seed and appends a line of JSON per finished run to
 the file; runs that the file holds are skipped. The policy is evaluated before training and at every
-2 % of the budget, on 10 episodes in environments of its own: as it explores, and with its most
-probable actions. What counts at a step is the policy with which that step was taken, so an update
+2 % of the budget, on 10 episodes in environments of its own: as it explores, with actions drawn as
+`agent.evaluate` draws them, and with its most probable actions. What counts at a step is the policy with which that step was taken, so an update
 that ends after the budget does not count. Evaluations draw from random streams of their own and
 change nothing in training; neither their steps nor their seconds count.
 
@@ -413,9 +413,8 @@ def train_bayespg(order: Order) -> dict[str, Any]:
         key = child(host_key(order.seed), 2**16 + 2 * number + deterministic)
         with agent.precision():
             paths = stage.play(
-                state.acting, key, evaluation_seeds(order.seed, number), deterministic,
-                None if deterministic else state.persistence,
-            )  # fmt: skip
+                state.acting, key, evaluation_seeds(order.seed, number), deterministic
+            )
         return evaluation(paths).returns.tolist()
 
     curve, seconds, last, error = Curve(order.points, evaluate), 0.0, np.nan, None
