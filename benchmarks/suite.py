@@ -11,9 +11,11 @@
 `run` trains a method on every task from every seed and appends a line of JSON per finished run to
 the file; runs that the file holds are skipped. The policy is evaluated before training and at every
 2 % of the budget, on 10 episodes in environments of its own: as it explores, with actions drawn as
-`agent.evaluate` draws them, and with its most probable actions. What counts at a step is the policy with which that step was taken, so an update
-that ends after the budget does not count. Evaluations draw from random streams of their own and
-change nothing in training; neither their steps nor their seconds count.
+`agent.evaluate` draws them, and with its most probable actions. What counts at a step is the policy
+with which that step was taken, so an update that ends after the budget does not count. Evaluations
+draw from random streams of their own and change nothing in training; neither their steps nor their
+seconds count. The seconds are those of one core, and compile time is among them where a process
+had not yet compiled a program or found it in JAX's cache.
 
 The score of a run is the mean over the evaluations of (return - random) / (threshold - random),
 clipped to [0, 1], the average of the two forms of the policy. That of a method is the interquartile
