@@ -88,6 +88,8 @@ needs Box2D."""
 OTHERS_STEPS = 30_000
 """The budget of a task that is not in `TASKS`."""
 EPISODES = 10
+ALONE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
+"""Environment variables by which the processes of the pool have one thread each."""
 FORMS = ("exploring", "deterministic")
 
 
@@ -117,7 +119,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     modes = parser.add_subparsers(dest="do", required=True)
     runs = modes.add_parser("run", help="train and evaluate")
     runs.add_argument("--method", default="bayespg", choices=METHODS)
@@ -259,6 +261,7 @@ def _finished(orders: list[Order], jobs: int) -> Iterator[tuple[Order, Any]]:
     it imports and compiles once."""
     if not orders:
         return
+    os.environ |= dict.fromkeys(ALONE, "1") | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     spawn = multiprocessing.get_context("spawn")
     numbers = spawn.SimpleQueue()
     for number in range(jobs):
@@ -294,9 +297,8 @@ def _numbers(version: dict[str, str]) -> dict[str, str]:
 def _commit() -> dict[str, str]:
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-        return {"commit": subprocess.run(
-            command, check=True, capture_output=True, text=True
-        ).stdout.strip()}  # fmt: skip
+        said = subprocess.run(command, check=True, capture_output=True, text=True)
+        return {"commit": said.stdout.strip()}
     return {}
 
 
@@ -331,9 +333,6 @@ def random_returns(task: str, episodes: int) -> np.ndarray:
 def _begin(numbers: Any) -> None:
     """A core and a thread each: thread pools that share cores slow one another down."""
     number = numbers.get()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"):
-        os.environ[name] = "1"
-    os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     if sys.platform == "linux":
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[number % len(cores)]})
@@ -480,6 +479,7 @@ def train_rival(order: Order) -> dict[str, Any]:
     recorder.curve.record(np.inf, seconds)
     last = [float(each["r"]) for each in model.ep_info_buffer or ()][-EPISODES:]
     return recorder.curve.line() | {
+        "settings": sb3.settings_of(order.task, algorithm) | changed,
         "train_seconds": round(seconds, 2),
         "training_return": round(float(np.mean(last)), 3) if last else None,
         "trained_steps": int(model.num_timesteps), "updates": None,

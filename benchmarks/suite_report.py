@@ -214,7 +214,7 @@ def plot(found: Runs, path: Path) -> None:
     looks = _looks(found)
     tasks = list(dict.fromkeys(t for t in [*TASKS, *itertools.chain(*found.values())]))
     tasks = [task for task in tasks if any(task in of_tasks for of_tasks in found.values())]
-    columns = min(4, len(tasks) + 1)
+    columns = min(5 if len(tasks) > 11 else 4, len(tasks) + 1)
     rows = -(-(len(tasks) + 1) // columns)
     with plots.styled():
         figure, axes = plots.sheet(rows, columns, width=3.1 * columns, height=2.5 * rows + 0.5)
@@ -229,7 +229,7 @@ def plot(found: Runs, path: Path) -> None:
         for axis in axes.flat:
             handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
         figure.legend(
-            handles.values(), handles, loc="outside lower center", ncols=min(6, len(handles))
+            handles.values(), handles, loc="outside lower center", ncols=min(8, len(handles))
         )
         plots.save(figure, path)
     print(f"Picture: {path}")
@@ -273,7 +273,8 @@ def _draw_profiles(plots: Any, axis: Any, found: Runs, looks: dict[str, str]) ->
             plots.curve(
                 axis, bounds, shares, label=plots.plain(label), look=looks[label], markers=False
             )
-    axis.set(title="Performance profiles", xlabel="score τ", ylabel="runs with score > τ")
+    axis.set(title="Performance profiles", xlabel="score τ, each on its own tasks")
+    axis.set_ylabel("runs with score > τ")
     axis.set_ylim(0, 1.02)
 
 

@@ -497,7 +497,7 @@ WARM_UP = 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     modes = parser.add_subparsers(dest="mode", required=True)
 
     learn = modes.add_parser("learn", help="returns against steps")
