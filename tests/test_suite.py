@@ -3,6 +3,8 @@
 import itertools
 import json
 import math
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -188,3 +190,71 @@ class TestRandomTasks:
             owed += task.unit * task._judged(task._state)[0]
         assert task.every > 1
         assert paid == pytest.approx(owed)
+
+
+class TestRivals:
+    """With a model in place of Stable-Baselines3's, which is not installed here."""
+
+    @pytest.fixture
+    def model(self, monkeypatch):
+        class BaseCallback:
+            num_timesteps = 0
+
+        class Model:
+            num_timesteps, ep_info_buffer, policy = 0, [{"r": 1.0}, {"r": 3.0}], None
+
+            def learn(self, steps, callback):
+                callback.model = self
+                callback._on_training_start()
+                while self.num_timesteps < steps:
+                    self.num_timesteps += 400
+                    callback.num_timesteps = self.num_timesteps
+                    callback._on_step()
+                    if self.num_timesteps > self.breaks:
+                        raise RuntimeError("broken")
+
+        class Evaluation:
+            def __init__(self, model, *_):
+                self.model = model
+
+            def returns(self, deterministic):
+                return [self.model.num_timesteps + deterministic] * suite.EPISODES
+
+        model = Model()
+        model.breaks, model.policy = math.inf, types.SimpleNamespace(parameters=list)
+        name = "stable_baselines3.common.callbacks"
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(BaseCallback=BaseCallback))
+        monkeypatch.setattr(sb3, "build", lambda *_, **__: model)
+        monkeypatch.setattr(sb3, "Evaluation", Evaluation)
+        return model
+
+    def order(self, **changes):
+        order = suite.Order("ppo", TASK, 0, {}, "ppo", 0.1, 5, {})
+        return order._replace(**changes)
+
+    def test_a_run_is_evaluated_with_the_policy_of_each_step(self, model):
+        found = suite.one(self.order())
+        assert found["steps"] == [0, 1000, 2000, 3000, 4000, 5000]
+        assert found["exploring"] == [0, 1200, 2000, 3200, 4000, 5200]
+        assert found["deterministic"] == [1, 1201, 2001, 3201, 4001, 5201]
+        assert found["training_return"] == 2
+        assert found["error"] is None
+        json.dumps(found, allow_nan=False)
+
+    def test_a_run_that_fails_keeps_its_last_policy(self, model):
+        model.breaks = 2000
+        found = suite.one(self.order())
+        assert found["exploring"] == [0, 1200, 2000, 2400, 2400, 2400]
+        assert found["error"] == "RuntimeError: broken"
+
+    def test_each_plays_the_tasks_of_its_kind(self):
+        def played(method):
+            return {task for task in suite.TASKS if suite.METHODS[method].plays(task)}
+
+        for method in ("ppo", "trpo", "a2c", "ars"):
+            assert played(method) == set(suite.TASKS)
+        assert played("sac") == played("td3")
+        assert played("dqn").isdisjoint(played("sac"))
+        assert played("dqn") | played("sac") == set(suite.TASKS)
+        assert suite.METHODS["dqn"].plays("navigation")
+        assert not suite.METHODS["sac"].plays("navigation")
