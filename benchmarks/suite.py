@@ -42,6 +42,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,7 +127,9 @@ def _options() -> argparse.Namespace:
     runs.add_argument("--tasks", type=_names, default=list(TASKS), help="with commas between")
     runs.add_argument("--seeds", type=_seeds, default=list(range(5)), help="such as 0-9 or 3,5")
     runs.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
-    runs.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE")
+    runs.add_argument(
+        "--set", nargs="+", action="extend", default=[], type=setting, metavar="NAME=VALUE"
+    )
     runs.add_argument("--label", help="the name in tables; unless given, of method and settings")
     runs.add_argument("--budget-fraction", type=float, default=1.0)
     runs.add_argument("--evaluations", type=int, default=50)
@@ -148,7 +151,14 @@ def _options() -> argparse.Namespace:
 
 
 def _names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]
+    """Tasks with commas between."""
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        try:
+            maker(name)
+        except ValueError as problem:
+            raise argparse.ArgumentTypeError(str(problem)) from None
+    return names
 
 
 def _seeds(text: str) -> list[int]:
@@ -164,7 +174,7 @@ def setting(text: str) -> tuple[str, Any]:
     """The name and value of `NAME=VALUE`: JSON, numbers with commas between, or plain text."""
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise ValueError(f"--set: expected NAME=VALUE, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {text!r}")
     for form in (value, f"[{value}]"):
         with contextlib.suppress(json.JSONDecodeError):
             return name, json.loads(form)
@@ -206,7 +216,7 @@ def key_of(line: dict[str, Any]) -> tuple[Any, ...]:
 
 def run(options: argparse.Namespace) -> None:
     """All runs that are not in the file yet."""
-    settings = dict(setting(text) for text in options.set)
+    settings = dict(options.set)
     label = options.label or ", ".join(
         [options.method, *(f"{name} {value}" for name, value in settings.items())]
     )
@@ -282,7 +292,10 @@ def _finished(orders: list[Order], jobs: int) -> Iterator[tuple[Order, Any]]:
 def version_of(method: str) -> dict[str, str]:
     """What the numbers depend on. A machine without git tells versions apart by the sources."""
     if method != "bayespg":
-        return sb3.versions()["versions"]
+        try:
+            return sb3.versions()["versions"]
+        except metadata.PackageNotFoundError as problem:
+            sys.exit(f"{method}: {problem.name} is not installed; see benchmarks/rivals/sb3.py")
     digest = hashlib.sha256()
     for file in sorted((ROOT / "src").rglob("*.py")):
         digest.update(file.read_bytes())
