@@ -12,7 +12,6 @@ import random_tasks
 import suite
 import suite_report
 from gymnasium.utils.env_checker import check_env
-from rivals import sb3
 from scipy.stats import trim_mean
 
 TASK = "CartPole-v1"
@@ -98,8 +97,8 @@ class TestCurve:
     def test_tables_and_pictures_of_two_methods(self, tmp_path, capsys):
         path = tmp_path / "runs.jsonl"
         for seed in range(3):
-            sb3.append(path, line([0, 0.5, 1, 1, 1, 1], seed=seed))
-            sb3.append(path, line([0, 0, 0, 0, 1, 1], seed=seed, label="ppo"))
+            suite.sb3.append(path, line([0, 0.5, 1, 1, 1, 1], seed=seed))
+            suite.sb3.append(path, line([0, 0, 0, 0, 1, 1], seed=seed, label="ppo"))
         found = suite_report.stored([path])
         suite_report.table(found)
         said = capsys.readouterr().out
@@ -224,8 +223,8 @@ class TestRivals:
         model.breaks, model.policy = math.inf, types.SimpleNamespace(parameters=list)
         name = "stable_baselines3.common.callbacks"
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(BaseCallback=BaseCallback))
-        monkeypatch.setattr(sb3, "build", lambda *_, **__: model)
-        monkeypatch.setattr(sb3, "Evaluation", Evaluation)
+        monkeypatch.setattr(suite.sb3, "build", lambda *_, **__: model)
+        monkeypatch.setattr(suite.sb3, "Evaluation", Evaluation)
         return model
 
     def order(self, **changes):
