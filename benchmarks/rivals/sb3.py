@@ -1,4 +1,4 @@
-"""The rivals: A2C, PPO, DQN, SAC of Stable-Baselines3, TRPO and ARS of sb3-contrib, with the
+"""The rivals: A2C, PPO, DQN, SAC, TD3 of Stable-Baselines3, TRPO and ARS of sb3-contrib, with the
 settings of RL Baselines3 Zoo.
 
     python -m venv rivals-venv
@@ -62,8 +62,8 @@ OTHERS = {
 """Tasks on which nothing of ours was chosen, run only where `--tasks` names them."""
 ALL = TASKS | OTHERS
 MUJOCO = ("Swimmer-v5", *OTHERS)
-ALGORITHMS = ("A2C", "PPO", "TRPO", "DQN", "SAC", "ARS")
-"""DQN is for choices only and SAC for continuous actions only."""
+ALGORITHMS = ("A2C", "PPO", "TRPO", "DQN", "SAC", "TD3", "ARS")
+"""DQN is for choices only, SAC and TD3 for continuous actions only."""
 EPISODES = 20
 POLICIES = ("deterministic", "stochastic")
 
@@ -72,9 +72,10 @@ POLICIES = ("deterministic", "stochastic")
 # `normalize` is VecNormalize of observations and rewards, or of observations alone; "lin_x" falls
 # linearly from x to zero.
 # What the zoo leaves out keeps SB3's default. Three things differ from the zoo:
-# - it has no Swimmer-v5: the numbers are those of its Swimmer-v4;
-# - the numbers of OTHERS are those of the same tasks as v2 or v3, of its older commit
-#   00128b5d46d497b772f3bd891ae9f520919e8971 (PPO), and those of its Hopper-v4 (TRPO);
+# - it has no v5 of MuJoCo's tasks: the numbers of Swimmer, Hopper and HalfCheetah are those of its
+#   v4, and PPO's of InvertedPendulum, InvertedDoublePendulum and Reacher those of its v2. The other
+#   algorithms have none for these three: the numbers are those which the zoo gives to several of
+#   its MuJoCo tasks (its mujoco-defaults), and ARS, which has no such numbers, keeps DEFAULT;
 # - it trains for n_timesteps of its own, we for the steps of TASKS, over which schedules fall. That
 #   matters to A2C on Pendulum alone, whose rate falls over 1e6 steps there and over 2e5 here.
 ARS_MLP: dict[str, Any] = {
@@ -106,6 +107,22 @@ TRPO_MUJOCO: dict[str, Any] = {
     "n_critic_updates": 20,
     "learning_rate": 1e-3,
 }
+SAC_MUJOCO: dict[str, Any] = {"learning_starts": 10_000}
+TD3_MUJOCO: dict[str, Any] = {
+    "learning_starts": 10_000,
+    "noise": ("normal", 0.1),
+    "train_freq": 1,
+    "gradient_steps": 1,
+    "learning_rate": 1e-3,
+    "batch_size": 256,
+    "policy_kwargs": {"net_arch": [400, 300]},
+}
+UNLISTED = ("InvertedPendulum-v5", "InvertedDoublePendulum-v5", "Reacher-v5")
+DEFAULT: dict[str, dict[str, Any]] = {
+    "TD3": {"train_freq": 1, "gradient_steps": 1, "noise": ("normal", 0.1)},
+    "ARS": {"policy": "LinearPolicy", "n_delta": 2, "n_top": 2, "delta_std": 0.02},
+}
+"""The zoo's settings for tasks that it does not list; SB3's where it gives none."""
 ZOO: dict[str, dict[str, dict[str, Any]]] = {
     "A2C": {
         "CartPole-v1": {"n_envs": 8, "ent_coef": 0.0},
@@ -136,6 +153,14 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "policy_kwargs": {"log_std_init": -2, "ortho_init": False},
         },
         "Swimmer-v5": {"normalize": True, "gamma": 0.9999},
+        "LunarLander-v3": {
+            "n_envs": 8,
+            "gamma": 0.995,
+            "n_steps": 5,
+            "learning_rate": "lin_0.00083",
+            "ent_coef": 0.00001,
+        },
+        **{task: {"normalize": True} for task in ("HalfCheetah-v5", "Hopper-v5", *UNLISTED)},
     },
     "PPO": {
         "CartPole-v1": {
@@ -247,6 +272,30 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "vf_coef": 0.835671,
             "policy_kwargs": RELU_256,
         },
+        "HalfCheetah-v5": {
+            "normalize": True,
+            "n_envs": 1,
+            "batch_size": 64,
+            "n_steps": 512,
+            "gamma": 0.98,
+            "learning_rate": 2.0633e-05,
+            "ent_coef": 0.000401762,
+            "clip_range": 0.1,
+            "n_epochs": 20,
+            "gae_lambda": 0.92,
+            "max_grad_norm": 0.8,
+            "vf_coef": 0.58096,
+            "policy_kwargs": RELU_256,
+        },
+        "LunarLander-v3": {
+            "n_envs": 16,
+            "n_steps": 1024,
+            "batch_size": 64,
+            "gae_lambda": 0.98,
+            "gamma": 0.999,
+            "n_epochs": 4,
+            "ent_coef": 0.01,
+        },
         "Reacher-v5": {
             "normalize": True,
             "n_envs": 1,
@@ -290,7 +339,17 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "sde_sample_freq": 4,
         },
         "Swimmer-v5": TRPO_MUJOCO | {"gamma": 0.9999},
-        "Hopper-v5": TRPO_MUJOCO,
+        "HalfCheetah-v5": TRPO_MUJOCO | {"target_kl": 0.04},
+        **dict.fromkeys(("Hopper-v5", *UNLISTED), TRPO_MUJOCO),
+        "LunarLander-v3": {
+            "n_envs": 2,
+            "n_steps": 512,
+            "cg_damping": 0.01,
+            "gae_lambda": 0.98,
+            "gamma": 0.99,
+            "learning_rate": 1e-3,
+            "n_critic_updates": 15,
+        },
     },
     "DQN": {
         "CartPole-v1": {
@@ -332,6 +391,19 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "exploration_final_eps": 0.1,
             "policy_kwargs": {"net_arch": [256, 256]},
         },
+        "LunarLander-v3": {
+            "learning_rate": 6.3e-4,
+            "batch_size": 128,
+            "buffer_size": 50_000,
+            "learning_starts": 0,
+            "gamma": 0.99,
+            "target_update_interval": 250,
+            "train_freq": 4,
+            "gradient_steps": -1,
+            "exploration_fraction": 0.12,
+            "exploration_final_eps": 0.1,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
     },
     "SAC": {
         "MountainCarContinuous-v0": {
@@ -348,7 +420,30 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "policy_kwargs": {"log_std_init": -3.67, "net_arch": [64, 64]},
         },
         "Pendulum-v1": {"learning_rate": 1e-3},
-        "Swimmer-v5": {"learning_starts": 10_000, "gamma": 0.999},
+        "Swimmer-v5": SAC_MUJOCO | {"gamma": 0.999},
+        **dict.fromkeys(("HalfCheetah-v5", "Hopper-v5", *UNLISTED), SAC_MUJOCO),
+    },
+    "TD3": {
+        "MountainCarContinuous-v0": {
+            "noise": ("ornstein-uhlenbeck", 0.5),
+            "gradient_steps": 1,
+            "train_freq": 1,
+            "learning_rate": 1e-3,
+            "batch_size": 256,
+            "policy_kwargs": {"net_arch": [400, 300]},
+        },
+        "Pendulum-v1": {
+            "gamma": 0.98,
+            "buffer_size": 200_000,
+            "learning_starts": 10_000,
+            "noise": ("normal", 0.1),
+            "gradient_steps": 1,
+            "train_freq": 1,
+            "learning_rate": 1e-3,
+            "policy_kwargs": {"net_arch": [400, 300]},
+        },
+        "Swimmer-v5": TD3_MUJOCO | {"gamma": 0.9999},
+        **dict.fromkeys(("HalfCheetah-v5", "Hopper-v5", *UNLISTED), TD3_MUJOCO),
     },
     "ARS": {
         "CartPole-v1": {"policy": "LinearPolicy", "n_delta": 2},
@@ -364,9 +459,32 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "n_top": 1,
             "alive_bonus_offset": 0,
         },
+        "Hopper-v5": {
+            "policy": "LinearPolicy",
+            "normalize": "observations",
+            "learning_rate": 0.01,
+            "delta_std": 0.025,
+            "n_delta": 8,
+            "n_top": 4,
+            "alive_bonus_offset": -1,
+        },
+        "HalfCheetah-v5": {
+            "policy": "LinearPolicy",
+            "normalize": "observations",
+            "learning_rate": 0.02,
+            "delta_std": 0.03,
+            "n_delta": 32,
+            "n_top": 4,
+            "alive_bonus_offset": 0,
+        },
+        "LunarLander-v3": ARS_MLP | {"n_delta": 6},
+        **dict.fromkeys(UNLISTED, DEFAULT["ARS"]),
     },
 }
-EXPLORING = {"CartPole-v1": 50_000, "MountainCar-v0": 120_000, "Acrobot-v1": 100_000}
+EXPLORING = {
+    "CartPole-v1": 50_000, "MountainCar-v0": 120_000, "Acrobot-v1": 100_000,
+    "LunarLander-v3": 100_000,
+}  # fmt: skip
 """The zoo's n_timesteps for DQN: `exploration_fraction` is a share of these, also where we train
 for more or fewer steps."""
 
@@ -379,7 +497,7 @@ WARM_UP = 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     modes = parser.add_subparsers(dest="mode", required=True)
 
     learn = modes.add_parser("learn", help="returns against steps")
@@ -569,10 +687,7 @@ def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
         def solved(self) -> bool:
             return all(None not in self.met(policy).values() for policy in POLICIES)
 
-    instead = {}
-    if algorithm == "DQN":
-        share = ZOO[algorithm][task]["exploration_fraction"] * EXPLORING[task] / budget
-        instead = {"exploration_fraction": min(share, 1.0)}
+    instead = exploring(task, algorithm, budget)
     model = build(task, algorithm, seed, **instead)
     recorder = Recorder()
     with contextlib.suppress(Ended):
@@ -615,29 +730,56 @@ def throughput(task: str, algorithm: str, threads: int) -> dict[str, Any]:
     }
 
 
+def exploring(task: str, algorithm: str, budget: int) -> dict[str, Any]:
+    """The part of a budget in which DQN explores, so that it is as long as in the zoo."""
+    if algorithm != "DQN" or task not in EXPLORING:
+        return {}
+    share = ZOO[algorithm][task]["exploration_fraction"] * EXPLORING[task] / budget
+    return {"exploration_fraction": min(share, 1.0)}
+
+
 CHILDREN = {"learn": learn, "throughput": throughput}
 
 
-def build(task: str, algorithm: str, seed: int, threads: int = 1, **instead: Any) -> Any:
-    """An untrained model with the zoo's settings."""
+def settings_of(task: str, algorithm: str) -> dict[str, Any]:
+    """The zoo's settings for the task, or those for tasks that it does not list; a copy, because
+    SB3 writes into policy_kwargs."""
+    return copy.deepcopy(ZOO[algorithm].get(task, DEFAULT.get(algorithm, {})))
+
+
+def build(
+    task: str, algorithm: str, seed: int, threads: int = 1, make: Any = None, **instead: Any
+) -> Any:
+    """An untrained model with the zoo's settings; `make` makes an environment that has no id."""
     import torch
     from sb3_contrib import ARS, TRPO
-    from stable_baselines3 import A2C, DQN, PPO, SAC
+    from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(threads)
-    settings = copy.deepcopy(ZOO[algorithm][task]) | instead  # SB3 writes into policy_kwargs
+    settings = settings_of(task, algorithm) | instead
     settings = {name: _scheduled(value) for name, value in settings.items()}
     if settings.get("policy_kwargs", {}).get("activation_fn") == "relu":
         settings["policy_kwargs"]["activation_fn"] = torch.nn.ReLU
-    envs = make_vec_env(task, settings.pop("n_envs", 1), seed=seed)
+    envs = make_vec_env(make or task, settings.pop("n_envs", 1), seed=seed)
     if normalize := settings.pop("normalize", False):
         rewards = normalize != "observations"
         envs = VecNormalize(envs, gamma=settings.get("gamma", 0.99), norm_reward=rewards)
-    algorithms = {"A2C": A2C, "PPO": PPO, "TRPO": TRPO, "DQN": DQN, "SAC": SAC, "ARS": ARS}
+    if noise := settings.pop("noise", None):
+        settings["action_noise"] = _noise(*noise, *envs.action_space.shape)
+    known = (A2C, PPO, TRPO, DQN, SAC, TD3, ARS)
+    algorithms = {each.__name__: each for each in known}
     policy = settings.pop("policy", "MlpPolicy")
     return algorithms[algorithm](policy, envs, seed=seed, device="cpu", **settings)
+
+
+def _noise(kind: str, deviation: float, actions: int) -> Any:
+    import numpy as np
+    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+
+    of = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
+    return of[kind](np.zeros(actions), deviation * np.ones(actions))
 
 
 def _scheduled(value: Any) -> Any:
@@ -648,17 +790,21 @@ def _scheduled(value: Any) -> Any:
 
 
 class Evaluation:
-    """Episodes of a model's policy, one in each of as many environments side by side."""
+    """Episodes of a model's policy, one in each of as many environments side by side; `make` makes
+    an environment that has no id."""
 
-    def __init__(self, model: Any, task: str, seed: int) -> None:
+    def __init__(
+        self, model: Any, task: str, seed: int, episodes: int = EPISODES, make: Any = None
+    ) -> None:
         import gymnasium
         import numpy as np
         import torch
 
         self.model = model
-        self.envs = [gymnasium.make(task, disable_env_checker=True) for _ in range(EPISODES)]
+        make = make or (lambda: gymnasium.make(task, disable_env_checker=True))
+        self.envs = [make() for _ in range(episodes)]
         for index, env in enumerate(self.envs):
-            env.reset(seed=1_000_000 + EPISODES * seed + index)  # training's seeds are small
+            env.reset(seed=1_000_000 + episodes * seed + index)  # training's seeds are small
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1_000_000 + seed)
             # A copy: its exploration noise (gSDE) is a state that training keeps for itself.
@@ -667,27 +813,43 @@ class Evaluation:
             else:
                 self.policy = copy.deepcopy(model.policy)
             self.random = torch.random.get_rng_state()
+        noise = getattr(model, "action_noise", None)
+        self.noises = [copy.deepcopy(noise) for _ in self.envs] if noise is not None else []
+        self.numpy = np.random.RandomState(1_000_000 + seed).get_state()
         self.noise = np.random.default_rng(1_000_000 + seed)
 
     def mean_return(self, deterministic: bool) -> float:
+        returns = self.returns(deterministic)
+        return round(sum(returns) / len(returns), 3)
+
+    def returns(self, deterministic: bool) -> list[float]:
+        """Of one episode in each environment. The random streams of training are left alone: those
+        of torch, and of NumPy, from which SB3's action noise draws."""
+        import numpy as np
         import torch
 
         self.policy.load_state_dict(self.model.policy.state_dict())
-        with torch.random.fork_rng(devices=[]):
-            torch.random.set_rng_state(self.random)
-            total = self._play(deterministic)
-            self.random = torch.random.get_rng_state()
-        return round(total / len(self.envs), 3)
+        training = np.random.get_state()  # noqa: NPY002
+        try:
+            np.random.set_state(self.numpy)  # noqa: NPY002
+            with torch.random.fork_rng(devices=[]):
+                torch.random.set_rng_state(self.random)
+                found = self._play(deterministic)
+                self.random = torch.random.get_rng_state()
+            self.numpy = np.random.get_state()  # noqa: NPY002
+        finally:
+            np.random.set_state(training)  # noqa: NPY002
+        return found
 
-    def _play(self, deterministic: bool) -> float:
+    def _play(self, deterministic: bool) -> list[float]:
         import numpy as np
 
         normalised = self.model.get_vec_normalize_env()
         states = np.stack([env.reset()[0] for env in self.envs])
-        playing, total, step = list(range(len(self.envs))), 0.0, 0
+        playing, totals, step = list(range(len(self.envs))), [0.0] * len(self.envs), 0
         # As in training: noise is redrawn every sde_sample_freq steps, and with each batch.
-        redraw = 0
-        if self.model.use_sde:
+        redraw, use_sde = 0, self.model.use_sde
+        if use_sde:
             of_batch = self.model.train_freq.frequency if hasattr(self.model, "train_freq") else 0
             redraw = (
                 self.model.sde_sample_freq
@@ -695,8 +857,11 @@ class Evaluation:
                 else of_batch or self.model.n_steps
             )
         at_random = 0.0 if deterministic else getattr(self.model, "exploration_rate", 0.0)
+        noises = [] if deterministic else self.noises
+        for noise in noises:
+            noise.reset()
         while playing:
-            if self.model.use_sde and not deterministic and step % redraw == 0:
+            if use_sde and not deterministic and step % redraw == 0:
                 self.policy.reset_noise(len(self.envs))
             seen = normalised.normalize_obs(states) if normalised else states
             actions, _ = self.policy.predict(seen, deterministic=deterministic)
@@ -704,14 +869,17 @@ class Evaluation:
                 chance = self.noise.random(len(self.envs)) < at_random
                 others = self.noise.integers(self.envs[0].action_space.n, size=len(self.envs))
                 actions = np.where(chance, others, actions)
+            if noises:  # TD3
+                scaled = self.policy.scale_action(actions) + np.stack([draw() for draw in noises])
+                actions = self.policy.unscale_action(np.clip(scaled, -1, 1))
             for index in tuple(playing):
                 state, reward, terminated, truncated, _ = self.envs[index].step(actions[index])
                 states[index] = state
-                total += float(reward)
+                totals[index] += float(reward)
                 if terminated or truncated:
                     playing.remove(index)
             step += 1
-        return total
+        return totals
 
 
 def kept(returns: Any) -> bool:
@@ -728,7 +896,7 @@ def steps_to(threshold: float, steps: list[int], returns: list[float]) -> int | 
     return next((step for step, now, then in pairs if now and then), None)
 
 
-def versions() -> dict[str, str]:
+def versions() -> dict[str, Any]:
     packages = ("stable-baselines3", "sb3-contrib", "torch", "gymnasium", "numpy")
     return {
         "versions": {name: metadata.version(name) for name in packages},
