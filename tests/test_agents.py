@@ -876,8 +876,9 @@ def test_three_trainings_at_once_all_finish(tmp_path):
 def test_auto_plays_more_episodes_the_less_they_agree():
     agent = Agent("Walk-v0", episodes="auto")
     assert agent.config["episodes"] == "auto"
-    for rho, episodes in ((1.0, 2), (0.12, 2), (0.1, 4), (0.02, 8), (0.004, 16), (-0.5, 16)):
-        agent.state = eqx.tree_at(lambda s: s.trust.rho, agent.state, jnp.asarray(rho))
+    for rho, episodes in ((1.0, 2), (0.08, 2), (0.07, 4), (0.01, 8), (0.004, 16), (-0.5, 16)):
+        trusted = trust.Trust(jnp.asarray(rho), jnp.ones(()))
+        agent.state = eqx.tree_at(lambda s: s.trust, agent.state, trusted)
         assert agent.episodes == episodes
     assert agent.draw().mask.shape[1] == 16
     row = agent.update()

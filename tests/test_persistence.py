@@ -8,7 +8,8 @@ import pytest
 from bayespg._support.random import WORD, child, host_key
 from bayespg.agents.agent import Agent
 from bayespg.environments.classic import MountainCarContinuous
-from bayespg.learning.advance import fading
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning.advance import FADE, FAILED, fading
 from bayespg.paths.acting import times_of
 from bayespg.paths.persistence import held
 from bayespg.paths.rollout import rollout
@@ -54,17 +55,24 @@ def test_actions_lean_the_same_way_and_keep_their_distribution(where):
         return paths.actions[:300]
 
     z = _noise(in_jax if where == "jax" else on_gymnasium)
-    together = np.mean(z[1:] * z[:-1])
-    assert together == pytest.approx(0.8, abs=0.12)
+    together = np.mean(z[1:] * z[:-1], 0)
+    assert np.mean(together[::2]) == pytest.approx(0.8, abs=0.12)
+    assert np.mean(together[1::2]) == pytest.approx(0.0, abs=0.05)  # every second is independent
     assert np.mean(z**2) == pytest.approx(1.0, abs=0.12)
 
 
-def test_it_fades_and_faster_when_episodes_end():
-    rho = jnp.asarray(0.9)
-    none, all_ = jnp.zeros(2, bool), jnp.ones(2, bool)
-    assert fading(rho, none) == pytest.approx(0.9 * 0.95)
-    assert fading(rho, all_) == pytest.approx(0.9 * 0.95 * 0.8)
-    assert fading(None, all_) is None
+@pytest.mark.parametrize(
+    ("rewards", "left"),
+    [([1.0, 1.0], 1 - FADE), ([2.0, 1.0], 1 - FADE), ([1.0, 2.0], 1 - FAILED), ([1.0], 1 - FADE)],
+)
+def test_it_fades_fast_if_independent_episodes_return_more(rewards, left):
+    M = len(rewards)
+    paths = Trajectories(
+        jnp.zeros((1, M, 1)), jnp.zeros((1, M)), jnp.asarray([rewards]), jnp.ones((1, M), bool),
+        jnp.zeros(M, bool), jnp.zeros((M, 1)),
+    )  # fmt: skip
+    assert fading(jnp.asarray(0.9), paths) == pytest.approx(0.9 * left)
+    assert fading(None, paths) is None
 
 
 def test_agents_report_it_and_the_paper_has_none():

@@ -14,19 +14,30 @@ from bayespg.learning import trust
 from bayespg.learning.advance import _informed
 
 
-def after(*grams, rho=1.0):
+def trusting(rho, pairs=1.0):
+    return trust.Trust(jnp.asarray(rho * pairs), jnp.asarray(pairs))
+
+
+def after(*grams, rho=1.0, pairs=1.0):
     """Trust after updates with these inner products."""
-    found = trust.Trust(jnp.asarray(rho))
+    trusted = trusting(rho, pairs)
     for K in grams:
-        found = found.observe(K)
-    return found
+        trusted = trusted.observe(K)
+    return trusted
 
 
 def test_contributions_that_agree_are_trusted_and_noise_is_not():
     assert after(np.ones((3, 3))).rho == pytest.approx(1)
-    assert after(*[np.eye(3)] * 100).rho == pytest.approx(trust.MEMORY**100, rel=1e-4)
+    left = trust.MEMORY**100
+    every = 3 * (1 - left) / (1 - trust.MEMORY)  # three pairs per update
+    assert after(*[np.eye(3)] * 100).rho == pytest.approx(left / (left + every), rel=1e-4)
     opposed = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    assert after(opposed).rho == pytest.approx(trust.MEMORY - (1 - trust.MEMORY))
+    assert after(opposed).rho == pytest.approx((trust.MEMORY - 1) / (trust.MEMORY + 1))
+
+
+def test_every_pair_of_episodes_counts_once():
+    assert after(np.eye(2), pairs=10.0).rho == pytest.approx(9.5 / 10.5)
+    assert after(np.eye(16), pairs=10.0).rho == pytest.approx(9.5 / 129.5)
 
 
 def test_the_agreement_of_one_episode_does_not_depend_on_their_number():
@@ -35,9 +46,9 @@ def test_the_agreement_of_one_episode_does_not_depend_on_their_number():
     for M in (2, 4, 16):
         h = 1 + rng.normal(size=(40_000, M, 1)) * 2
         K = np.mean(h @ h.swapaxes(1, 2), 0)
-        rho = (after(K, rho=0.0).rho) / (1 - trust.MEMORY)
+        rho = after(K, rho=0.0, pairs=1e-6).rho
         assert rho == pytest.approx(1 / 5, abs=0.02)  # its standard error is at most 0.005
-        share = trust.Trust(jnp.asarray(0.2)).share(M)
+        share = trusting(0.2).share(M)
         assert share == pytest.approx(M / (M + 4))
 
 
@@ -46,14 +57,23 @@ def test_what_says_nothing_of_agreement_leaves_it(K):
     assert after(K, rho=0.3).rho == pytest.approx(0.3)
 
 
+def test_rewards_that_say_nothing_leave_it():
+    assert trusting(0.3).observe(np.eye(2), informed=jnp.asarray(False)).rho == pytest.approx(0.3)
+
+
 def test_fewer_agreeing_episodes_shorten_steps_and_ask_for_more_episodes():
-    levels = [trust.Trust(jnp.asarray(rho)) for rho in (1.0, 0.05, 0.01, 0.0, -0.3)]
+    levels = [trusting(rho) for rho in (1.0, 0.05, 0.01, 0.0, -0.3)]
     assert [one.episodes() for one in levels] == [2, 4, 8, 16, 16]
     allowed = [float(one.allowed(2)) for one in levels]
     assert allowed[0] == 1
     assert sorted(allowed, reverse=True) == allowed
     assert allowed[-1] == pytest.approx(trust.FLOOR)
-    assert levels[-1].allowed(2, informed=False) == 0
+
+
+def test_the_first_update_plays_two_episodes_and_makes_a_short_step():
+    first = trust.begin(np.float32)
+    assert first.episodes() == 2
+    assert 0.1 < first.allowed(2) < 0.5
 
 
 class Forever(classic.CartPole):
@@ -76,13 +96,13 @@ def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(po
     assert all(np.array_equal(start[name], x) for name, x in agent.parameters.items())
     assert row["step_norm"] == row["divergence"] == row["gradient_norm"] == 0
     assert row["sure"] == 0.5
-    assert float(agent.state.trust.rho) == row["confirmed"] == 1
+    assert float(agent.state.trust.rho) == pytest.approx(trust.START)
 
 
 def test_without_anything_to_lose_random_steps_are_made_and_end():
     agent = Agent(Forever(horizon=20, worth=-1.0), "linear", episodes=2, seed=0)
     assert agent.update()["step_norm"] > 0
-    agent.state = eqx.tree_at(lambda s: s.trust.rho, agent.state, jnp.asarray(0.004))
+    agent.state = eqx.tree_at(lambda s: s.persistence, agent.state, jnp.asarray(0.01))
     assert agent.update()["step_norm"] == 0
 
 

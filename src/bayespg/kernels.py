@@ -117,12 +117,13 @@ class Nystrom(Finite):
 
 
 class OfFeatures(Finite):
-    """v psi(x)'psi(x') for features that are given; `constant` is the prior variance of their last
-    one, in units of `variance`, v."""
+    """v psi(x)'psi(x') for features that are given; `constant` is the prior variance of the last
+    `wide` of them, in units of `variance`, v."""
 
     of: Features
     constant: float | Float[Array, ""] = 10.0
     variance: float | Float[Array, ""] = 1.0
+    wide: int = eqx.field(static=True, default=1)
 
     def features(self, X: Any) -> Float[Array, "M p"]:
         """psi of points with the rest of their axes laid out in a row."""
@@ -132,7 +133,7 @@ class OfFeatures(Finite):
         scale, constant = (
             jnp.sqrt(jnp.asarray(x, Psi.dtype)) for x in (self.variance, self.constant)
         )
-        last = jnp.arange(Psi.shape[1]) == Psi.shape[1] - 1
+        last = jnp.arange(Psi.shape[1]) >= Psi.shape[1] - self.wide
         return scale * Psi * jnp.where(last, constant, 1.0)
 
 

@@ -26,6 +26,7 @@ from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.observations import Normalised, Normaliser, Recent
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
+from bayespg.paths.persistence import explorers
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, direction_statistics, uphill
@@ -34,9 +35,9 @@ CLOSE = 1e-5
 """Two mean returns that differ by this share are equal: rewards are summed in single precision."""
 ROUNDING = 100
 """A gradient within this many rounding errors of its terms counts as zero."""
-FADE, ENDED = 0.05, 0.2
-"""Share of the persistence of exploration that an update takes away, and the further share if all
-its episodes ended before the horizon."""
+FADE, FAILED = 0.05, 0.75
+"""Share of the persistence of exploration that an update takes away: of one in which the episodes
+that explored persistently returned at least as much as the others, and of any other."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -135,14 +136,14 @@ def begin(
     )  # fmt: skip
 
 
-def fading(
-    persistence: Float[Array, ""] | None, terminated: Bool[Array, " M"]
-) -> Float[Array, ""] | None:
-    """The persistence of exploration after another batch: less, and much less once episodes end by
-    themselves, as there is then something to learn from."""
+def fading(persistence: Float[Array, ""] | None, paths: Trajectories) -> Float[Array, ""] | None:
+    """The persistence of exploration after another batch: a little less, and much less if the
+    episodes that explored independently returned more."""
     if persistence is None:
         return None
-    return persistence * (1 - FADE) * (1 - ENDED * jnp.mean(terminated, dtype=jnp.float32))
+    R, these = returns(paths), explorers(paths.mask.shape[1])
+    persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
+    return persistence * (1 - jnp.where(other > persistent, FAILED, FADE))
 
 
 class Record(NamedTuple):
@@ -186,11 +187,35 @@ def batch_of(
     summed: Any = None,
 ) -> Batch:
     """The batch of paths that the policy of this state has drawn."""
+    scored = summed is not None and summed[1] is not None
     return of_paths(
         state.policy, raw, environment, discount=discount, horizon=horizon,
-        normaliser=state.normaliser, critic=state.critic,
+        normaliser=state.normaliser if scored else _units(state, raw), critic=state.critic,
         recent=state.recent and state.recent.observe(raw.states, raw.mask), summed=summed,
     )  # fmt: skip
+
+
+def _units(state: State, raw: Trajectories) -> Normaliser | None:
+    """The statistics that normalise these paths: those of earlier batches or, before there are any,
+    those of the paths themselves if no probability of an action depends on them, because the
+    initial policy is the same in all states. Otherwise the first update would be made in the
+    environment's units and the second policy would act in others."""
+    before = state.normaliser
+    if before is None:
+        return before
+    own = before.observe(raw.states, raw.mask)
+    dtype = flatten(state.policy)[0].dtype
+    actions = observations.as_input(jnp.asarray(raw.actions), None, dtype)
+
+    def logs(units):
+        states = observations.as_input(raw.states, units, dtype)
+        return jnp.where(raw.mask, _log_probabilities(state.policy, states, actions), 0.0)
+
+    def unaware():
+        return jnp.max(jnp.abs(logs(own) - logs(before))) <= CLOSE
+
+    use = jax.lax.cond(before.count < 1, unaware, lambda: jnp.asarray(False))
+    return jax.tree.map(lambda a, b: jnp.where(use, a, b), own, before)
 
 
 def advance(
@@ -211,8 +236,8 @@ def advance(
 
     A gradient that is rounding is zero, and makes no step. If rewards say nothing about the actions
     (`_informed`), a policy stays as it is if it has seen lower returns, or if all rewards are gains
-    and no episode ended. Any other has nothing to lose: random steps, ever shorter
-    (`Trust.allowed`), are how it comes to a goal that no episode has reached, as on a mountain car.
+    and no episode ended. Any other has nothing to lose: random steps, shorter as the persistence of
+    exploration fades, are how it comes to a goal that no episode has reached, as on a mountain car.
 
     Without `described` the slope along the step, its error, the probability of going uphill and the
     divergence are NaN. They do not change the update, and may cost more than the gradient.
@@ -225,11 +250,13 @@ def advance(
     stays = ~informed & content
     posterior = _rounded(estimator(batch), estimator, batch, stays)
     K = posterior.info.get("products")
-    trusted = state.trust.observe(None if K is None else jnp.where(stays, 0.0, K), informed)
+    trusted = state.trust.observe(K, informed)
+    explores = 0.0 if state.persistence is None else state.persistence
+    explores = jnp.where(explores > trust.FLOOR, explores, 0.0)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
-        allowed=trusted.allowed(M, informed),
+        allowed=jnp.where(informed, trusted.allowed(M), explores).astype(theta.dtype),
     )  # fmt: skip
     critic, left, explained = _criticise(batch, estimator.needs)
     raw = batch.paths if raw is None else raw
@@ -255,7 +282,7 @@ def advance(
     )  # fmt: skip
     updated, played, taken = state.counts
     counts = Counts(updated + 1, played + M, taken + batch.paths.mask.sum(dtype=taken.dtype))
-    fewer = fading(state.persistence, batch.paths.terminated)
+    fewer = fading(state.persistence, batch.paths)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.persistence), new,
         (counts, going & new.running, fewer), is_leaf=lambda x: x is None,

@@ -250,8 +250,11 @@ class MonteCarlo(Estimator):
             y, units = standardised(credit(batch, self.lambda_), batch.paths.mask)
             return units * y
         by_critic, lambda_ = self.lambda_ is not None, 1.0 if self.lambda_ is None else self.lambda_
-        found = steps(batch, self.state_map, self.limit_ends, lambda_, by_critic, score=False)
-        kernel, units = state_kernel(self.state_kernel, found), 1.0
+        timed = self.limit_ends and self.state_kernel is None
+        found = steps(
+            batch, self.state_map, self.limit_ends, lambda_, by_critic, score=False, timed=timed
+        )
+        kernel, units = state_kernel(self.state_kernel, found, timed), 1.0
         if self.state_kernel is None:
             y, units = standardised(found.y, found.taken)
             found = found._replace(y=y)
@@ -370,8 +373,9 @@ class BAC(Estimator):
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
-        found = steps(batch, self.state_map, self.limit_ends, self.lambda_)
-        kernel, G, units = state_kernel(self.state_kernel, found), self.fisher(batch), None
+        timed = self.limit_ends and self.state_kernel is None
+        found = steps(batch, self.state_map, self.limit_ends, self.lambda_, timed=timed)
+        kernel, G, units = state_kernel(self.state_kernel, found, timed), self.fisher(batch), None
         info = {}
         prior = actor_critic.Prior(kernel, G, self.scale)
         if self.metric is not None:
@@ -418,8 +422,15 @@ def adaptive(
     value_scale: float = 10.0,
 ) -> BAC:
     """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
-    states."""
+    states.
+
+    An episode that reaches its time limit counts as ended, and values depend on the time that is
+    left. If what would have followed were an unknown instead, an episode's rewards could no longer
+    say that it went worse than the others, and where states drift away the gradient of a batch
+    would point the wrong way (docs/findings.md).
+    """
     return BAC(
         fisher=stationary_integrated_out, advantage=advantage, metric=Metric(damping),
         lambda_=lambda_, tolerance=TOLERANCE, iterations=ITERATIONS, value_scale=value_scale,
+        limit_ends=True,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """The steps of a batch as inputs of a regression, and the credit of each step."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,11 @@ from bayespg import actor_critic, kernels
 from bayespg import fisher as fishers
 from bayespg._support.types import Array
 from bayespg.algebra.conditioning import Groups, Tails
-from bayespg.environments.trajectories import returns_to_go
+from bayespg.environments.trajectories import Trajectories, returns_to_go
 from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, flat
-from bayespg.policies.features import Fourier
+from bayespg.policies.features import Fourier, Timed
 
 StateMap = Callable[[Any], Any]
 """From states, with axes of time and paths in front, to inputs of the state kernel."""
@@ -43,17 +44,23 @@ def steps(
     lambda_: float = 1.0,
     by_critic: bool = False,
     score: bool = True,
+    timed: bool = False,
 ) -> actor_critic.Steps:
     """The steps of a batch, path after path, as inputs of the regression: sums of rewards with
     `lambda_` (see `actor_critic.layout`) or, `by_critic`, advantages under the critic with it.
 
     The last reward of a truncated path is not used, because what would have followed is unknown. If
     every path is a single step that was truncated, as in a bandit with a time limit, that would
-    leave nothing: these paths count as ended, with their reward as the return.
+    leave nothing: these paths count as ended, with their reward as the return. With `limit_ends`
+    every truncated path counts as ended; `timed` states then have the share of the time that is
+    left as a further number, as values fall to zero towards the limit.
     """
     paths, dtype = batch.steps, batch.dtype
     T, M = paths.mask.shape
     states = flat(state_map(paths.states)).astype(dtype).reshape(M * T, -1)
+    if timed:
+        left = flat(time_left(paths, batch.horizon, batch.discount)).astype(dtype)
+        states = jnp.concatenate([states, left[:, None]], 1)
     U = batch.step_scores() if score else jnp.zeros((M * T, 0), dtype)
     groups = Groups(M, length=T)
     taken = flat(paths.mask)
@@ -69,8 +76,27 @@ def steps(
     )  # fmt: skip
 
 
-def state_kernel(kernel: Kernel | None, steps: actor_critic.Steps) -> Kernel:
-    return kernels.OfFeatures(Fourier(steps.states.shape[1])) if kernel is None else kernel
+def time_left(paths: Trajectories, horizon: int, discount: float) -> Float[Array, "T M"]:
+    """For each step the share of the time that is left before the limit, later steps discounted:
+    (1 - gamma^(h-t)) / (1 - gamma^h). The limit h is where the longest truncated path of the batch
+    was cut off, as environments may have limits that they do not state, or else the horizon."""
+    T, M = paths.mask.shape
+    cut = jnp.max(jnp.where(paths.terminated, 0, paths.lengths))
+    h = jnp.where(cut > 0, cut, horizon)
+    left, whole = jnp.maximum(h - jnp.arange(T), 0), h
+    if discount < 1:
+        gamma = math.log(max(discount, 1e-30))
+        left, whole = (-jnp.expm1(x * gamma) for x in (left, whole))
+    return jnp.broadcast_to((left / whole)[:, None], (T, M)).astype(paths.rewards.dtype)
+
+
+def state_kernel(kernel: Kernel | None, steps: actor_critic.Steps, timed: bool = False) -> Kernel:
+    if kernel is not None:
+        return kernel
+    inputs = steps.states.shape[1]
+    if timed:
+        return kernels.OfFeatures(Timed(inputs), wide=2)
+    return kernels.OfFeatures(Fourier(inputs))
 
 
 def like_returns(kernel: Any, batch: Batch, units: Float[Array, ""], scale: float = 1.0) -> Kernel:
@@ -81,7 +107,8 @@ def like_returns(kernel: Any, batch: Batch, units: Float[Array, ""], scale: floa
     spread = values.centred(returns, paths.mask)[1]
     spread = jnp.where(spread > 0, spread, 1.0)
     level = values.root_mean_square(returns, paths.mask) / spread
-    return kernels.OfFeatures(kernel.of, 100 + 10 * level**2, scale * (spread / units) ** 2)
+    wide, variance = 100 + 10 * level**2, scale * (spread / units) ** 2
+    return kernels.OfFeatures(kernel.of, wide, variance, kernel.wide)
 
 
 def standardised(

@@ -7,10 +7,13 @@ step. Noise of mean zero does not change the expectation of K_ij for two differe
 
 estimates the share of one episode's contribution that other episodes find too, whatever their
 number. One update says little about it, but it changes slowly: `Trust` keeps its running mean over
-updates. All decisions about how far a gradient may be trusted are functions of rho:
+updates, in which every pair of episodes counts once. Before the first update rho is small: a long
+step that is mostly noise can lead to states from which a policy does not learn its way back. All
+decisions about how far a gradient may be trusted are functions of rho:
 
 - of the squared length of the sum of M contributions, share(M) = M rho / (1 + (M - 1) rho) is
-  signal. If that is less than a half, the limit of the step shrinks in proportion;
+  signal. If that is less than a half, the limit of the step shrinks in proportion, so that many
+  short steps from few episodes are worth one long step from all of them;
 - with ``episodes="auto"`` the next update plays the smallest number M of `SIZES` for which
   M share(M) is at least `ENOUGH`. While there is much to learn, two episodes agree on it and more
   would only cost steps; near an optimum they no longer agree, and a policy that follows two of
@@ -20,6 +23,7 @@ updates. All decisions about how far a gradient may be trusted are functions of 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
@@ -32,39 +36,51 @@ FLOOR = 0.02
 AUTO = "auto"
 SIZES = (2, 4, 8, 16)
 """Numbers of episodes to choose from. There are few, because each is a compiled program."""
-ENOUGH = 0.4
-"""Two episodes are enough while a fifth of their squared sum is signal."""
+ENOUGH = 0.29
+"""Two episodes are enough while a seventh of their squared sum is signal, as is assumed before the
+first update."""
+
+
+START, WEIGHT = 0.08, 10.0
+"""rho before the first update, and how many pairs of episodes that counts for."""
 
 
 class Trust(eqx.Module):
     """What the updates so far say about the agreement of episodes."""
 
-    rho: Float[Array, ""]
-    """The running mean; 1 before the first update, and for estimators without K."""
+    signal: Float[Array, ""]
+    """Sum over pairs of episodes of what they agree on, later ones with more weight."""
+    pairs: Float[Array, ""]
+    """Their number, weighted in the same way."""
+
+    @property
+    def rho(self) -> Float[Array, ""]:
+        return self.signal / self.pairs
 
     def observe(
         self, K: Float[Array, "M M"] | None, informed: Bool[Array, ""] | bool = True
     ) -> "Trust":
-        """The running mean after another update. One episode, or contributions of zero, leave it as
-        it is; episodes whose rewards say nothing about the actions (not `informed`) agree on
-        nothing."""
+        """The running mean after another update. It stays as it is if there is one episode only, if
+        contributions are zero, or if rewards say nothing about the actions (not `informed`)."""
         if K is None or len(K) < 2:
             return self
-        own = jnp.trace(K)
-        fresh = (jnp.sum(K) - own) / (len(K) - 1) / jnp.where(own > 0, own, 1.0)
-        mean = MEMORY * self.rho + (1 - MEMORY) * jnp.where(informed, fresh, 0.0)
-        counts = (own > 0) & jnp.isfinite(fresh)
-        return Trust(jnp.where(counts, mean, self.rho).astype(self.rho.dtype))
+        own, M = jnp.trace(K), len(K)
+        fresh = (jnp.sum(K) - own) / (M - 1) / jnp.where(own > 0, own, 1.0)
+        counts = (own > 0) & jnp.isfinite(fresh) & informed
+        pairs = M * (M - 1) / 2
+        new = MEMORY * self.signal + pairs * fresh, MEMORY * self.pairs + pairs
+        return jax.tree.map(
+            lambda after, before: jnp.where(counts, after, before).astype(before.dtype),
+            Trust(*new), self,
+        )  # fmt: skip
 
     def share(self, episodes: int) -> Float[Array, ""]:
         """The share of the squared length of the sum of this many contributions that is signal."""
         return _share(jnp.clip(self.rho, 0.0, 1.0), episodes)
 
-    def allowed(self, episodes: int, informed: Bool[Array, ""] | bool = True) -> Float[Array, ""]:
-        """The share of its limit that a step from this many episodes may use: `FLOOR` or more, but
-        nothing below that if the rewards say nothing about the actions."""
-        share = jnp.minimum(2 * self.share(episodes), 1.0)
-        return jnp.where(share < FLOOR, jnp.where(informed, FLOOR, 0.0), share)
+    def allowed(self, episodes: int) -> Float[Array, ""]:
+        """The share of its limit that a step from this many episodes may use: `FLOOR` or more."""
+        return jnp.clip(2 * self.share(episodes), FLOOR, 1.0)
 
     def episodes(self) -> int:
         """The number of episodes of the next update."""
@@ -78,4 +94,4 @@ def _share(rho: Any, M: int) -> Any:
 
 def begin(dtype: Any) -> Trust:
     """Before the first update."""
-    return Trust(jnp.ones((), dtype))
+    return Trust(jnp.asarray(START * WEIGHT, dtype), jnp.asarray(WEIGHT, dtype))

@@ -13,14 +13,15 @@ from jaxtyping import Float, PRNGKeyArray
 from bayespg._support import compilation, device
 from bayespg._support.random import WORD, child, host_uniform
 from bayespg._support.types import Array
+from bayespg.paths import persistence
 from bayespg.policies import AnyPolicy
 
 
 class Acting:
     """A function from observations of all rows to actions, for `play`. The policy is moved to the
     CPU once: the observations come from there, and a step is too little work for another device.
-    `memories` are those of the rows, None before the first step; `times` gives for each step the
-    one whose random numbers it uses.
+    `memories` are those of the rows, None before the first step; `times` gives for each step of the
+    episodes that explore persistently the one whose random numbers it uses.
 
     The first wave draws with `key`, every other with a key of its own, so that an episode's draws
     depend on its place in the batch and not on what was played before it.
@@ -37,7 +38,7 @@ class Acting:
         arrays, fixed = eqx.partition(policy, eqx.is_array)
         self._arrays = jax.device_put(arrays, device.cpu())
         rest, structure = jax.tree.flatten(fixed)  # hashable where a dictionary in it is not
-        self._act = _actor(tuple(rest), structure, greedy)
+        self._act = _actor(tuple(rest), structure, greedy, times is not None)
         self._key, self._wave = key, (0, key)
         self._start, self.memories, self._times = policy.start, memories, times
 
@@ -56,21 +57,23 @@ class Acting:
         if self.memories is None:  # all episodes begin, so their values are not used
             lanes, start = len(first), jax.eval_shape(self._start)
             self.memories = jax.tree.map(lambda m: np.zeros((lanes, *m.shape), m.dtype), start)
-        if self._times is not None:
-            time = int(self._times[time])
+        held = time if self._times is None else int(self._times[time])
+        before = wave * len(observations)
         choices, actions, self.memories = self._act(
-            self._arrays, self._wave[1], observations, time, self.memories, first
+            self._arrays, self._wave[1], observations, (time, held, before), self.memories, first
         )
         return np.asarray(choices), np.asarray(actions)
 
 
 @functools.lru_cache(64)
-def _actor(rest: tuple[Any, ...], structure: Any, greedy: bool) -> Callable[..., Any]:
+def _actor(
+    rest: tuple[Any, ...], structure: Any, greedy: bool, persists: bool
+) -> Callable[..., Any]:
     """The acting function, compiled once for all policies of the same kind."""
     fixed = structure.unflatten(rest)
 
     @functools.partial(jax.jit, compiler_options=compilation.on_one_thread())
-    def act(arrays, key, observations, time, memories, first):
+    def act(arrays, key, observations, at_step, memories, first):
         policy = eqx.combine(arrays, fixed)
 
         def begun(start, memory):
@@ -78,22 +81,23 @@ def _actor(rest: tuple[Any, ...], structure: Any, greedy: bool) -> Callable[...,
 
         memories = jax.tree.map(begun, policy.start(), memories)
         at, memories = jax.vmap(policy.step)(memories, observations)
-        choices = _chosen(at, key, time, greedy)
+        time, held, before = at_step
+        if greedy:
+            choices = at.mode()
+        else:
+            choices = at.sample(jax.random.fold_in(key, time))
+            if persists:
+                again = at.sample(jax.random.fold_in(key, held))
+                choices = persistence.among(again, choices, before)
         return choices, *jax.vmap(policy.settle)(memories, choices)
 
     return act
 
 
-def _chosen(at, key, time, greedy):
-    return at.mode() if greedy else at.sample(jax.random.fold_in(key, time))
-
-
-def times_of(
-    key: PRNGKeyArray, horizon: int, persistence: Float[Array, ""] | None
-) -> np.ndarray | None:
+def times_of(key: PRNGKeyArray, horizon: int, rho: Float[Array, ""] | None) -> np.ndarray | None:
     """For each step the one whose random numbers it uses, where exploration persists: `held` of
     `bayespg.paths.persistence` without a compiled program."""
-    if persistence is None:
+    if rho is None:
         return None
-    fresh = host_uniform(child(key, WORD), horizon) >= np.asarray(persistence)
+    fresh = host_uniform(child(key, WORD), horizon) >= np.asarray(rho)
     return np.maximum.accumulate(np.where(fresh, np.arange(horizon), 0))

@@ -14,7 +14,7 @@ from bayespg._support.warning import warn
 from bayespg.environments import Environment, observe
 from bayespg.environments.host import Lanes
 from bayespg.environments.trajectories import Trajectories
-from bayespg.paths.persistence import held
+from bayespg.paths.persistence import among, held
 from bayespg.policies import AnyPolicy, flatten
 
 Sums = TypeVar("Sums")
@@ -60,10 +60,12 @@ def walk(
 
     def step(carry, now):
         states, memories, running, sums = carry
-        t, key_action, key_step = now
+        t, key_action, key_held, key_step = now
         seen = cast(observe(environment, states))
         at, memories = jax.vmap(policy.step)(memories, seen)
         choices = at.sample(key_action)
+        if persistence is not None:
+            choices = among(at.sample(key_held), choices)
         actions, memories = jax.vmap(policy.settle)(memories, choices)
         following, rewards, ends = environment.step(key_step, states, actions)
         _check_step(environment, states, following, rewards, ends)
@@ -82,12 +84,14 @@ def walk(
     times, keys = jnp.arange(environment.horizon), jax.random.split(key_steps, environment.horizon)
     keys = jax.vmap(jax.random.split)(keys)
     keys_action, keys_step = keys[:, 0], keys[:, 1]
+    keys_held = None
     if persistence is not None:
         key_held = jax.random.fold_in(key_steps, environment.horizon)
-        keys_action = keys_action[held(key_held, environment.horizon, persistence)]
+        keys_held = keys_action[held(key_held, environment.horizon, persistence)]
     (final, _, running, sums), (states, actions, rewards, mask) = jax.lax.scan(
-        step, (first, memories, jnp.ones(paths, bool), start), (times, keys_action, keys_step)
-    )
+        step, (first, memories, jnp.ones(paths, bool), start),
+        (times, keys_action, keys_held, keys_step),
+    )  # fmt: skip
     final = cast(observe(environment, final))
     return Trajectories(states, actions, rewards, mask, ~running, final), sums
 

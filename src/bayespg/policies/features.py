@@ -70,6 +70,22 @@ class Fourier(Features):
         return jnp.concatenate([waves.astype(x.dtype), x, jnp.ones_like(x, shape=(1,))])
 
 
+class Timed(Features):
+    """Features of a value that falls to zero at a time limit: those of `Fourier` of all inputs but
+    the last, and s (x, 1) in front of their constant, where s, the last input, is the share of the
+    time that is left."""
+
+    inputs: int = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        return Fourier(self.inputs - 1).size + self.inputs
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        phi = Fourier(self.inputs - 1)(x[:-1])
+        return jnp.concatenate([phi[:-1], x[-1] * x[:-1], x[-1:], phi[-1:]])
+
+
 @functools.cache
 def _waves(inputs: int, count: int, length_scale: float, seed: int):
     rng = np.random.default_rng(seed)
