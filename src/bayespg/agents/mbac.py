@@ -1,0 +1,259 @@
+"""`MBAC`: a model of the task is learned from real episodes, and the policy on simulated ones.
+
+    agent = bayespg.MBAC("Pendulum-v1", seed=0)
+    agent.learn(3_000)
+    agent.model.environment()
+
+An update plays a real episode, or a few where they are short, updates the model
+(`bayespg.models`) with all transitions so far, and improves the policy on episodes that the model
+simulates (`bayespg.learning.simulated`).
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from bayespg._support import checks, compilation, device
+from bayespg._support.random import WORD, child, fast_key, host_key
+from bayespg._support.types import Array
+from bayespg.agents import build, describe, metrics, names, settings
+from bayespg.agents.agent import Agent
+from bayespg.agents.metrics import Row
+from bayespg.learning import simulated
+from bayespg.learning.advance import NotFinite, fading
+from bayespg.learning.observations import Normalised, Normaliser, no_statistics
+from bayespg.models import Knowledge, Model
+from bayespg.models import model as models
+from bayespg.models.data import Transitions, empty, inputs_of
+from bayespg.paths.worlds import OnHost
+from bayespg.policies import AnyPolicy, as_arrays, as_dtype
+from bayespg.policies.features import Fourier
+from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.policies.named import SCALE
+from bayespg.runs.columns import Column
+
+NAME, UPDATE = "mbac", "simulated"
+"""The estimator and the update that a run's configuration names."""
+POLICY = "fourier"
+SETTINGS = ("discount", "horizon", "workers", "episode_timeout", "persistence", "seed")
+"""The settings that MBAC uses; the others of `Settings` have no effect on it."""
+UPDATES, PATHS, LONGEST = 20, 64, 200
+"""Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
+WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
+"""Number and size of the waves in which the policy is linear."""
+ENOUGH, MOST = 30, 8
+"""An update plays as many episodes as have this many steps together, if they are as long as the
+last ones, and at most so many episodes."""
+AGAIN = 1.3
+"""The length scale of the model is chosen again when there are this many times the transitions."""
+LARGEST = 1e12
+"""A weight of the statistics of real observations beside which simulated ones do not count."""
+CURIOSITY = 1.0
+KNOWN = "function"
+"""What a stored configuration has in place of a function."""
+
+
+class State(eqx.Module):
+    """Everything a run needs to continue."""
+
+    policy: AnyPolicy
+    normaliser: Normaliser
+    values: Float[Array, " q"]
+    """Weights of the values of simulated states."""
+    data: Transitions
+    length: Int[np.ndarray, ""]
+    """Which length scale the model has."""
+    judged: Int[np.ndarray, ""]
+    """Transitions by which it was chosen."""
+    key: PRNGKeyArray
+    updates: Int[np.ndarray, ""]
+    episodes: Int[np.ndarray, ""]
+    steps: Int[np.ndarray, ""]
+    persistence: Float[Array, ""] | None
+    lengths: Float[np.ndarray, ""]
+    """Mean number of steps of the last episodes."""
+
+    @property
+    def acting(self) -> Normalised:
+        return Normalised(self.policy, self.normaliser)
+
+
+@describe.with_settings(
+    "environment", only=SETTINGS, reward=None, terminated=None, options=None
+)
+class MBAC(Agent):
+    """Model-based Bayesian actor-critic.
+
+    `reward` and `terminated` are functions of one state, one action as the environment gets it, and
+    the state that follows, written in JAX, for users who know them; otherwise both are learned. The
+    other settings are `discount`, `horizon`, `workers`, `episode_timeout`, `persistence` and
+    `seed`, as for other agents.
+    """
+
+    def __init__(
+        self,
+        environment: Any,
+        policy: str = POLICY,
+        estimator: str = NAME,
+        update: str = UPDATE,
+        *,
+        reward: Callable[..., Any] | None = None,
+        terminated: Callable[..., Any] | None = None,
+        options: dict[str, Any] | None = None,
+        **given: Any,
+    ):
+        device.require()
+        compilation.remember()
+        own = (("policy", policy, POLICY), ("estimator", estimator, NAME), ("update", update, UPDATE))
+        for name, value, only in own:
+            if value != only:
+                raise settings.no_effect(name, value, f"the {name} of MBAC is {only!r}")
+        s = settings.made({k: v for k, v in given.items() if v is not None})
+        if unknown := sorted(k for k, v in given.items() if k not in SETTINGS and v is not None):
+            reason = f"MBAC has {', '.join(SETTINGS)}, reward and terminated"
+            raise settings.no_effect(unknown[0], given[unknown[0]], reason)
+        for name, value in (("reward", reward), ("terminated", terminated)):
+            if value == KNOWN:
+                raise ValueError(
+                    f"{name}: was a function when this was saved; give it again: "
+                    f"load(path, {name}=...)"
+                )
+            if value is not None and not callable(value):
+                raise ValueError(f"{name}: expected a function, found {value!r}")
+        self._asked = {
+            "environment": environment, "reward": reward, "terminated": terminated,
+            "options": options,
+        } | given  # fmt: skip
+        self.options = names.options(options, environment)
+        self.known = Knowledge(reward, terminated)
+        self.world = where = build.world_of(environment, s, self.options)
+        if where.actions is None or not where.real or where.masks or len(where.observation.shape) > 1:
+            raise ValueError(
+                "environment: MBAC needs observations that are vectors of real numbers, and known "
+                "actions without masks; use bayespg.BAC for others"
+            )
+        if isinstance(where, OnHost):
+            where.host.observations.refuse_images()
+        self.names = {
+            "environment": environment, "policy": POLICY, "estimator": NAME, "update": UPDATE
+        }  # fmt: skip
+        self.settings = s.as_done({
+            "discount": (where.discount, f"{where.name} has its own discount"),
+            "horizon": (where.horizon, f"{where.name} ends episodes after {where.horizon} steps"),
+            "workers": (s.workers if isinstance(where, OnHost) else None, "it runs in JAX"),
+            "persistence": (s["persistence"], ""),
+        })  # fmt: skip
+        self._double, self._seconds, self.interrupted = False, 0.0, False
+        size, inputs = where.observation.shape[0], inputs_of(where.actions)
+        self._values = simulated.basis(size)
+        key = host_key(s.seed)
+        self._basis = models.basis(child(key, 3), size, inputs.size)
+        self._fitted: tuple[Any, Model] | None = None
+        kind = "choices" if inputs.sizes else "means"
+        count, scale = WAVES[kind]
+        features = Fourier(size, count, scale=scale)
+        if inputs.sizes:
+            head: Any = Choice(features.size, inputs.sizes, where.actions.scalar)  # pyright: ignore
+        else:
+            head = Normals(features.size, inputs.size, SCALE)
+        zero = np.asarray(0, np.int64)
+        with self.precision():
+            self.state = State(
+                policy=as_dtype(as_arrays(Composed(features, head)), jnp.float32),
+                normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
+                data=empty(size, inputs), length=zero, judged=zero, key=child(key, 1),
+                updates=zero, episodes=zero, steps=zero,
+                persistence=jnp.asarray(s["persistence"], jnp.float32) if s["persistence"] else None,
+                lengths=np.asarray(math.inf, np.float32),
+            )  # fmt: skip
+        self.reset()
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes of the next update."""
+        return min(max(math.ceil(ENOUGH / float(self.state.lengths)), 1), MOST)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        named = {k: v if isinstance(v, str) else None for k, v in self.names.items()}
+        known = {k: None if v is None else KNOWN for k, v in self.known._asdict().items()}
+        own = {name: getattr(self.settings, name) for name in SETTINGS}
+        return named | {"options": self.options} | known | own
+
+    @property
+    def model(self) -> Model:
+        """The model of the task, given all transitions so far."""
+        data = self.state.data
+        if data.count == 0:
+            raise ValueError("model: nothing has been observed yet; call learn first")
+        if self._fitted is None or self._fitted[0] is not data:
+            self._fitted = data, models.posterior(data, self._basis, self.state.length)
+        return self._fitted[1]
+
+    def update(self) -> Row:
+        """Play a real episode or a few, update the model, and improve the policy on episodes that
+        it simulates. Raises NotFinite, and leaves the agent as it was, if that gives no finite
+        policy."""
+        begun = time.perf_counter()
+        paths = self.draw()
+        drawn = time.perf_counter()
+        old, data = self.state, self.state.data.with_paths(paths)
+        again = int(data.seen) > AGAIN * int(old.judged)
+        model = models.posterior(data, self._basis, None if again else old.length)
+        key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
+        key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
+        policy, values, progress = self._improved(model, data, key)
+        numbers = [*jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)), values]
+        if not all(np.isfinite(x).all() for x in numbers):
+            raise NotFinite(f"update {int(old.updates) + 1}: the policy or its values are not finite")
+        found = metrics.evaluation(paths)
+        self.state = State(
+            policy=policy, normaliser=_units(model), values=values, data=data,
+            length=np.asarray(model.length, np.int64),
+            judged=np.asarray(data.seen if again else old.judged, np.int64), key=old.key,
+            updates=old.updates + 1, episodes=old.episodes + len(found.returns),
+            steps=old.steps + found.lengths.sum(), persistence=fading(old.persistence, paths.terminated),
+            lengths=np.asarray(found.lengths.mean(), np.float32),
+        )  # fmt: skip
+        self._fitted = data, model
+        done = time.perf_counter()
+        self._seconds += done - begun
+        row = metrics.of_episodes(
+            self.state, found, paths.terminated, self._seconds, drawing=drawn - begun,
+            learning=done - drawn,
+        ) | {
+            Column.PERSISTENCE: float(old.persistence) if old.persistence is not None else 0.0,
+            Column.SIMULATED: float(progress.returns[-1]),
+        }  # fmt: skip
+        return {column.value: row[column] for column in Column if column in row}
+
+    def _improved(self, model: Model, data: Transitions, key: PRNGKeyArray) -> Any:
+        """The policy after updates on simulated episodes."""
+        state, where = self.state, self.world
+        silent = np.ptp(data.rewards[: data.count]) == 0 and not data.terminated.any()
+        environment = model.environment(
+            horizon=min(LONGEST, where.horizon), discount=where.discount,
+            curiosity=CURIOSITY if silent else 0.0, known=self.known,
+        )  # fmt: skip
+        with self.precision():
+            environment, normaliser = jax.tree.map(
+                lambda x: jnp.asarray(np.asarray(x)) if eqx.is_array(x) else x,
+                (environment, _units(model)),
+            )
+            return simulated.improve(
+                environment, state.policy, normaliser, self._values, state.values, key, UPDATES,
+                PATHS,
+            )  # fmt: skip
+
+
+def _units(model: Model) -> Normaliser:
+    """The units of the model, for the policy."""
+    mean, scale = (np.asarray(x, np.float32) for x in (model.states.mean, model.states.scale))
+    return Normaliser(jnp.asarray(mean), jnp.asarray(scale**2), jnp.asarray(LARGEST, jnp.float32))

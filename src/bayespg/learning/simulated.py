@@ -1,0 +1,178 @@
+"""Improving a policy on simulated episodes, of which there are plenty.
+
+Where steps cost nothing an update need not be frugal. Values are fitted to the very episodes whose
+advantages they are used for, since their few weights hardly fit the noise of thousands of steps;
+episodes that are cut off count the value of the state in which they are. The policy then moves
+along the natural gradient of GAE as far as a Kullback-Leibler limit allows. Many such updates are
+one compiled program in single precision.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bayespg.environments import Environment
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning.observations import Normalised, Normaliser
+from bayespg.paths.rollout import rollout
+from bayespg.policies import AnyPolicy, base, flatten
+
+LAMBDA, LIMIT, DAMPING = 0.97, 0.03, 0.1
+SLOW = 0.3
+"""Share of the natural step of log standard deviations that is taken: exploration spent early is
+missed later."""
+FITS = 2
+"""Fits of the values per update, each to targets that use the one before."""
+METRIC = 768
+"""Steps over which the metric is averaged."""
+WAVES, LENGTH = 100, 0.7
+"""Features of values, and their length scale in units of sqrt(d)."""
+
+
+class Basis(eqx.Module):
+    """Features of values: (1, x, x_i x_j, waves)."""
+
+    frequencies: Float[np.ndarray, "m d"]
+    phases: Float[np.ndarray, " m"]
+
+    @property
+    def size(self) -> int:
+        d = self.frequencies.shape[1]
+        return 1 + d + d * (d + 1) // 2 + len(self.phases)
+
+    def __call__(self, x: Float[Array, "*N d"]) -> Float[Array, "*N q"]:
+        i, j = np.triu_indices(x.shape[-1])
+        waves = math.sqrt(2 / len(self.phases)) * jnp.cos(x @ self.frequencies.T + self.phases)
+        one = jnp.ones_like(x[..., :1])
+        return jnp.concatenate([10 * one, 3 * x, x[..., i] * x[..., j], 3 * waves], -1)
+
+
+def basis(size: int) -> Basis:
+    """For observations of `size` numbers."""
+    rng = np.random.default_rng(0)
+    frequencies = rng.standard_normal((WAVES, size)) / (LENGTH * math.sqrt(size))
+    phases = rng.uniform(0, 2 * math.pi, WAVES)
+    return Basis(frequencies.astype(np.float32), phases.astype(np.float32))
+
+
+class Progress(eqx.Module):
+    """One entry per update, measured before it was made."""
+
+    returns: Float[Array, " N"]
+    """Mean return of the simulated episodes."""
+    ended: Float[Array, " N"]
+    """Share of them that ended by themselves."""
+
+
+@eqx.filter_jit
+def improve(
+    environment: Environment,
+    policy: AnyPolicy,
+    normaliser: Normaliser,
+    basis: Basis,
+    values: Float[Array, " q"],
+    key: PRNGKeyArray,
+    updates: int,
+    paths: int,
+    limit: Float[Array, ""] | float = LIMIT,
+) -> tuple[AnyPolicy, Float[Array, " q"], Progress]:
+    """The policy after so many updates on so many simulated episodes each, and the weights of the
+    values. A policy whose simulated advantages are all equal stays as it is."""
+    theta, rebuild = flatten(policy)
+    slow = _slow(policy)
+
+    def update(carry, key):
+        theta, values = carry
+        policy = rebuild(theta)
+        key_paths, key_metric = jax.random.split(key)
+        found = rollout(environment, Normalised(policy, normaliser), key_paths, paths)
+        seen = normaliser(found.states)
+        psi = basis(jnp.concatenate([seen, normaliser(found.final)[None]]))
+        advantages, values = _advantages(found, psi, values, environment.discount)
+        weights = found.mask.reshape(-1).astype(theta.dtype)
+        credit, spread = _standardised(advantages, found.mask)
+        X, A = seen.reshape(-1, seen.shape[-1]), found.actions.reshape(len(weights), -1)
+        A = found.actions.reshape(len(weights), *found.actions.shape[2:])
+
+        def gain(t):
+            now = rebuild(t)
+            each = jax.vmap(lambda x, a: now(x).log_prob(a))(X, A)
+            return credit.reshape(-1) @ each / jnp.sum(weights)
+
+        g = jax.grad(gain)(theta)
+        some = X[jax.random.choice(key_metric, len(weights), (METRIC,), p=weights)]
+        root = jax.vmap(lambda x: base.information_root(policy, x))(some)
+        root = root.reshape(-1, theta.size)
+        G = root.T @ root / METRIC
+        damped = G + (DAMPING * jnp.trace(G) / theta.size + 1e-6) * jnp.eye(theta.size)
+        d = slow * jax.scipy.linalg.solve(damped, g, assume_a="pos")
+        length = jnp.sqrt(2 * limit / jnp.maximum(d @ G @ d, 1e-12))
+        new = theta + length * d
+        sound = (spread > 1e-6) & jnp.all(jnp.isfinite(new))
+        values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
+        progress = Progress(
+            jnp.sum(jnp.where(found.mask, found.rewards, 0.0)) / paths,
+            jnp.mean(found.terminated.astype(theta.dtype)),
+        )
+        return (jnp.where(sound, new, theta), values), progress
+
+    (theta, values), progress = jax.lax.scan(
+        update, (theta, values), jax.random.split(key, updates)
+    )
+    return rebuild(theta), values, progress
+
+
+def _advantages(
+    paths: Trajectories, psi: Float[Array, "T1 M q"], values: Float[Array, " q"], discount: float
+) -> tuple[Float[Array, "T M"], Float[Array, " q"]]:
+    """GAE under values that are fitted to the paths, and the weights of these values."""
+    T, M = paths.mask.shape
+    last = jnp.arange(T)[:, None] == paths.lengths - 1
+    ended = last & paths.terminated
+    taken = paths.mask.reshape(-1).astype(psi.dtype)
+    Psi = psi[:-1].reshape(T * M, -1)
+    gram = (Psi * taken[:, None]).T @ Psi + jnp.eye(Psi.shape[1])
+    factor = jax.scipy.linalg.cho_factor(gram)
+
+    def judged(values):
+        V = psi @ values
+        # A path that has ended stays where it is, so the row after its last step is its last state.
+        following = jnp.where(ended, 0.0, V[1:])
+        delta = jnp.where(paths.mask, paths.rewards + discount * following - V[:-1], 0.0)
+
+        def back(tail, now):
+            d, end = now
+            tail = d + discount * LAMBDA * jnp.where(end, 0.0, tail)
+            return tail, tail
+
+        tails = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]
+        return tails, V[:-1]
+
+    def fit(_, values):
+        targets = sum(judged(values)).reshape(-1)
+        return jax.scipy.linalg.cho_solve(factor, Psi.T @ (taken * targets))
+
+    values = jax.lax.fori_loop(0, FITS, fit, values)
+    return judged(values)[0], values
+
+
+def _standardised(
+    x: Float[Array, "T M"], taken: Bool[Array, "T M"]
+) -> tuple[Float[Array, "T M"], Float[Array, ""]]:
+    """x with mean 0 and variance 1 over the steps taken, and its standard deviation before."""
+    count = jnp.sum(taken)
+    mean = jnp.sum(jnp.where(taken, x, 0.0)) / count
+    spread = jnp.sqrt(jnp.sum(jnp.where(taken, x - mean, 0.0) ** 2) / count)
+    return jnp.where(taken, (x - mean) / jnp.maximum(spread, 1e-6), 0.0), spread
+
+
+def _slow(policy: AnyPolicy) -> Float[np.ndarray, " n"]:
+    """Factors of the natural step: `SLOW` for log standard deviations, one for the others."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(policy, eqx.is_inexact_array))
+    names = [(jax.tree_util.keystr(path), leaf.size) for path, leaf in leaves]
+    factors = [np.full(size, SLOW if "log_scale" in name else 1.0) for name, size in names]
+    return np.concatenate(factors).astype(np.float32)
