@@ -77,15 +77,15 @@ def run(task: str, seed: int, budget: int, verbose: bool = False) -> dict:
         seconds += taken
         steps.append(int(row["steps"]))
         returns.append(round(agent.evaluate(EPISODES, deterministic=True).mean, 2))
-        rows.append([round(row["return"], 2), round(row["simulated"], 2), round(taken, 2)])
+        rows.append([round(row["return"], 2), round(row["simulated"], 2), round(row["ahead"]), round(taken, 2)])
         passed = passed + 1 if returns[-1] >= TASKS[task].threshold else 0
         if verbose:
             print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
     return {
         "task": task, "seed": seed, "solved": steps[-ROW] if passed == ROW else None,
         "updates": len(steps), "seconds": round(seconds, 1),
-        "first_seconds": rows[0][2], "steps": steps, "evaluated": returns,
-        "real_simulated_seconds": rows, "version": bayespg.__version__,
+        "first_seconds": rows[0][3], "steps": steps, "evaluated": returns,
+        "real_simulated_ahead_seconds": rows, "version": bayespg.__version__,
         "machine": f"{platform.machine()}, {platform.system()}",
     }  # fmt: skip
 

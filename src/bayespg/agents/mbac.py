@@ -231,6 +231,7 @@ class MBAC(Agent):
         ) | {
             Column.PERSISTENCE: float(old.persistence) if old.persistence is not None else 0.0,
             Column.SIMULATED: float(progress.returns[-1]),
+            Column.AHEAD: float(np.mean(progress.lengths)),
         }  # fmt: skip
         return {column.value: row[column] for column in Column if column in row}
 

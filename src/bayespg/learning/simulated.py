@@ -8,6 +8,7 @@ one compiled program in single precision.
 """
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,10 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bayespg.environments import Environment
+from bayespg.models.environment import Learned
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.observations import Normalised, Normaliser
-from bayespg.paths.rollout import rollout
 from bayespg.policies import AnyPolicy, base, flatten
 
 LAMBDA, LIMIT, DAMPING = 0.97, 0.03, 0.1
@@ -29,6 +29,9 @@ FITS = 2
 """Fits of the values per update, each to targets that use the one before."""
 METRIC = 768
 """Steps over which the metric is averaged."""
+TRUST = 0.5
+"""Standard deviation of a simulated state, in units of that of observed ones, beyond which it is
+not followed further."""
 WAVES, LENGTH = 100, 0.7
 """Features of values, and their length scale in units of sqrt(d)."""
 
@@ -66,11 +69,13 @@ class Progress(eqx.Module):
     """Mean return of the simulated episodes."""
     ended: Float[Array, " N"]
     """Share of them that ended by themselves."""
+    lengths: Float[Array, " N"]
+    """Their mean number of steps."""
 
 
 @eqx.filter_jit
 def improve(
-    environment: Environment,
+    environment: Learned,
     policy: AnyPolicy,
     normaliser: Normaliser,
     basis: Basis,
@@ -79,6 +84,7 @@ def improve(
     updates: int,
     paths: int,
     limit: Float[Array, ""] | float = LIMIT,
+    trust: Float[Array, ""] | float = TRUST,
 ) -> tuple[AnyPolicy, Float[Array, " q"], Progress]:
     """The policy after so many updates on so many simulated episodes each, and the weights of the
     values. A policy whose simulated advantages are all equal stays as it is."""
@@ -89,13 +95,13 @@ def improve(
         theta, values = carry
         policy = rebuild(theta)
         key_paths, key_metric = jax.random.split(key)
-        found = rollout(environment, Normalised(policy, normaliser), key_paths, paths)
+        found = simulate(environment, Normalised(policy, normaliser), key_paths, paths, trust)
         seen = normaliser(found.states)
         psi = basis(jnp.concatenate([seen, normaliser(found.final)[None]]))
         advantages, values = _advantages(found, psi, values, environment.discount)
         weights = found.mask.reshape(-1).astype(theta.dtype)
         credit, spread = _standardised(advantages, found.mask)
-        X, A = seen.reshape(-1, seen.shape[-1]), found.actions.reshape(len(weights), -1)
+        X = seen.reshape(-1, seen.shape[-1])
         A = found.actions.reshape(len(weights), *found.actions.shape[2:])
 
         def gain(t):
@@ -116,7 +122,7 @@ def improve(
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         progress = Progress(
             jnp.sum(jnp.where(found.mask, found.rewards, 0.0)) / paths,
-            jnp.mean(found.terminated.astype(theta.dtype)),
+            jnp.mean(found.terminated.astype(theta.dtype)), jnp.sum(weights) / paths,
         )
         return (jnp.where(sound, new, theta), values), progress
 
@@ -124,6 +130,30 @@ def improve(
         update, (theta, values), jax.random.split(key, updates)
     )
     return rebuild(theta), values, progress
+
+
+def simulate(
+    environment: Learned, policy: AnyPolicy, key: PRNGKeyArray, paths: int, trust: Any
+) -> Trajectories:
+    """Episodes in a learned environment. One is cut off, as by a time limit, where the model no
+    longer knows where it is: the variances of its steps sum to more than `trust` squared."""
+    key_reset, key_steps = jax.random.split(key)
+
+    def step(carry, key):
+        states, running, doubt = carry
+        key_action, key_step = jax.random.split(key)
+        at, _ = jax.vmap(lambda x: policy.step((), x))(states)
+        actions = at.sample(key_action)
+        following, rewards, ended, unknown = environment.transition(key_step, states, actions)
+        following = jnp.where(running[:, None], following, states)
+        doubt = doubt + unknown**2
+        going = running & ~ended & (doubt <= trust**2)
+        return (following, going, doubt), (states, actions, rewards, running, running & ended)
+
+    first = environment.reset(key_reset, paths), jnp.ones(paths, bool), jnp.zeros(paths)
+    keys = jax.random.split(key_steps, environment.horizon)
+    (final, _, _), (states, actions, rewards, mask, ended) = jax.lax.scan(step, first, keys)
+    return Trajectories(states, actions, rewards, mask, jnp.any(ended, 0), final)
 
 
 def _advantages(

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 from bayespg._support.random import normal
 from bayespg._support.types import Array
 from bayespg.environments import Environment
-from bayespg.models.features import Terms, Units
+from bayespg.models.features import Circles, Terms, Units
 from bayespg.models.termination import States
 from bayespg.models.data import Inputs
 
@@ -46,6 +46,7 @@ class Learned(Environment):
     ends: States
     end_weights: Float[Array, " q"]
     can_end: Bool[Array, ""]
+    circles: Circles
     low: Float[Array, " d"]
     high: Float[Array, " d"]
     lowest: Float[Array, ""]
@@ -75,13 +76,23 @@ class Learned(Environment):
         states: Float[Array, "M d"],
         actions: Shaped[Array, "M *action"],
     ) -> tuple[Float[Array, "M d"], Float[Array, " M"], Bool[Array, " M"]]:
+        return self.transition(key, states, actions)[:3]
+
+    def transition(
+        self,
+        key: PRNGKeyArray,
+        states: Float[Array, "M d"],
+        actions: Shaped[Array, "M *action"],
+    ) -> tuple[Float[Array, "M d"], Float[Array, " M"], Bool[Array, " M"], Float[Array, " M"]]:
+        """What `step` returns, and the standard deviation of the next state under the posterior, by
+        the disagreement of draws, in units of the standard deviation of observed states."""
         key_noise, key_end = jax.random.split(key)
         M, d = states.shape
         encoded = self.inputs(actions).astype(states.dtype)
         y = self.features(self.states(states), encoded) @ self.weights
         apart, y = y[:, d + 1 :], y[:, : d + 1] + self.constant
         y = y + self.noise * normal(key_noise, y.shape, y.dtype)
-        following = jnp.clip(states + y[:, :d], self.low, self.high)
+        following = self.circles(jnp.clip(states + y[:, :d], self.low, self.high))
         if self.known.terminated is None:
             logit = self.ends(self.states(following)) @ self.end_weights
             chance = jax.random.uniform(key_end, (M,), logit.dtype)
@@ -94,7 +105,7 @@ class Learned(Environment):
         else:
             rewards = self._told(self.known.reward, states, actions, following)
         unknown = jnp.sqrt(jnp.mean(apart**2, 1))
-        return following, rewards + self.curiosity * unknown, ended
+        return following, rewards + self.curiosity * unknown, ended, unknown
 
     def _told(self, function: Callable[..., Any], states: Any, actions: Any, following: Any) -> Any:
         return jax.vmap(function)(states, self.inputs.told(actions), following).reshape(len(states))

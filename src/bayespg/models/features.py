@@ -49,6 +49,41 @@ def units_of(x: Float[Array, "N d"], weights: Float[Array, " N"]) -> Units:
     return Units(mean, jnp.where(constant, 1.0, scale))
 
 
+class Circles(eqx.Module):
+    """Pairs of numbers that lie on a circle, as the cosine and the sine of an angle do."""
+
+    pairs: Float[Array, "d d"]
+    """Row i sums the squares of the number i and of its partner; zero if it has none."""
+    squares: Float[Array, " d"]
+    """Squared radius."""
+
+    def __call__(self, x: Float[Array, "N d"]) -> Float[Array, "N d"]:
+        """The nearest states in which the pairs lie on their circles."""
+        now = x**2 @ self.pairs.T
+        return jnp.where(now > 0, x * jnp.sqrt(self.squares / jnp.where(now > 0, now, 1.0)), x)
+
+
+ROUND = 1e-3
+"""Relative deviation of squared radii, below which two numbers lie on a circle."""
+
+
+def circles_of(x: Float[Array, "N d"], weights: Float[Array, " N"]) -> Circles:
+    """The pairs of columns whose squares sum to a constant, though each of them varies."""
+    d, total = x.shape[1], jnp.maximum(jnp.sum(weights), 1.0)
+    sums = x[:, :, None] ** 2 + x[:, None, :] ** 2
+    mean = jnp.tensordot(weights, sums, 1) / total
+    deviation = jnp.sqrt(jnp.tensordot(weights, (sums - mean) ** 2, 1) / total)
+    own = jnp.diagonal(deviation) > 10 * ROUND * jnp.diagonal(mean)
+    off = deviation / jnp.maximum(mean, 1e-12) + jnp.where(jnp.eye(d) > 0, jnp.inf, 0.0)
+    partner, best = jnp.argmin(off, 1), jnp.min(off, 1)
+    paired = (best < ROUND) & own & own[partner] & (partner[partner] == jnp.arange(d))
+    both = jnp.eye(d, dtype=x.dtype) + jax.nn.one_hot(partner, d, dtype=x.dtype)
+    return Circles(
+        jnp.where(paired[:, None], both, 0.0),
+        jnp.where(paired, mean[jnp.arange(d), partner], 0.0),
+    )
+
+
 class Waves(eqx.Module):
     """Random waves cos(w_i'z + b_i), w_i ~ N(0, I / (length^2 D)): the features of a Gaussian
     kernel (Rahimi and Recht, 2007)."""

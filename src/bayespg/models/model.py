@@ -22,7 +22,15 @@ from bayespg._support import checks
 from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.environment import DISCOUNT, HORIZON, Knowledge, Learned
-from bayespg.models.features import Terms, Units, Waves, draw_waves, units_of
+from bayespg.models.features import (
+    Circles,
+    Terms,
+    Units,
+    Waves,
+    circles_of,
+    draw_waves,
+    units_of,
+)
 from bayespg.models.regression import Regression, regress, robust_weights
 from bayespg.models.termination import Termination, evenly
 from bayespg.models.data import Inputs, Transitions
@@ -39,6 +47,10 @@ WIDER = 0.1
 """Share of the observed range by which a prediction may lie outside, on each side."""
 STARTS = 1024
 """States from which simulated episodes may begin."""
+NARROW = 0.3
+"""First states are smoothed in a dimension where their standard deviation is less than this share
+of that of all states. Where it is not, they may lie on a curve, such as a circle, and would leave
+it."""
 DRAWS = 3
 """Draws whose disagreement measures what is not known."""
 
@@ -70,6 +82,7 @@ class Model(eqx.Module):
     offset: Float[Array, ""]
     """What a step that ends the episode earns beyond others."""
     termination: Termination
+    circles: Circles
     low: Float[Array, " d"]
     high: Float[Array, " d"]
     lowest: Float[Array, ""]
@@ -124,7 +137,7 @@ def _predict(model: Model, x: Any, actions: Any) -> Prediction:
 
     change, deviation = outputs(model.dynamics, model.changes)
     reward, reward_deviation = outputs(model.rewards, model.payments)
-    following = jnp.clip(x + change, model.low, model.high)
+    following = model.circles(jnp.clip(x + change, model.low, model.high))
     return Prediction(
         following, deviation, jnp.clip(reward[:, 0], model.lowest, model.highest),
         reward_deviation[:, 0], model.termination.probability(model.states(following)),
@@ -154,7 +167,7 @@ def _environment(model, key, curiosity, horizon, discount, known) -> Learned:
         weights=jnp.concatenate([jnp.concatenate([W, w], 1) * units, *spread], 1),
         constant=jnp.concatenate([model.changes.mean, model.payments.mean]),
         noise=noise * units, offset=model.offset, ends=model.termination.features, end_weights=v,
-        can_end=model.termination.known, low=model.low, high=model.high,
+        can_end=model.termination.known, circles=model.circles, low=model.low, high=model.high,
         lowest=model.lowest, highest=model.highest, firsts=model.firsts,
         first_count=model.first_count, width=model.width, visited=model.visited,
         curiosity=curiosity, horizon=horizon, discount=discount, known=known,
@@ -275,13 +288,14 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
     first = jnp.asarray(data.first) & used
     order = jnp.argsort(~first, stable=True)[:STARTS]
     many = jnp.sum(first)
-    width = units_of(S, first.astype(S.dtype))
-    spread = jnp.sqrt(first.astype(S.dtype) @ (S - width.mean) ** 2 / jnp.maximum(many, 1))
+    share = first.astype(S.dtype) / jnp.maximum(many, 1)
+    spread = jnp.sqrt(share @ (S - share @ S) ** 2)
+    spread = jnp.where(spread < NARROW * states.scale, spread, 0.0)
     return Model(
         inputs=data.inputs, states=states, changes=changes, payments=payments, features=phi,
         dynamics=dynamics, rewards=rewards, offset=offset * payments.scale[0],
         termination=termination.fit(X, states(following), ended, count, basis.ends),
-        low=low, high=high, lowest=lowest[0], highest=highest[0], firsts=S[order],
+        circles=circles_of(S, used.astype(S.dtype)), low=low, high=high, lowest=lowest[0], highest=highest[0], firsts=S[order],
         first_count=jnp.minimum(many, STARTS),
         width=spread * jnp.maximum(many, 1) ** (-1 / (S.shape[1] + 4)),
         visited=S[jnp.arange(STARTS) * count // STARTS], length=length,
