@@ -22,12 +22,12 @@ from bayespg._support.types import Array
 from bayespg.models.features import Waves
 
 ENDS, OTHERS = 256, 1024
-ITERATIONS = 20
+ITERATIONS = 30
 LENGTH = 1.2
 """Length scale of the waves, in units of sqrt(d)."""
 COUNT = 100
 """Number of waves."""
-LEVEL, LINE, SQUARE, WAVE = 10.0, 10.0, 10.0, 3.0
+LEVEL, LINE, SQUARE, WAVE = 50.0, 50.0, 50.0, 15.0
 """Prior standard deviations."""
 MOST_PAIRS = 8
 """Dimensions up to which all products are features; beyond, squares only."""
