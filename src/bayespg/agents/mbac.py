@@ -44,7 +44,7 @@ NAME, UPDATE = "mbac", "simulated"
 POLICY = "fourier"
 SETTINGS = ("discount", "horizon", "workers", "episode_timeout", "persistence", "seed")
 """The settings that MBAC uses; the others of `Settings` have no effect on it."""
-UPDATES, PATHS, LONGEST = 20, 64, 200
+UPDATES, PATHS, LONGEST = 15, 64, 200
 """Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
 WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
 """Number and size of the waves in which the policy is linear."""
@@ -232,6 +232,7 @@ class MBAC(Agent):
             Column.PERSISTENCE: float(old.persistence) if old.persistence is not None else 0.0,
             Column.SIMULATED: float(progress.returns[-1]),
             Column.AHEAD: float(np.mean(progress.lengths)),
+            Column.CONFIRMED: float(np.clip(progress.agreement[-1], 0.0, 1.0)),
         }  # fmt: skip
         return {column.value: row[column] for column in Column if column in row}
 

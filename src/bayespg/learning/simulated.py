@@ -29,6 +29,11 @@ FITS = 2
 """Fits of the values per update, each to targets that use the one before."""
 METRIC = 768
 """Steps over which the metric is averaged."""
+MEMORY, FLOOR = 0.7, 0.1
+"""Decay of the running mean of the agreement of the two halves of the episodes, and the least share
+of the limit that a step may use. With agreement r the share 2 r / (1 + r) of the squared gradient is
+signal; if that is less than a half, the limit shrinks in proportion. A policy that the model cannot
+improve would otherwise follow noise."""
 TRUST = 0.5
 """Standard deviation of a simulated state, in units of that of observed ones, beyond which it is
 not followed further."""
@@ -71,6 +76,8 @@ class Progress(eqx.Module):
     """Share of them that ended by themselves."""
     lengths: Float[Array, " N"]
     """Their mean number of steps."""
+    agreement: Float[Array, " N"]
+    """How far the two halves of them agree on the gradient, as a running mean."""
 
 
 @eqx.filter_jit
@@ -92,7 +99,7 @@ def improve(
     slow = _slow(policy)
 
     def update(carry, key):
-        theta, values = carry
+        theta, values, agreement = carry
         policy = rebuild(theta)
         key_paths, key_metric = jax.random.split(key)
         found = simulate(environment, Normalised(policy, normaliser), key_paths, paths, trust)
@@ -101,33 +108,38 @@ def improve(
         advantages, values = _advantages(found, psi, values, environment.discount)
         weights = found.mask.reshape(-1).astype(theta.dtype)
         credit, spread = _standardised(advantages, found.mask)
-        X = seen.reshape(-1, seen.shape[-1])
-        A = found.actions.reshape(len(weights), *found.actions.shape[2:])
 
-        def gain(t):
+        def gain(t, states, actions, credit):
             now = rebuild(t)
-            each = jax.vmap(lambda x, a: now(x).log_prob(a))(X, A)
-            return credit.reshape(-1) @ each / jnp.sum(weights)
+            each = jax.vmap(jax.vmap(lambda x, a: now(x).log_prob(a)))(states, actions)
+            return 2 * jnp.sum(credit * each) / jnp.sum(weights)
 
-        g = jax.grad(gain)(theta)
+        halves = (jnp.stack([x[:, 0::2], x[:, 1::2]]) for x in (seen, found.actions, credit))
+        g1, g2 = jax.vmap(jax.grad(gain), (None, 0, 0, 0))(theta, *halves)
+        X = seen.reshape(-1, seen.shape[-1])
         some = X[jax.random.choice(key_metric, len(weights), (METRIC,), p=weights)]
         root = jax.vmap(lambda x: base.information_root(policy, x))(some)
         root = root.reshape(-1, theta.size)
         G = root.T @ root / METRIC
         damped = G + (DAMPING * jnp.trace(G) / theta.size + 1e-6) * jnp.eye(theta.size)
-        d = slow * jax.scipy.linalg.solve(damped, g, assume_a="pos")
-        length = jnp.sqrt(2 * limit / jnp.maximum(d @ G @ d, 1e-12))
+        d1, d2 = jax.scipy.linalg.solve(damped, jnp.stack([g1, g2], 1), assume_a="pos").T
+        agreed = 2 * (g1 @ d2) / jnp.maximum(g1 @ d1 + g2 @ d2, 1e-30)
+        agreement = MEMORY * agreement + (1 - MEMORY) * agreed
+        share = jnp.clip(2 * agreement / (1 + agreement), FLOOR, 1.0)
+        d = slow * (d1 + d2) / 2
+        length = jnp.sqrt(2 * limit * jnp.minimum(2 * share, 1.0) / jnp.maximum(d @ G @ d, 1e-12))
         new = theta + length * d
         sound = (spread > 1e-6) & jnp.all(jnp.isfinite(new))
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         progress = Progress(
             jnp.sum(jnp.where(found.mask, found.rewards, 0.0)) / paths,
             jnp.mean(found.terminated.astype(theta.dtype)), jnp.sum(weights) / paths,
+            agreement,
         )
-        return (jnp.where(sound, new, theta), values), progress
+        return (jnp.where(sound, new, theta), values, agreement), progress
 
-    (theta, values), progress = jax.lax.scan(
-        update, (theta, values), jax.random.split(key, updates)
+    (theta, values, _), progress = jax.lax.scan(
+        update, (theta, values, jnp.ones(())), jax.random.split(key, updates)
     )
     return rebuild(theta), values, progress
 

@@ -51,7 +51,7 @@ class Learned(Environment):
     high: Float[Array, " d"]
     lowest: Float[Array, ""]
     highest: Float[Array, ""]
-    firsts: Float[Array, "S d"]
+    firsts: Float[Array, "F d"]
     first_count: Int[Array, ""]
     width: Float[Array, " d"]
     visited: Float[Array, "S d"]
@@ -68,7 +68,8 @@ class Learned(Environment):
         ]
         first = first + self.width * normal(key_noise, first.shape, first.dtype)
         anywhere = self.visited[jax.random.randint(key_any, (half,), 0, len(self.visited))]
-        return jnp.concatenate([jnp.clip(first, self.low, self.high), anywhere])
+        first = self.circles(jnp.clip(first, self.low, self.high))
+        return jnp.concatenate([first, anywhere])
 
     def step(
         self,

@@ -88,7 +88,7 @@ class Model(eqx.Module):
     lowest: Float[Array, ""]
     """Range of rewards, as `low` and `high` of states."""
     highest: Float[Array, ""]
-    firsts: Float[Array, "S d"]
+    firsts: Float[Array, "F d"]
     """First states of episodes."""
     first_count: Int[Array, ""]
     width: Float[Array, " d"]
