@@ -77,7 +77,14 @@ def run(task: str, seed: int, budget: int, verbose: bool = False) -> dict:
         seconds += taken
         steps.append(int(row["steps"]))
         returns.append(round(agent.evaluate(EPISODES, deterministic=True).mean, 2))
-        rows.append([round(row["return"], 2), round(row["simulated"], 2), round(row["ahead"]), round(taken, 2)])
+        rows.append(
+            [
+                round(row["return"], 2),
+                round(row["simulated"], 2),
+                round(row["ahead"]),
+                round(taken, 2),
+            ]
+        )
         passed = passed + 1 if returns[-1] >= TASKS[task].threshold else 0
         if verbose:
             print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
@@ -100,12 +107,10 @@ def table(path: Path) -> None:
         if not those:
             continue
         solved = np.array([line["solved"] or np.inf for line in those])
-        per = np.median([
-            (line["seconds"] - line["first_seconds"]) / max(line["updates"] - 1, 1) for line in those
-        ])  # fmt: skip
+        later = [(x["seconds"] - x["first_seconds"]) / max(x["updates"] - 1, 1) for x in those]
         print(
             f"| {task} | {threshold:g} | {np.isfinite(solved).sum()} of {len(those)} | "
-            f"{np.median(solved):,.0f} | {solved.min():,.0f} to {solved.max():,.0f} | {per:.1f} |"
+            f"{np.median(solved):,.0f} | {solved.min():,.0f} to {solved.max():,.0f} | {np.median(later):.1f} |"
         )
 
 

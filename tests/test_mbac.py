@@ -49,7 +49,7 @@ def test_the_model_predicts_the_episodes_it_was_learned_from(trained):
 
 
 def test_a_resumed_run_has_the_same_numbers(trained, tmp_path):
-    agent, folder, rows = trained
+    agent, folder, _ = trained
     half = bayespg.MBAC("jax/CartPole-v1", seed=1)
     half.learn(20, run=tmp_path / "run", progress=False)
     assert int(half.state.updates) < int(agent.state.updates)
@@ -143,7 +143,7 @@ def test_a_reward_that_is_not_finite_is_named():
 
 
 def test_a_model_needs_an_episode():
-    with pytest.raises(ValueError, match="^model: nothing has been observed yet"):
+    with pytest.raises(ValueError, match=r"^model: nothing has been observed yet"):
         _ = bayespg.MBAC("jax/CartPole-v1").model
 
 

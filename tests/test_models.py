@@ -49,9 +49,7 @@ def test_regression_is_the_posterior_of_a_gaussian_prior():
         np.testing.assert_allclose(found.mean[:, o], mean, rtol=1e-8)
         variance = np.einsum("ij,ji->i", Phi, np.linalg.solve(precision, Phi.T))
         with jax.enable_x64(True):
-            np.testing.assert_allclose(
-                found.variance(jnp.asarray(Phi))[:, o], variance, rtol=1e-7
-            )
+            np.testing.assert_allclose(found.variance(jnp.asarray(Phi))[:, o], variance, rtol=1e-7)
 
 
 def test_draws_have_the_mean_and_covariance_of_the_posterior():
@@ -143,9 +141,7 @@ def test_termination_and_what_it_earns_are_learned():
 
 
 def test_a_user_s_functions_replace_what_is_learned():
-    known = models.Knowledge(
-        reward=lambda x, a, y: y[0] + a, terminated=lambda x, a, y: y[1] > 0.5
-    )
+    known = models.Knowledge(reward=lambda x, a, y: y[0] + a, terminated=lambda x, a, y: y[1] > 0.5)
     environment = models.fit(ending()).environment(known=known)
     x = jnp.array([[0.0, 0.0], [0.0, 0.9]], jnp.float32)
     y, rewards, ended = environment.step(jax.random.key(0), x, jnp.array([1, 0]))
@@ -264,9 +260,9 @@ def test_bad_transitions_are_named(changed, says):
 
 
 def test_bad_calls_are_named(oscillator):
-    with pytest.raises(ValueError, match="^transitions: expected at least one, found none"):
+    with pytest.raises(ValueError, match=r"^transitions: expected at least one, found none"):
         models.fit(data.empty(2, models.choices(2), 512))
     with pytest.raises(ValueError, match=r"^states: expected shape \(N, 2\), found \(1, 3\)"):
         oscillator.predict(np.zeros((1, 3)), np.zeros((1, 1)))
-    with pytest.raises(ValueError, match="^horizon: "):
+    with pytest.raises(ValueError, match=r"^horizon: "):
         oscillator.environment(horizon=0)

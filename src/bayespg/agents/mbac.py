@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from bayespg._support import checks, compilation, device
-from bayespg._support.random import WORD, child, fast_key, host_key
+from bayespg._support import compilation, device
+from bayespg._support.precision import to_numpy
+from bayespg._support.random import child, fast_key, host_key
 from bayespg._support.types import Array
 from bayespg.agents import build, describe, metrics, names, settings
 from bayespg.agents.agent import Agent
@@ -76,7 +77,7 @@ class State(eqx.Module):
     updates: Int[np.ndarray, ""]
     episodes: Int[np.ndarray, ""]
     steps: Int[np.ndarray, ""]
-    persistence: Float[Array, ""] | None
+    persistence: Float[Array, ""]
     lengths: Float[np.ndarray, ""]
     """Mean number of steps of the last episodes."""
 
@@ -85,9 +86,7 @@ class State(eqx.Module):
         return Normalised(self.policy, self.normaliser)
 
 
-@describe.with_settings(
-    "environment", only=SETTINGS, reward=None, terminated=None, options=None
-)
+@describe.with_settings("environment", only=SETTINGS, reward=None, terminated=None, options=None)
 class MBAC(Agent):
     """Model-based Bayesian actor-critic.
 
@@ -111,7 +110,11 @@ class MBAC(Agent):
     ):
         device.require()
         compilation.remember()
-        own = (("policy", policy, POLICY), ("estimator", estimator, NAME), ("update", update, UPDATE))
+        own = (
+            ("policy", policy, POLICY),
+            ("estimator", estimator, NAME),
+            ("update", update, UPDATE),
+        )
         for name, value, only in own:
             if value != only:
                 raise settings.no_effect(name, value, f"the {name} of MBAC is {only!r}")
@@ -134,7 +137,12 @@ class MBAC(Agent):
         self.options = names.options(options, environment)
         self.known = Knowledge(reward, terminated)
         self.world = where = build.world_of(environment, s, self.options)
-        if where.actions is None or not where.real or where.masks or len(where.observation.shape) > 1:
+        if (
+            where.actions is None
+            or not where.real
+            or where.masks
+            or len(where.observation.shape) > 1
+        ):
             raise ValueError(
                 "environment: MBAC needs observations that are vectors of real numbers, and known "
                 "actions without masks; use bayespg.BAC for others"
@@ -170,7 +178,7 @@ class MBAC(Agent):
                 normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
                 data=empty(size, inputs), length=zero, judged=zero, key=child(key, 1),
                 updates=zero, episodes=zero, steps=zero,
-                persistence=jnp.asarray(s["persistence"], jnp.float32) if s["persistence"] else None,
+                persistence=jnp.asarray(s["persistence"], jnp.float32),
                 lengths=np.asarray(math.inf, np.float32),
             )  # fmt: skip
         self.reset()
@@ -212,14 +220,18 @@ class MBAC(Agent):
         policy, values, progress = self._improved(model, data, key)
         numbers = [*jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)), values]
         if not all(np.isfinite(x).all() for x in numbers):
-            raise NotFinite(f"update {int(old.updates) + 1}: the policy or its values are not finite")
+            raise NotFinite(
+                f"update {int(old.updates) + 1}: the policy or its values are not finite"
+            )
         found = metrics.evaluation(paths)
         self.state = State(
             policy=policy, normaliser=_units(model), values=values, data=data,
             length=np.asarray(model.length, np.int64),
             judged=np.asarray(data.seen if again else old.judged, np.int64), key=old.key,
-            updates=old.updates + 1, episodes=old.episodes + len(found.returns),
-            steps=old.steps + found.lengths.sum(), persistence=fading(old.persistence, paths.terminated),
+            updates=np.asarray(old.updates + 1),
+            episodes=np.asarray(old.episodes + len(found.returns)),
+            steps=np.asarray(old.steps + found.lengths.sum()),
+            persistence=fading(old.persistence, jnp.asarray(paths.terminated)),
             lengths=np.asarray(found.lengths.mean(), np.float32),
         )  # fmt: skip
         self._fitted = data, model
@@ -229,7 +241,7 @@ class MBAC(Agent):
             self.state, found, paths.terminated, self._seconds, drawing=drawn - begun,
             learning=done - drawn,
         ) | {
-            Column.PERSISTENCE: float(old.persistence) if old.persistence is not None else 0.0,
+            Column.PERSISTENCE: float(old.persistence),
             Column.SIMULATED: float(progress.returns[-1]),
             Column.AHEAD: float(np.mean(progress.lengths)),
             Column.CONFIRMED: float(np.clip(progress.agreement[-1], 0.0, 1.0)),
@@ -253,6 +265,16 @@ class MBAC(Agent):
                 environment, state.policy, normaliser, self._values, state.values, key, UPDATES,
                 PATHS,
             )  # fmt: skip
+
+    def _take(self, state: Any) -> None:
+        """Counts and transitions stay NumPy arrays, in the precision that they have."""
+        super()._take(state)
+        fields = ("data", "length", "judged", "updates", "episodes", "steps", "lengths")
+        self.state = eqx.tree_at(
+            lambda s: [getattr(s, name) for name in fields], self.state,
+            [to_numpy(getattr(state, name)) for name in fields],
+        )  # fmt: skip
+        self._fitted = None
 
 
 def _units(model: Model) -> Normaliser:

@@ -14,11 +14,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
-from bayespg.models.environment import Learned
+from bayespg._support.types import Array
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.observations import Normalised, Normaliser
+from bayespg.models.environment import Learned
 from bayespg.policies import AnyPolicy, base, flatten
 
 LAMBDA, LIMIT, DAMPING = 0.97, 0.03, 0.1
@@ -31,9 +32,9 @@ METRIC = 768
 """Steps over which the metric is averaged."""
 MEMORY, FLOOR = 0.7, 0.1
 """Decay of the running mean of the agreement of the two halves of the episodes, and the least share
-of the limit that a step may use. With agreement r the share 2 r / (1 + r) of the squared gradient is
-signal; if that is less than a half, the limit shrinks in proportion. A policy that the model cannot
-improve would otherwise follow noise."""
+of the limit that a step may use. With agreement r the share 2 r / (1 + r) of the squared gradient
+is signal; if that is less than a half, the limit shrinks in proportion. A policy that the model
+cannot improve would otherwise follow noise."""
 TRUST = 0.5
 """Standard deviation of a simulated state, in units of that of observed ones, beyond which it is
 not followed further."""
@@ -68,15 +69,15 @@ def basis(size: int) -> Basis:
 
 
 class Progress(eqx.Module):
-    """One entry per update, measured before it was made."""
+    """Numbers of each update, measured before it was made."""
 
-    returns: Float[Array, " N"]
+    returns: Float[Array, "*N"]
     """Mean return of the simulated episodes."""
-    ended: Float[Array, " N"]
+    ended: Float[Array, "*N"]
     """Share of them that ended by themselves."""
-    lengths: Float[Array, " N"]
+    lengths: Float[Array, "*N"]
     """Their mean number of steps."""
-    agreement: Float[Array, " N"]
+    agreement: Float[Array, "*N"]
     """How far the two halves of them agree on the gradient, as a running mean."""
 
 
@@ -100,7 +101,7 @@ def improve(
 
     def update(carry, key):
         theta, values, agreement = carry
-        policy = rebuild(theta)
+        policy: Any = rebuild(theta)
         key_paths, key_metric = jax.random.split(key)
         found = simulate(environment, Normalised(policy, normaliser), key_paths, paths, trust)
         seen = normaliser(found.states)
@@ -110,7 +111,7 @@ def improve(
         credit, spread = _standardised(advantages, found.mask)
 
         def gain(t, states, actions, credit):
-            now = rebuild(t)
+            now: Any = rebuild(t)
             each = jax.vmap(jax.vmap(lambda x, a: now(x).log_prob(a)))(states, actions)
             return 2 * jnp.sum(credit * each) / jnp.sum(weights)
 
@@ -133,7 +134,8 @@ def improve(
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         progress = Progress(
             jnp.sum(jnp.where(found.mask, found.rewards, 0.0)) / paths,
-            jnp.mean(found.terminated.astype(theta.dtype)), jnp.sum(weights) / paths,
+            jnp.mean(found.terminated.astype(theta.dtype)),
+            jnp.sum(weights) / paths,
             agreement,
         )
         return (jnp.where(sound, new, theta), values, agreement), progress
@@ -195,7 +197,8 @@ def _advantages(
         return tails, V[:-1]
 
     def fit(_, values):
-        targets = sum(judged(values)).reshape(-1)
+        advantages, V = judged(values)
+        targets = (advantages + V).reshape(-1)
         return jax.scipy.linalg.cho_solve(factor, Psi.T @ (taken * targets))
 
     values = jax.lax.fori_loop(0, FITS, fit, values)

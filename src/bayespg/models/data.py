@@ -107,13 +107,12 @@ class Transitions(eqx.Module):
             old = np.array(old)
             old[at[-capacity:]] = new[-capacity:]
             after.append(old)
-        return Transitions(self.inputs, *after, np.asarray(int(self.seen) + len(at), np.int64))
+        seen: Any = np.asarray(int(self.seen) + len(at), np.int64)
+        return Transitions(self.inputs, *after, seen)  # pyright: ignore[reportCallIssue]
 
     def with_paths(self, paths: Trajectories) -> "Transitions":
         """These and those of more paths."""
-        mask, ended, final = (
-            np.asarray(x) for x in (paths.mask, paths.terminated, paths.final)
-        )
+        mask, ended, final = (np.asarray(x) for x in (paths.mask, paths.terminated, paths.final))
         found = self
         for m, T in enumerate(mask.sum(0)):
             states = np.asarray(paths.states)[:T, m].reshape(T, -1)
@@ -152,9 +151,11 @@ def transitions(
 ) -> Transitions:
     """Transitions from arrays: `states` and `following` (N, d), `rewards` (N,), `terminated` (N,)
     and `first` (N,), whether the state began an episode; without it, all states count as such.
-    `actions` are those of a policy, and `inputs` says what they are: `choices` or `numbers`; without
-    it, whole numbers are choices and others are numbers without bounds."""
-    x, y = (np.asarray(checks.array(n, v)) for n, v in (("states", states), ("following", following)))
+    `actions` are those of a policy, and `inputs` says what they are: `choices` or `numbers`;
+    without it, whole numbers are choices and others are numbers without bounds."""
+    x, y = (
+        np.asarray(checks.array(n, v)) for n, v in (("states", states), ("following", following))
+    )
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(f"states: expected shape (N, d) with N and d at least 1, found {x.shape}")
     if y.shape != x.shape:

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 from bayespg._support.random import normal
 from bayespg._support.types import Array
 from bayespg.environments import Environment
+from bayespg.models.data import Inputs
 from bayespg.models.features import Circles, Terms, Units
 from bayespg.models.termination import States
-from bayespg.models.data import Inputs
 
 HORIZON, DISCOUNT = 200, 0.99
 
@@ -63,9 +63,7 @@ class Learned(Environment):
     def reset(self, key: PRNGKeyArray, paths: int) -> Float[Array, "M d"]:
         key_first, key_noise, key_any = jax.random.split(key, 3)
         half = paths // 2
-        first = self.firsts[
-            jax.random.randint(key_first, (paths - half,), 0, self.first_count)
-        ]
+        first = self.firsts[jax.random.randint(key_first, (paths - half,), 0, self.first_count)]
         first = first + self.width * normal(key_noise, first.shape, first.dtype)
         anywhere = self.visited[jax.random.randint(key_any, (half,), 0, len(self.visited))]
         first = self.circles(jnp.clip(first, self.low, self.high))

@@ -21,6 +21,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from bayespg._support import checks
 from bayespg._support.types import Array
 from bayespg.models import termination
+from bayespg.models.data import Inputs, Transitions
 from bayespg.models.environment import DISCOUNT, HORIZON, Knowledge, Learned
 from bayespg.models.features import (
     Circles,
@@ -33,7 +34,6 @@ from bayespg.models.features import (
 )
 from bayespg.models.regression import Regression, regress, robust_weights
 from bayespg.models.termination import Termination, evenly
-from bayespg.models.data import Inputs, Transitions
 
 LENGTHS = (0.3, 0.6, 1.2, 2.5, 5.0)
 """Length scales to choose from, in units of the square root of the number of inputs."""
@@ -260,13 +260,16 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
     def add(j: Any, sums: Any) -> Any:
         """The statistics of another chunk."""
         x, a, y, use, end = (
-            jax.lax.dynamic_slice_in_dim(part, j * CHUNK, CHUNK)
-            for part in (X, A, Y, used, ended)
+            jax.lax.dynamic_slice_in_dim(part, j * CHUNK, CHUNK) for part in (X, A, Y, used, ended)
         )
         Phi = phi(x, a)
         w = jnp.where(use, weight(Phi, y, ~end), 0.0)
         root = jnp.sqrt(w)[:, None]
-        fresh = *_statistics(Phi * root, y * root), Phi.T @ (w * end), jnp.stack([w, w * end]).sum(1)
+        fresh = (
+            *_statistics(Phi * root, y * root),
+            Phi.T @ (w * end),
+            jnp.stack([w, w * end]).sum(1),
+        )
         return jax.tree.map(jnp.add, sums, fresh)
 
     p, o = jax.eval_shape(phi, X[:1], A[:1]).shape[1], Y.shape[1]
@@ -295,7 +298,8 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
         inputs=data.inputs, states=states, changes=changes, payments=payments, features=phi,
         dynamics=dynamics, rewards=rewards, offset=offset * payments.scale[0],
         termination=termination.fit(X, states(following), ended, count, basis.ends),
-        circles=circles_of(S, used.astype(S.dtype)), low=low, high=high, lowest=lowest[0], highest=highest[0], firsts=S[order],
+        circles=circles_of(S, used.astype(S.dtype)), low=low, high=high,
+        lowest=lowest[0], highest=highest[0], firsts=S[order],
         first_count=jnp.minimum(many, STARTS),
         width=spread * jnp.maximum(many, 1) ** (-1 / (S.shape[1] + 4)),
         visited=S[jnp.arange(STARTS) * count // STARTS], length=length,
