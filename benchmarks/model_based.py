@@ -108,9 +108,13 @@ def table(path: Path) -> None:
             continue
         solved = np.array([line["solved"] or np.inf for line in those])
         later = [(x["seconds"] - x["first_seconds"]) / max(x["updates"] - 1, 1) for x in those]
+        median, least, most = (
+            f"{x:,.0f}" if np.isfinite(x) else "never"
+            for x in (np.median(solved), solved.min(), solved.max())
+        )
         print(
-            f"| {task} | {threshold:g} | {np.isfinite(solved).sum()} of {len(those)} | "
-            f"{np.median(solved):,.0f} | {solved.min():,.0f} to {solved.max():,.0f} | {np.median(later):.1f} |"
+            f"| {task} | {threshold:g} | {np.isfinite(solved).sum()} of {len(those)} | {median} | "
+            f"{least} to {most} | {np.median(later):.1f} |"
         )
 
 

@@ -11,7 +11,6 @@ simulates (`bayespg.learning.simulated`).
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -103,8 +102,8 @@ class MBAC(Agent):
         estimator: str = NAME,
         update: str = UPDATE,
         *,
-        reward: Callable[..., Any] | None = None,
-        terminated: Callable[..., Any] | None = None,
+        reward: Any = None,
+        terminated: Any = None,
         options: dict[str, Any] | None = None,
         **given: Any,
     ):
@@ -231,7 +230,7 @@ class MBAC(Agent):
             updates=np.asarray(old.updates + 1),
             episodes=np.asarray(old.episodes + len(found.returns)),
             steps=np.asarray(old.steps + found.lengths.sum()),
-            persistence=fading(old.persistence, jnp.asarray(paths.terminated)),
+            persistence=jnp.asarray(fading(old.persistence, jnp.asarray(paths.terminated))),
             lengths=np.asarray(found.lengths.mean(), np.float32),
         )  # fmt: skip
         self._fitted = data, model
