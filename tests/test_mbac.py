@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 import bayespg
 from bayespg.agents import mbac
+from bayespg.environments.host import EnvironmentFailure
 
 TASK = "jax/MountainCarContinuous-v0"
 
@@ -138,7 +139,7 @@ def test_what_has_no_effect_or_does_not_fit_is_refused(environment, given, says)
 
 
 def test_a_reward_that_is_not_finite_is_named():
-    with pytest.raises(ValueError, match="reward"):
+    with pytest.raises(EnvironmentFailure, match="reward"):
         bayespg.MBAC(Broken, seed=0, horizon=5).update()
 
 
