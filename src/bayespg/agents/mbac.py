@@ -9,7 +9,6 @@ An update plays a real episode, or a few where they are short, updates the model
 simulates (`bayespg.learning.simulated`).
 """
 
-import math
 import time
 from typing import Any
 
@@ -21,11 +20,12 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support import compilation, device
 from bayespg._support.precision import to_numpy
-from bayespg._support.random import child, fast_key, host_key
+from bayespg._support.random import child, episode_seeds, fast_key, host_key
 from bayespg._support.types import Array
 from bayespg.agents import build, describe, metrics, names, settings
 from bayespg.agents.agent import Agent
 from bayespg.agents.metrics import Row
+from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import simulated
 from bayespg.learning.advance import NotFinite, fading
 from bayespg.learning.observations import Normalised, Normaliser, no_statistics
@@ -49,10 +49,13 @@ UPDATES, PATHS, LONGEST = 15, 64, 200
 WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
 """Number and size of the waves in which the policy is linear."""
 ENOUGH, MOST = 30, 8
-"""An update plays as many episodes as have this many steps together, if they are as long as the
-last ones, and at most so many episodes."""
+"""An update plays episodes until they have this many steps together, and at most so many."""
 AGAIN = 1.3
-"""The length scale of the model is chosen again when there are this many times the transitions."""
+"""When there are this many times the transitions, the length scale of the model is chosen again,
+and a policy that learns from scratch is compared with the one so far. An early model may be wrong
+where nothing was observed; a policy that has learned to exploit that is hard to correct."""
+LAST = 3
+"""Updates whose simulated returns are compared."""
 LARGEST = 1e12
 """A weight of the statistics of real observations beside which simulated ones do not count."""
 CURIOSITY = 1.0
@@ -77,8 +80,6 @@ class State(eqx.Module):
     episodes: Int[np.ndarray, ""]
     steps: Int[np.ndarray, ""]
     persistence: Float[Array, ""]
-    lengths: Float[np.ndarray, ""]
-    """Mean number of steps of the last episodes."""
 
     @property
     def acting(self) -> Normalised:
@@ -178,14 +179,14 @@ class MBAC(Agent):
                 data=empty(size, inputs), length=zero, judged=zero, key=child(key, 1),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
-                lengths=np.asarray(math.inf, np.float32),
             )  # fmt: skip
+        self._fresh = self.state.policy
         self.reset()
 
     @property
     def episodes(self) -> int:
-        """The number of episodes of the next update."""
-        return min(max(math.ceil(ENOUGH / float(self.state.lengths)), 1), MOST)
+        """The number of episodes that are played at once."""
+        return 1
 
     @property
     def config(self) -> dict[str, Any]:
@@ -209,20 +210,31 @@ class MBAC(Agent):
         it simulates. Raises NotFinite, and leaves the agent as it was, if that gives no finite
         policy."""
         begun = time.perf_counter()
-        paths = self.draw()
+        old, played = self.state, self._play()
         drawn = time.perf_counter()
-        old, data = self.state, self.state.data.with_paths(paths)
+        data = old.data
+        for paths in played:
+            data = data.with_paths(paths)
         again = int(data.seen) > AGAIN * int(old.judged)
         model = models.posterior(data, self._basis, None if again else old.length)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
-        policy, values, progress = self._improved(model, data, key)
+        starts = [(old.policy, old.values)]
+        if again and int(old.updates) > 0:
+            starts.append((self._fresh, jnp.zeros_like(old.values)))
+        tried = [self._improved(model, data, key, *start) for start in starts]
+        policy, values, progress = max(tried, key=_promise)
         numbers = [*jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)), values]
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
                 f"update {int(old.updates) + 1}: the policy or its values are not finite"
             )
-        found = metrics.evaluation(paths)
+        each = [metrics.evaluation(paths) for paths in played]
+        found = metrics.Evaluation(
+            np.concatenate([one.returns for one in each]),
+            np.concatenate([one.lengths for one in each]),
+        )
+        ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         self.state = State(
             policy=policy, normaliser=_units(model), values=values, data=data,
             length=np.asarray(model.length, np.int64),
@@ -230,14 +242,13 @@ class MBAC(Agent):
             updates=np.asarray(old.updates + 1),
             episodes=np.asarray(old.episodes + len(found.returns)),
             steps=np.asarray(old.steps + found.lengths.sum()),
-            persistence=jnp.asarray(fading(old.persistence, jnp.asarray(paths.terminated))),
-            lengths=np.asarray(found.lengths.mean(), np.float32),
+            persistence=jnp.asarray(fading(old.persistence, jnp.asarray(ended))),
         )  # fmt: skip
         self._fitted = data, model
         done = time.perf_counter()
         self._seconds += done - begun
         row = metrics.of_episodes(
-            self.state, found, paths.terminated, self._seconds, drawing=drawn - begun,
+            self.state, found, ended, self._seconds, drawing=drawn - begun,
             learning=done - drawn,
         ) | {
             Column.PERSISTENCE: float(old.persistence),
@@ -247,9 +258,27 @@ class MBAC(Agent):
         }  # fmt: skip
         return {column.value: row[column] for column in Column if column in row}
 
-    def _improved(self, model: Model, data: Transitions, key: PRNGKeyArray) -> Any:
-        """The policy after updates on simulated episodes."""
-        state, where = self.state, self.world
+    def _play(self) -> list[Trajectories]:
+        """The real episodes of an update, one after the other."""
+        state, found, steps = self.state, [], 0
+        seeds = episode_seeds(self.settings.seed, int(state.updates), MOST)
+        key = child(child(state.key, 1), int(state.updates))
+        while steps < ENOUGH and len(found) < MOST:
+            number = len(found)
+            with self.precision():
+                paths = self.world.play(
+                    state.acting, child(key, number), seeds[number : number + 1],
+                    persistence=state.persistence,
+                )  # fmt: skip
+            found.append(paths)
+            steps += int(np.asarray(paths.mask).sum())
+        return found
+
+    def _improved(
+        self, model: Model, data: Transitions, key: PRNGKeyArray, policy: AnyPolicy, values: Any
+    ) -> Any:
+        """The policy and its values after updates on simulated episodes, and how it went."""
+        where = self.world
         silent = np.ptp(data.rewards[: data.count]) == 0 and not data.terminated.any()
         environment = model.environment(
             horizon=min(LONGEST, where.horizon), discount=where.discount,
@@ -261,19 +290,23 @@ class MBAC(Agent):
                 (environment, _units(model)),
             )
             return simulated.improve(
-                environment, state.policy, normaliser, self._values, state.values, key, UPDATES,
-                PATHS,
-            )  # fmt: skip
+                environment, policy, normaliser, self._values, values, key, UPDATES, PATHS
+            )
 
     def _take(self, state: Any) -> None:
         """Counts and transitions stay NumPy arrays, in the precision that they have."""
         super()._take(state)
-        fields = ("data", "length", "judged", "updates", "episodes", "steps", "lengths")
+        fields = ("data", "length", "judged", "updates", "episodes", "steps")
         self.state = eqx.tree_at(
             lambda s: [getattr(s, name) for name in fields], self.state,
             [to_numpy(getattr(state, name)) for name in fields],
         )  # fmt: skip
         self._fitted = None
+
+
+def _promise(found: Any) -> float:
+    """The mean simulated return of the last updates."""
+    return float(np.mean(found[2].returns[-LAST:]))
 
 
 def _units(model: Model) -> Normaliser:

@@ -28,6 +28,8 @@ SLOW = 0.3
 missed later."""
 FITS = 2
 """Fits of the values per update, each to targets that use the one before."""
+ROUNDING = 1e-6
+"""Share of the trace that is added to the precision of the values: it is single."""
 METRIC = 768
 """Steps over which the metric is averaged."""
 MEMORY, FLOOR = 0.7, 0.1
@@ -125,7 +127,8 @@ def improve(
         damped = G + (DAMPING * jnp.trace(G) / theta.size + 1e-6) * jnp.eye(theta.size)
         d1, d2 = jax.scipy.linalg.solve(damped, jnp.stack([g1, g2], 1), assume_a="pos").T
         agreed = 2 * (g1 @ d2) / jnp.maximum(g1 @ d1 + g2 @ d2, 1e-30)
-        agreement = MEMORY * agreement + (1 - MEMORY) * agreed
+        fresh = MEMORY * agreement + (1 - MEMORY) * agreed
+        agreement = jnp.where(jnp.isfinite(fresh), fresh, agreement)
         share = jnp.clip(2 * agreement / (1 + agreement), FLOOR, 1.0)
         d = slow * (d1 + d2) / 2
         length = jnp.sqrt(2 * limit * jnp.minimum(2 * share, 1.0) / jnp.maximum(d @ G @ d, 1e-12))
@@ -179,7 +182,8 @@ def _advantages(
     ended = last & paths.terminated
     taken = paths.mask.reshape(-1).astype(psi.dtype)
     Psi = psi[:-1].reshape(T * M, -1)
-    gram = (Psi * taken[:, None]).T @ Psi + jnp.eye(Psi.shape[1])
+    gram = (Psi * taken[:, None]).T @ Psi
+    gram = gram + (1 + ROUNDING * jnp.trace(gram)) * jnp.eye(len(gram))
     factor = jax.scipy.linalg.cho_factor(gram)
 
     def judged(values):
