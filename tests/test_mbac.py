@@ -6,9 +6,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from typer.testing import CliRunner
 
 import bayespg
 from bayespg.agents import mbac
+from bayespg.cli import app
 from bayespg.environments.host import EnvironmentFailure
 
 TASK = "jax/MountainCarContinuous-v0"
@@ -38,6 +40,22 @@ def test_an_update_reports_its_columns(trained):
     assert rows[-1]["steps"] == int(agent.state.steps) == agent.state.data.count
     assert all(np.isfinite([row["return"], row["simulated"], row["ahead"]]).all() for row in rows)
     assert all(0 < row["ahead"] <= 30 for row in rows)
+
+
+def test_the_command_line_trains_and_draws(tmp_path):
+    words = (
+        "jax/CartPole-v1",
+        "--algorithm",
+        "mbac",
+        "--steps",
+        "20",
+        "--out",
+        str(tmp_path / "r"),
+    )
+    found = CliRunner().invoke(app, ["train", *words])
+    assert found.exit_code == 0, found.output
+    assert "mbac, fourier policy" in " ".join(found.output.split())
+    assert (tmp_path / "r" / "plots" / "learning.png").exists()
 
 
 def test_the_model_predicts_the_episodes_it_was_learned_from(trained):

@@ -252,11 +252,20 @@ class MBAC(Agent):
             learning=done - drawn,
         ) | {
             Column.PERSISTENCE: float(old.persistence),
+            Column.DIVERGENCE: self._moved(old.policy, model),
+            # No gradient of real episodes is estimated.
+            Column.SLOPE: np.nan, Column.SLOPE_ERROR: np.nan, Column.SURE: np.nan,
             Column.SIMULATED: float(progress.returns[-1]),
             Column.AHEAD: float(np.mean(progress.lengths)),
             Column.CONFIRMED: float(np.clip(progress.agreement[-1], 0.0, 1.0)),
         }  # fmt: skip
         return {column.value: row[column] for column in Column if column in row}
+
+    def _moved(self, before: AnyPolicy, model: Model) -> float:
+        """The divergence from the policy before to that of now, mean over observed states."""
+        with self.precision():
+            seen = self.state.normaliser(jnp.asarray(np.asarray(model.visited, np.float32)))
+            return float(_divergence(before, self.state.policy, seen))
 
     def _play(self) -> list[Trajectories]:
         """The real episodes of an update, one after the other."""
@@ -302,6 +311,11 @@ class MBAC(Agent):
             [to_numpy(getattr(state, name)) for name in fields],
         )  # fmt: skip
         self._fitted = None
+
+
+@eqx.filter_jit
+def _divergence(before: Any, after: Any, seen: Float[Array, "N d"]) -> Float[Array, ""]:
+    return jnp.mean(jax.vmap(lambda x: before(x).divergence(after(x)))(seen))
 
 
 def _promise(found: Any) -> float:
