@@ -803,3 +803,33 @@ def test_below_trace_1_returns_judge_the_mean():
         state_kernel=KERNEL, lambda_=0.5,
     )  # fmt: skip
     assert sparse_scores.unbiased.shape == (len(expected), SIZE)
+
+
+@pytest.mark.parametrize("form", ["dual", "weight"])
+def test_a_prior_of_the_gradient_is_updated_by_bayes_rule(form):
+    """Against a joint Gaussian of the gradient and of the returns-to-go of terminated episodes."""
+    last, terminated = ends("T..T...T..TT")
+    A = rng.normal(size=(n, n))
+    m, S, discount = np.arange(n) - 1.0, A @ A.T + 0.5 * np.eye(n), 0.9
+    found = gradient_posterior(
+        X, U, REWARDS, G, last=last, terminated=terminated, discount=discount,
+        state_kernel=KERNEL, noise=NOISE, form=form, prior_mean=m, prior_covariance=S,
+    )  # fmt: skip
+    y = np.zeros(N)
+    for t in reversed(range(N)):
+        y[t] = REWARDS[t] + (0.0 if last[t] else discount * y[t + 1])
+    W = np.linalg.inv(G)
+    cross = S @ W @ U.T
+    gain = np.linalg.solve(KX + NOISE * np.eye(N) + U @ W @ cross, cross.T).T
+    np.testing.assert_allclose(found.mean, m + gain @ (y - U @ W @ m), rtol=1e-6)
+    np.testing.assert_allclose(found.covariance, S - gain @ cross.T, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.natural, W @ found.mean, rtol=1e-6)
+
+
+def test_a_prior_of_the_gradient_needs_a_given_noise():
+    last, terminated = MIX
+    with pytest.raises(ValueError, match=r"^prior_mean, prior_covariance: are for plain arrays"):
+        gradient_posterior(
+            X, U, REWARDS, G, last=last, terminated=terminated, discount=0.9,
+            state_kernel=KERNEL, noise=None, prior_mean=np.zeros(n),
+        )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import experiments
 import matplotlib as mpl
+import model_based
 import numpy as np
 import pytest
 
@@ -122,6 +123,7 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/how-to/policy.md",
     "docs/how-to/scores.md",
     "docs/how-to/uncertainty.md",
+    "docs/model-based.md",
     "docs/partial-observation.md",
     "docs/search.md",
     "docs/training.md",
@@ -354,6 +356,12 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
 
 
 RIVALS = ("PPO", "A2C", "TRPO", "DQN", "ARS")
+
+
+def test_the_table_of_learned_models_is_that_of_the_stored_runs(capsys):
+    model_based.table(RESULTS / "model-based.jsonl")
+    page = (ROOT / "docs" / "model-based.md").read_text("utf-8")
+    assert capsys.readouterr().out.strip() in page
 
 
 def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():

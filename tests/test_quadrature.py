@@ -347,3 +347,74 @@ def test_inside_jit_the_caller_chooses_the_precision(batch):
     found = jax.jit(ESTIMATES["model2"])(*arrays)
     assert found.mean.dtype == jnp.float32
     np.testing.assert_allclose(found.mean, ESTIMATES["model2"](*batch).mean, rtol=1e-3)
+
+
+# A prior of the gradient from elsewhere.
+
+U, R, G = problem(M, n)
+
+
+def known_prior(n, seed=3):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, n))
+    return rng.normal(size=n), A @ A.T + 0.5 * np.eye(n)
+
+
+def gaussian(U, y, noise, G, m, S):
+    """The posterior of g = G w with g ~ N(m, S) and y = U w + noise, by conditioning a joint
+    Gaussian."""
+    W = np.linalg.inv(G)
+    C = U @ W @ S @ W @ U.T + noise
+    cross = S @ W @ U.T
+    gain = np.linalg.solve(C, cross.T).T
+    return m + gain @ (y - U @ W @ m), S - gain @ cross.T
+
+
+@pytest.mark.parametrize("form", ["dual", "weight"])
+def test_a_prior_of_the_gradient_is_updated_by_bayes_rule(form):
+    m, S = known_prior(n)
+    found = model2(U, R, G, noise=0.3, form=form, prior_mean=m, prior_covariance=S)
+    mean, covariance = gaussian(U, R, 0.3 * np.eye(M), G, m, S)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-8)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.natural, np.linalg.solve(G, mean), rtol=1e-8)
+    lower, upper = found.interval(0.95, robust=False)
+    np.testing.assert_allclose((lower + upper) / 2, mean, rtol=1e-8)
+
+
+def test_influences_are_changes_of_the_mean_with_a_prior_too():
+    m, S = known_prior(n)
+    prior = {"noise": 0.3, "prior_mean": m, "prior_covariance": S}
+    found = model2(U, R, G, **prior)
+    without = model2(np.delete(U, 2, 0), np.delete(R, 2), G, **prior)
+    np.testing.assert_allclose(found.influence[2], found.mean - without.mean, rtol=1e-6)
+
+
+def test_a_prior_of_zero_mean_and_scale_g_is_the_usual_one():
+    usual = model2(U, R, G, noise=0.3, scale=2.0)
+    same = model2(U, R, G, noise=0.3, prior_mean=np.zeros(n), prior_covariance=2.0 * G)
+    np.testing.assert_allclose(same.mean, usual.mean, rtol=1e-8)
+    np.testing.assert_allclose(same.covariance, usual.covariance, rtol=1e-7, atol=1e-10)
+
+
+def test_much_data_outweighs_a_wrong_prior_and_little_does_not():
+    m, S = 100 * np.ones(n), 1e-6 * np.eye(n)
+    sure = model2(U, R, G, noise=0.3, prior_mean=m, prior_covariance=S)
+    np.testing.assert_allclose(sure.mean, m, rtol=1e-3)
+    vague = model2(U, R, G, noise=1e-3, prior_mean=m, prior_covariance=1e8 * np.eye(n))
+    np.testing.assert_allclose(vague.mean, G @ np.linalg.lstsq(U, R)[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"prior_mean": np.zeros(n + 1)}, "^prior_mean: "),
+        ({"prior_mean": np.full(n, np.nan)}, "^prior_mean: "),
+        ({"prior_covariance": -np.eye(n)}, "^prior_covariance: not positive"),
+        ({"prior_covariance": np.zeros((n, n))}, "^prior_covariance: expected a regular"),
+        ({"prior_covariance": np.eye(n), "scale": 2.0}, "^scale: has no effect"),
+    ],
+)
+def test_a_bad_prior_is_named(changed, says):
+    with pytest.raises(ValueError, match=says):
+        model2(U, R, G, noise=0.3, **changed)

@@ -31,7 +31,7 @@ _MODULES = {
         name: name
         for name in (
             "actor_critic", "calibration", "environments", "evidence", "fisher", "gptd", "kernels",
-            "monte_carlo", "policies", "posterior", "quadrature", "search",
+            "models", "monte_carlo", "policies", "posterior", "quadrature", "search",
         )
     },
     **{
@@ -44,7 +44,7 @@ _MODULES = {
 """Modules that are attributes of this package, and where they are."""
 _NAMES = {
     "BAC": "agents.agent", "BPG": "agents.agent", "MCPG": "agents.agent",
-    "PGPE": "agents.pgpe", "Agent": "agents.agent", "load": "agents.load",
+    "PGPE": "agents.pgpe", "MBAC": "agents.mbac", "Agent": "agents.agent", "load": "agents.load",
     "resume": "agents.load", "tuned": "agents.tuned",
     "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
     "Trajectories": "environments.trajectories", "rollout": "paths.rollout",

@@ -60,7 +60,7 @@ from bayespg.algebra.sparse import Linear, Matrix, Rows
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Dense, Fisher
 from bayespg.kernels import Kernel
-from bayespg.posterior import LARGE, GradientPosterior
+from bayespg.posterior import LARGE, GradientPosterior, informed
 from bayespg.quadrature import SINGULAR
 
 __all__ = [
@@ -107,6 +107,8 @@ def gradient_posterior(
     lambda_: float | Float[Array, ""] = 1.0,
     form: Form = "auto",
     episodes: int | None = None,
+    prior_mean: Float[Array, " n"] | None = None,
+    prior_covariance: Float[Array, "n n"] | None = None,
 ) -> GradientPosterior:
     """The posterior of the gradient given steps, one after the other (Propositions 6 and 7).
 
@@ -124,8 +126,24 @@ def gradient_posterior(
     matrix-free and the covariance an operator. With `lambda_` below 1 the mean relies on fitted
     values and so has a bias; `probability_uphill` judges it by returns. Inside a transformation
     `episodes`, their number, must be given.
+
+    `prior_mean` and `prior_covariance` are those of the gradient, from a simulator or an earlier
+    update (`bayespg.posterior.informed`); without them they are zero and c G.
     """
     given = _Given(states, scores, rewards, fisher, last, terminated, discount)
+    asked = prior_mean is not None or prior_covariance is not None
+    if asked and (
+        sparsify is not None
+        or noise is None
+        or form == "matrix-free"
+        or traced(given, fisher_scale, noise, lambda_)
+    ):
+        raise ValueError(
+            "prior_mean, prior_covariance: are for plain arrays with a given noise, without "
+            "sparsify and the matrix-free form; leave them out"
+        )
+    if prior_covariance is not None and fisher_scale is not None:
+        raise ValueError("fisher_scale: has no effect with prior_covariance; leave it out")
     if noise is None and fisher_scale is not None:
         raise ValueError("fisher_scale: noise=None chooses it too; leave it out, or give noise")
     if traced(given, fisher_scale, noise, lambda_):
@@ -157,8 +175,18 @@ def gradient_posterior(
         form = _choose(given.scores, given.fisher)
         if ranked and form == "weight" and rank + given.scores.shape[1] >= len(given.rewards):
             form = "dual"
+    scale = 1.0 if fisher_scale is None else fisher_scale
+    elsewhere = informed.checked(prior_mean, prior_covariance, given.fisher, scale)
     posterior = in_float64(_from_arrays)(
-        given, fisher_scale, noise, state_kernel, sparsify, lambda_, form, count, rank
+        given._replace(prior=elsewhere),
+        fisher_scale,
+        noise,
+        state_kernel,
+        sparsify,
+        lambda_,
+        form,
+        count,
+        rank,
     )
     if noise is None and not 2 * LEAST * np.finfo(float).tiny < posterior.info["noise"] < np.inf:
         raise ValueError(
@@ -183,12 +211,14 @@ class _Given(NamedTuple):
     last: Any
     terminated: Any
     discount: Any
+    prior: informed.Informed | None = None
+    """A prior of the gradient from elsewhere."""
 
 
 def _from_arrays(
     given: _Given, scale, noise, state_kernel, sparsify, lambda_, form, episodes, rank
 ) -> GradientPosterior:
-    states, scores, rewards, fisher, last, terminated, discount = given
+    states, scores, rewards, fisher, last, terminated, discount, elsewhere = given
     N = rewards.shape[0]
     last = jnp.asarray(last).at[-1].set(True)
     episode = jnp.cumsum(jnp.roll(last, 1)) - 1  # a step after an end begins an episode
@@ -199,12 +229,19 @@ def _from_arrays(
     steps = layout(*rows, lambda_)
     prior = Prior(state_kernel, fishers.as_fisher(fisher), 1.0 if scale is None else scale)
     info = {}
+    if elsewhere is not None:
+        G = fishers.as_dense(prior.fisher)
+        known = jnp.where(steps.taken, scores @ elsewhere.weights(G.G), 0.0)
+        steps = steps._replace(y=steps.y - known)
+        prior = Prior(state_kernel, Dense(elsewhere.precision(G.G)), 1.0, information=G)
     if noise is None:
         prior, noise = chosen(steps, prior, rank)
         state_scale = prior.state_kernel.scale  # pyright: ignore[reportAttributeAccessIssue]
         info = {"noise": noise, "fisher_scale": prior.scale, "state_scale": state_scale}
     posterior = of_steps(steps, prior, noise, sparsify=sparsify, form=form, rank=rank)
     posterior = eqx.tree_at(lambda p: p.info, posterior, posterior.info | info)
+    if elsewhere is not None:
+        posterior = informed.around(posterior, elsewhere, prior.readout)
     if isinstance(lambda_, float | int) and lambda_ == 1:
         return posterior
     alone = _unbiased(layout(*rows), prior.state_kernel, noise, discount, rank)

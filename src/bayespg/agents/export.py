@@ -81,9 +81,9 @@ def _decoded(actions: Any, chosen: Any, batch: int) -> Any:
             inside = jnp.clip(flat, -1.0, 1.0)
             low, high, mid, half = (
                 x.astype(np.float32)
-                for x in (actions._low, actions._high, actions._mid, actions._half)
+                for x in (actions._low, actions._high, actions.middle, actions.half)
             )
-            told = jnp.clip(mid + half * jnp.where(actions._bounded, inside, flat), low, high)
+            told = jnp.clip(mid + half * jnp.where(actions.bounded, inside, flat), low, high)
             if np.issubdtype(actions._space.dtype, np.integer):
                 told = jnp.round(told)
             return told.reshape(batch, *actions._space.shape)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bayespg.agents import pgpe, settings
+from bayespg.agents import mbac, pgpe, settings
 from bayespg.agents.agent import Agent
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.imports import Imports, import_all, needed
@@ -15,6 +15,8 @@ STORED = {
     "hidden": list,
 }  # fmt: skip
 """Types of the entries of a stored configuration that are not numbers; `Settings` checks those."""
+KINDS: dict[str, Any] = {pgpe.NAME: pgpe.PGPE, mbac.NAME: mbac.MBAC}
+"""Agents that are no `Agent` with an estimator, by the name in their configuration."""
 NAMED = {str: "string", dict: "object", list: "list"}
 
 
@@ -40,7 +42,7 @@ def load(
 
 def made(config: dict[str, Any]) -> BaseAgent:
     """The agent of a configuration, at its start."""
-    kind: Any = pgpe.PGPE if config.get("estimator") == pgpe.NAME else Agent
+    kind: Any = KINDS.get(config.get("estimator"), Agent)  # pyright: ignore
     return kind(**agent_of(config))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from bayespg._support import device as devices
-from bayespg.agents import describe, load, names, pgpe
+from bayespg.agents import describe, load, mbac, names, pgpe
 from bayespg.agents import tuned as tuning
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.settings import FIELDS, WHERE
@@ -19,7 +19,9 @@ from bayespg.runs import seeds as folders
 from bayespg.runs.live import Live
 from bayespg.runs.store import summary_writer
 
-ALGORITHMS = {"bac": "bac", "bpg": "model2", "mcpg": "mcpg", pgpe.NAME: pgpe.NAME}
+ALGORITHMS = {
+    "bac": "bac", "bpg": "model2", "mcpg": "mcpg", pgpe.NAME: pgpe.NAME, mbac.NAME: mbac.NAME
+}  # fmt: skip
 STEPS = 100_000
 """Environment steps of a run, unless stated otherwise."""
 RESUMED = {"resume", "steps", "tensorboard", "imports", "ray", "jobs", "device", *WHERE}
@@ -37,8 +39,8 @@ class Command:
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help="bac, bpg or mcpg, short names for estimators; or pgpe, search in the space of "
-            "parameters."
+            help="bac, bpg or mcpg, short names for estimators; pgpe, search in the space of "
+            "parameters; or mbac, with a learned model of the task."
         ),
     ] = None
     estimator: Annotated[

@@ -163,9 +163,9 @@ class Bounded:
         self.size, self._space = math.prod(space.shape), space
         low, high = (b.reshape(-1).astype(float) for b in (space.low, space.high))
         self._low, self._high = low, high
-        self._bounded = (space.bounded_below & space.bounded_above).reshape(-1)
-        low, high = np.where(self._bounded, (low, high), ([-1.0], [1.0]))
-        self._mid, self._half = low / 2 + high / 2, high / 2 - low / 2
+        self.bounded = (space.bounded_below & space.bounded_above).reshape(-1)
+        low, high = np.where(self.bounded, (low, high), ([-1.0], [1.0]))
+        self.middle, self.half = low / 2 + high / 2, high / 2 - low / 2
 
     def decode(self, actions: np.ndarray) -> list[Any]:
         """The environment's actions, one for each row of the policy's."""
@@ -173,8 +173,8 @@ class Bounded:
             bad = actions[~np.isfinite(actions)][0]
             raise ValueError(f"policy: drew an action that holds {bad}")
         actions = actions.reshape(len(actions), -1)
-        inside = np.where(self._bounded, np.clip(actions, -1.0, 1.0), actions)
-        a = self._mid + self._half * inside
+        inside = np.where(self.bounded, np.clip(actions, -1.0, 1.0), actions)
+        a = self.middle + self.half * inside
         a = np.clip(a, self._low, self._high)
         if np.issubdtype(self._space.dtype, np.integer):
             a = np.rint(a)

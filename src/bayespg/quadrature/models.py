@@ -6,6 +6,7 @@
 
 from typing import Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,7 @@ from bayespg.algebra import conditioning, sparsification
 from bayespg.algebra.conditioning import Conditioned
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Fisher
-from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, Multiple
+from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, Multiple, informed
 from bayespg.quadrature.integrals import Integral, bayes_hermite, integral, vector_integral
 
 __all__ = [
@@ -125,6 +126,8 @@ def model2(
     scale: float | Float[Array, ""] = 1.0,
     sparsify: Sparsify | None = None,
     form: Form = "auto",
+    prior_mean: Float[Array, " n"] | None = None,
+    prior_covariance: Float[Array, "n n"] | None = None,
 ) -> GradientPosterior:
     """Model 2: one GP for the return R(xi), Fisher kernel (Eqs. 25 to 27).
 
@@ -135,7 +138,17 @@ def model2(
     of the returns. `noise` is a variance, (M,) variances or an (M, M) covariance; `scale`
     multiplies the kernel. `form` says how to compute: "dual" costs M^3, "weight" M n^2, "auto"
     takes the cheaper; the answers agree. Beyond 2048 parameters the covariance is an operator.
+
+    `prior_mean` and `prior_covariance` are those of the gradient, from a simulator or an earlier
+    update (`bayespg.posterior.informed`); without them they are zero and `scale` G.
     """
+    asked = prior_mean is not None or prior_covariance is not None
+    if asked and (sparsify is not None or traced(scores, returns, fisher, noise, baseline, scale)):
+        raise ValueError(
+            "prior_mean, prior_covariance: are for plain arrays without sparsify; leave them out"
+        )
+    if prior_covariance is not None and not (np.ndim(scale) == 0 and scale == 1):
+        raise ValueError("scale: has no effect with prior_covariance; leave it out")
     if traced(scores, returns, fisher, noise, baseline, scale):
         return _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form)
     U, R, G = _checked(scores, returns, fisher, form, sparsify)
@@ -151,6 +164,10 @@ def model2(
     scale = checks.positive("scale", scale, ())
     form = _choose(form, M, n, noise)
     _enough_noise(noise, M, n + bool(baseline))
+    prior = informed.checked(prior_mean, prior_covariance, G, scale)
+    if prior is not None:
+        found = in_float64(_informed)(U, R, G, noise, baseline, prior, form)
+        return _sound(found)
     return _sound(in_float64(_model2)(U, R, G, noise, baseline, scale, sparsify, form))
 
 
@@ -179,6 +196,20 @@ def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> 
         # What paths add to a fit that passes close to every return cancels one another.
         unbiased=shifted[:, None] * U,
     )
+
+
+def _informed(scores, returns, fisher, noise, baseline, prior, form) -> GradientPosterior:
+    """With the kernel u'H^-1 u the posterior is that of H (w - w_0), and g - m is T times it with
+    T = G H^-1 = S G^-1."""
+    G = fishers.as_dense(fishers.as_fisher(fisher))
+    rest = returns - scores @ prior.weights(G.G)
+    found = _model2(scores, rest, prior.precision(G.G), noise, baseline, 1.0, None, form)
+    T = jnp.linalg.solve(G.G, prior.covariance).T
+    found = eqx.tree_at(
+        lambda p: (p.mean, p.covariance, p.influence), found,
+        (T @ found.mean, T @ found.covariance @ T.T, found.influence @ T.T),
+    )  # fmt: skip
+    return informed.around(found, prior, G)
 
 
 def _retained(A: Float[Array, "M M"]) -> Float[Array, ""]:

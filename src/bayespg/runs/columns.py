@@ -43,6 +43,8 @@ class Column(enum.StrEnum):
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
     SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
     RETURN_AT_MEAN = "return_at_mean", "return", "PGPE: return at the mean of the search"
+    SIMULATED = "simulated", "return", "MBAC: mean return of the last simulated episodes"
+    AHEAD = "ahead", ".1f", "MBAC: mean number of steps of simulated episodes"
     SCALE = "scale", ".3g", "PGPE: standard deviation of the parameters that are tried"
 
     def show(self, value: float) -> str:
@@ -52,8 +54,8 @@ class Column(enum.StrEnum):
 
 
 C = Column
-OF_SEARCH = (C.RETURN_AT_MEAN, C.SCALE)
-"""What only PGPE reports; it has no number for some of the others."""
+OF_SEARCH = (C.RETURN_AT_MEAN, C.SIMULATED, C.AHEAD, C.SCALE)
+"""What only PGPE or MBAC report; they have no number for some of the others."""
 TOTALS = (C.UPDATE, C.STEPS, C.EPISODES, C.SECONDS)
 """Totals since the beginning of the run; the other columns describe one update."""
 ON_BAR = (C.RETURN, C.DIVERGENCE)

@@ -1,0 +1,122 @@
+"""Real steps to a threshold with a learned model of the task: `bayespg.MBAC`.
+
+    python benchmarks/model_based.py run [--tasks ...] [--seeds 10] [--first-seed 100]
+    python benchmarks/model_based.py table
+
+After every update the policy is evaluated on 20 episodes that it does not learn from, with the most
+probable actions. A task is solved at the first of two evaluations in a row that reach its
+threshold; the steps of evaluations are not counted. `run` appends a line of JSON per run to
+results/model-based.jsonl, `table` shows the medians, a run that was never solved counted as
+infinity.
+"""
+
+import argparse
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+import bayespg  # isort: skip  (first, for the thread pool)
+
+EPISODES, ROW = 20, 2
+"""Episodes per evaluation, and evaluations in a row that must pass."""
+
+
+class Task(NamedTuple):
+    threshold: float
+    budget: int
+    """Real steps."""
+
+
+TASKS = {
+    "Pendulum-v1": Task(-200, 6_000),
+    "MountainCarContinuous-v0": Task(90, 6_000),
+    "Acrobot-v1": Task(-100, 6_000),
+    "MountainCar-v0": Task(-110, 10_000),
+    "CartPole-v1": Task(475, 8_000),
+    "InvertedPendulum-v5": Task(950, 10_000),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("do", choices=("run", "table"))
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=100)
+    parser.add_argument("--budget", type=int, help="real steps; the task's own")
+    parser.add_argument("--verbose", action="store_true", help="a line per update")
+    parser.add_argument("--out", type=Path, default=Path("results/model-based.jsonl"))
+    options = parser.parse_args()
+    if options.do == "table":
+        return table(options.out)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for task in options.tasks:
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            line = run(task, seed, options.budget or TASKS[task].budget, options.verbose)
+            with options.out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(task, seed, line["solved"], f"{line['seconds']:.0f} s", flush=True)
+    return None
+
+
+def run(task: str, seed: int, budget: int, verbose: bool = False) -> dict:
+    """Train until the task is solved or the budget is spent."""
+    agent = bayespg.MBAC(task, seed=seed)
+    steps, returns, rows, passed, seconds = [], [], [], 0, 0.0
+    while passed < ROW and (not steps or steps[-1] < budget):
+        begun = time.perf_counter()
+        row = agent.update()
+        taken = time.perf_counter() - begun
+        seconds += taken
+        steps.append(int(row["steps"]))
+        returns.append(round(agent.evaluate(EPISODES, deterministic=True).mean, 2))
+        rows.append(
+            [
+                round(row["return"], 2),
+                round(row["simulated"], 2),
+                round(row["ahead"]),
+                round(taken, 2),
+            ]
+        )
+        passed = passed + 1 if returns[-1] >= TASKS[task].threshold else 0
+        if verbose:
+            print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
+    return {
+        "task": task, "seed": seed, "solved": steps[-ROW] if passed == ROW else None,
+        "updates": len(steps), "seconds": round(seconds, 1),
+        "first_seconds": rows[0][3], "steps": steps, "evaluated": returns,
+        "real_simulated_ahead_seconds": rows, "version": bayespg.__version__,
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }  # fmt: skip
+
+
+def table(path: Path) -> None:
+    """Median real steps over seeds, with the range."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    print("| task | threshold | solved | median steps | range | seconds per update |")
+    print("|---|---|---|---|---|---|")
+    for task, (threshold, _) in TASKS.items():
+        those = [line for line in lines if line["task"] == task]
+        if not those:
+            continue
+        solved = np.array([line["solved"] or np.inf for line in those])
+        later = [(x["seconds"] - x["first_seconds"]) / max(x["updates"] - 1, 1) for x in those]
+        median, least, most = (
+            f"{x:,.0f}" if np.isfinite(x) else "never"
+            for x in (np.median(solved), solved.min(), solved.max())
+        )
+        print(
+            f"| {task} | {threshold:g} | {np.isfinite(solved).sum()} of {len(those)} | {median} | "
+            f"{least} to {most} | {np.median(later):.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

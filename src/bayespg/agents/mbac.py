@@ -1,0 +1,334 @@
+"""`MBAC`: a model of the task is learned from real episodes, and the policy on simulated ones.
+
+    agent = bayespg.MBAC("Pendulum-v1", seed=0)
+    agent.learn(3_000)
+    agent.model.environment()
+
+An update plays a real episode, or a few where they are short, updates the model
+(`bayespg.models`) with all transitions so far, and improves the policy on episodes that the model
+simulates (`bayespg.learning.simulated`).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from bayespg._support import compilation, device
+from bayespg._support.precision import to_numpy
+from bayespg._support.random import child, episode_seeds, fast_key, host_key
+from bayespg._support.types import Array
+from bayespg.agents import build, describe, metrics, names, serialise, settings
+from bayespg.agents.base import BaseAgent
+from bayespg.agents.metrics import Evaluation
+from bayespg.environments.trajectories import Trajectories
+from bayespg.learning import simulated
+from bayespg.learning.advance import NotFinite
+from bayespg.learning.observations import Normalised, Normaliser, no_statistics
+from bayespg.models import Knowledge, Model
+from bayespg.models import model as models
+from bayespg.models.data import Transitions, empty, inputs_of
+from bayespg.paths.worlds import OnHost
+from bayespg.policies import AnyPolicy, as_arrays, as_dtype
+from bayespg.policies.features import Fourier
+from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.policies.named import SCALE
+from bayespg.runs.columns import Column
+
+NAME, UPDATE = "mbac", "simulated"
+"""The estimator and the update that a run's configuration names."""
+POLICY = "fourier"
+SETTINGS = ("discount", "horizon", "workers", "episode_timeout", "persistence", "seed")
+"""The settings that MBAC uses; the others of `Settings` have no effect on it."""
+UPDATES, PATHS, LONGEST = 15, 64, 200
+"""Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
+WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
+"""Number and size of the waves in which the policy is linear."""
+ENOUGH, MOST = 30, 8
+"""An update plays episodes until they have this many steps together, and at most so many."""
+AGAIN = 1.3
+"""When there are this many times the transitions, the length scale of the model is chosen again,
+and a policy that learns from scratch is compared with the one so far. An early model may be wrong
+where nothing was observed; a policy that has learned to exploit that is hard to correct."""
+LAST = 3
+"""Updates whose simulated returns are compared."""
+LARGEST = 1e12
+"""A weight of the statistics of real observations beside which simulated ones do not count."""
+FADE, ENDED = 0.05, 0.2
+"""Share of the persistence of exploration that an update takes away, and the further share if all
+its episodes ended before the horizon."""
+CURIOSITY = 1.0
+KNOWN = "function"
+"""What a stored configuration has in place of a function."""
+
+
+class State(eqx.Module):
+    """Everything a run needs to continue."""
+
+    policy: AnyPolicy
+    normaliser: Normaliser
+    values: Float[Array, " q"]
+    """Weights of the values of simulated states."""
+    data: Transitions
+    length: Int[np.ndarray, ""]
+    """Which length scale the model has."""
+    judged: Int[np.ndarray, ""]
+    """Transitions by which it was chosen."""
+    key: PRNGKeyArray
+    updates: Int[np.ndarray, ""]
+    episodes: Int[np.ndarray, ""]
+    steps: Int[np.ndarray, ""]
+    persistence: Float[Array, ""]
+
+    @property
+    def acting(self) -> Normalised:
+        return Normalised(self.policy, self.normaliser)
+
+
+@describe.with_settings("environment", only=SETTINGS, reward=None, terminated=None, options=None)
+class MBAC(BaseAgent):
+    """Model-based Bayesian actor-critic.
+
+    `reward` and `terminated` are functions of one state, one action as the environment gets it, and
+    the state that follows, written in JAX, for users who know them; otherwise both are learned. The
+    other settings are `discount`, `horizon`, `workers`, `episode_timeout`, `persistence` and
+    `seed`, as for other agents.
+    """
+
+    def __init__(
+        self,
+        environment: Any,
+        policy: str = POLICY,
+        estimator: str = NAME,
+        update: str = UPDATE,
+        *,
+        reward: Any = None,
+        terminated: Any = None,
+        options: dict[str, Any] | None = None,
+        **given: Any,
+    ):
+        device.require()
+        compilation.remember()
+        own = (
+            ("policy", policy, POLICY),
+            ("estimator", estimator, NAME),
+            ("update", update, UPDATE),
+        )
+        for name, value, only in own:
+            if value != only:
+                raise settings.no_effect(name, value, f"the {name} of MBAC is {only!r}")
+        s = settings.from_arguments({k: v for k, v in given.items() if v is not None})
+        if unknown := sorted(k for k, v in given.items() if k not in SETTINGS and v is not None):
+            reason = f"MBAC has {', '.join(SETTINGS)}, reward and terminated"
+            raise settings.no_effect(unknown[0], given[unknown[0]], reason)
+        for name, value in (("reward", reward), ("terminated", terminated)):
+            if value == KNOWN:
+                raise ValueError(
+                    f"{name}: was a function when this was saved; give it again: "
+                    f"load(path, {name}=...)"
+                )
+            if value is not None and not callable(value):
+                raise ValueError(f"{name}: expected a function, found {value!r}")
+        self._asked = {
+            "environment": environment, "reward": reward, "terminated": terminated,
+            "options": options,
+        } | given  # fmt: skip
+        self.options = names.options(options, environment)
+        self.known = Knowledge(reward, terminated)
+        self.world = where = build.world_of(environment, s, self.options)
+        if (
+            where.actions is None
+            or not where.real
+            or where.masks
+            or len(where.observation.shape) > 1
+        ):
+            raise ValueError(
+                "environment: MBAC needs observations that are vectors of real numbers, and known "
+                "actions without masks; use bayespg.BAC for others"
+            )
+        if isinstance(where, OnHost):
+            where.host.observations.refuse_images()
+        self.names = {
+            "environment": environment, "policy": POLICY, "estimator": NAME, "update": UPDATE
+        }  # fmt: skip
+        self.settings = s.in_force({
+            "discount": (where.discount, f"{where.name} has its own discount"),
+            "horizon": (where.horizon, f"{where.name} ends episodes after {where.horizon} steps"),
+            "workers": (s.workers if isinstance(where, OnHost) else None, "it runs in JAX"),
+            "persistence": (s["persistence"], ""),
+        })  # fmt: skip
+        self._double = False
+        size, inputs = where.observation.shape[0], inputs_of(where.actions)
+        self._values = simulated.basis(size)
+        key = host_key(s.seed)
+        self._basis = models.basis(child(key, 3), size, inputs.size)
+        self._fitted: tuple[Any, Model] | None = None
+        kind = "choices" if inputs.sizes else "means"
+        count, scale = WAVES[kind]
+        features = Fourier(size, count, scale=scale)
+        if inputs.sizes:
+            head: Any = Choice(features.size, inputs.sizes, where.actions.scalar)  # pyright: ignore
+        else:
+            head = Normals(features.size, inputs.size, SCALE)
+        zero = np.asarray(0, np.int64)
+        with self.precision():
+            self.state = State(
+                policy=as_dtype(as_arrays(Composed(features, head)), jnp.float32),
+                normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
+                data=empty(size, inputs), length=zero, judged=zero, key=child(key, 1),
+                updates=zero, episodes=zero, steps=zero,
+                persistence=jnp.asarray(s["persistence"], jnp.float32),
+            )  # fmt: skip
+        self._fresh = self.state.policy
+        self.reset()
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes that are played at once."""
+        return 1
+
+    @property
+    def parameters(self) -> dict[str, np.ndarray]:
+        return serialise.parameters(self.state.policy)
+
+    def with_parameters(self, parameters: Any) -> "MBAC":
+        other = self._again()
+        policy = serialise.replaced(self.state.policy, parameters)
+        other._take(eqx.tree_at(lambda s: s.policy, self.state, policy))
+        return other
+
+    @property
+    def config(self) -> dict[str, Any]:
+        known = {k: None if v is None else KNOWN for k, v in self.known._asdict().items()}
+        return self._named() | known | {k: getattr(self.settings, k) for k in SETTINGS}
+
+    @property
+    def model(self) -> Model:
+        """The model of the task, given all transitions so far."""
+        data = self.state.data
+        if data.count == 0:
+            raise ValueError("model: nothing has been observed yet; call learn first")
+        if self._fitted is None or self._fitted[0] is not data:
+            self._fitted = data, models.posterior(data, self._basis, self.state.length)
+        return self._fitted[1]
+
+    def _learn_from(self, played: list[Trajectories]) -> tuple[Evaluation, Any, dict[Any, float]]:
+        """Update the model, and improve the policy on episodes that it simulates."""
+        old, data = self.state, self.state.data
+        for paths in played:
+            data = data.with_paths(paths)
+        again = int(data.seen) > AGAIN * int(old.judged)
+        model = models.posterior(data, self._basis, None if again else old.length)
+        key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
+        key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
+        starts = [(old.policy, old.values)]
+        if again and int(old.updates) > 0:
+            starts.append((self._fresh, jnp.zeros_like(old.values)))
+        tried = [self._improved(model, data, key, *start) for start in starts]
+        policy, values, progress = max(tried, key=_promise)
+        numbers = [*jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)), values]
+        if not all(np.isfinite(x).all() for x in numbers):
+            raise NotFinite(
+                f"update {int(old.updates) + 1}: the policy or its values are not finite"
+            )
+        each = [metrics.evaluation(paths) for paths in played]
+        episodes = Evaluation(
+            np.concatenate([one.returns for one in each]),
+            np.concatenate([one.lengths for one in each]),
+        )
+        ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
+        left = (1 - FADE) * (1 - ENDED * np.mean(ended))
+        self.state = State(
+            policy=policy, normaliser=_units(model), values=values, data=data,
+            length=np.asarray(model.length, np.int64),
+            judged=np.asarray(data.seen if again else old.judged, np.int64), key=old.key,
+            updates=np.asarray(old.updates + 1),
+            episodes=np.asarray(old.episodes + len(episodes.returns)),
+            steps=np.asarray(old.steps + episodes.lengths.sum()),
+            persistence=jnp.asarray(old.persistence * left, jnp.float32),
+        )  # fmt: skip
+        self._fitted = data, model
+        columns = {
+            Column.PERSISTENCE: float(old.persistence),
+            Column.DIVERGENCE: self._moved(old.policy, model),
+            # No gradient of real episodes is estimated.
+            Column.SLOPE: np.nan, Column.SLOPE_ERROR: np.nan, Column.SURE: np.nan,
+            Column.SIMULATED: float(progress.returns[-1]),
+            Column.AHEAD: float(np.mean(progress.lengths)),
+            Column.CONFIRMED: float(np.clip(progress.agreement[-1], 0.0, 1.0)),
+        }  # fmt: skip
+        return episodes, ended, columns
+
+    def _moved(self, before: AnyPolicy, model: Model) -> float:
+        """The divergence from the policy before to that of now, mean over observed states."""
+        with self.precision():
+            seen = self.state.normaliser(jnp.asarray(np.asarray(model.visited, np.float32)))
+            return float(_divergence(before, self.state.policy, seen))
+
+    def _play(self) -> list[Trajectories]:
+        """The real episodes of an update, one after the other."""
+        state, found, steps = self.state, [], 0
+        seeds = episode_seeds(self.settings.seed, int(state.updates), MOST)
+        key = child(child(state.key, 1), int(state.updates))
+        while steps < ENOUGH and len(found) < MOST:
+            number = len(found)
+            with self.precision():
+                paths = self.world.play(
+                    state.acting, child(key, number), seeds[number : number + 1],
+                    persistence=state.persistence,
+                )  # fmt: skip
+            found.append(paths)
+            steps += int(np.asarray(paths.mask).sum())
+        return found
+
+    def _improved(
+        self, model: Model, data: Transitions, key: PRNGKeyArray, policy: AnyPolicy, values: Any
+    ) -> Any:
+        """The policy and its values after updates on simulated episodes, and how it went."""
+        where = self.world
+        silent = np.ptp(data.rewards[: data.count]) == 0 and not data.terminated.any()
+        environment = model.environment(
+            horizon=min(LONGEST, where.horizon), discount=where.discount,
+            curiosity=CURIOSITY if silent else 0.0, known=self.known,
+        )  # fmt: skip
+        with self.precision():
+            environment, normaliser = jax.tree.map(
+                lambda x: jnp.asarray(np.asarray(x)) if eqx.is_array(x) else x,
+                (environment, _units(model)),
+            )
+            return simulated.improve(
+                environment, policy, normaliser, self._values, values, key, UPDATES, PATHS
+            )
+
+    def _take(self, state: Any) -> None:
+        """Counts and transitions stay NumPy arrays, in the precision that they have."""
+        with self.precision():
+            self.state = jax.tree.map(
+                lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
+            )
+        self.reset()
+        fields = ("data", "length", "judged", "updates", "episodes", "steps")
+        self.state = eqx.tree_at(
+            lambda s: [getattr(s, name) for name in fields], self.state,
+            [to_numpy(getattr(state, name)) for name in fields],
+        )  # fmt: skip
+        self._fitted = None
+
+
+@eqx.filter_jit
+def _divergence(before: Any, after: Any, seen: Float[Array, "N d"]) -> Float[Array, ""]:
+    return jnp.mean(jax.vmap(lambda x: before(x).divergence(after(x)))(seen))
+
+
+def _promise(found: Any) -> float:
+    """The mean simulated return of the last updates."""
+    return float(np.mean(found[2].returns[-LAST:]))
+
+
+def _units(model: Model) -> Normaliser:
+    """The units of the model, for the policy."""
+    mean, scale = (np.asarray(x, np.float32) for x in (model.states.mean, model.states.scale))
+    return Normaliser(jnp.asarray(mean), jnp.asarray(scale**2), jnp.asarray(LARGEST, jnp.float32))

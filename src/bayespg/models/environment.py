@@ -1,0 +1,110 @@
+"""A learned model as an environment in JAX."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
+
+from bayespg._support.random import normal
+from bayespg._support.types import Array
+from bayespg.environments import Environment
+from bayespg.models.data import Inputs
+from bayespg.models.features import Circles, Terms, Units
+from bayespg.models.termination import States
+
+HORIZON, DISCOUNT = 200, 0.99
+
+
+class Knowledge(NamedTuple):
+    """What a user knows of a task, as functions of one state, one action as the environment gets
+    it, and the state that follows, written in JAX; None is learned."""
+
+    reward: Callable[[Any, Any, Any], Any] | None = None
+    terminated: Callable[[Any, Any, Any], Any] | None = None
+
+
+class Learned(Environment):
+    """The mean or a draw of a model.
+
+    Half of the episodes begin at observed first states, with a little noise (that of a kernel
+    density estimate), the others at any observed state. States and rewards stay within the observed
+    range, widened a little, so that episodes cannot diverge.
+    """
+
+    inputs: Inputs
+    states: Units
+    features: Terms
+    weights: Float[Array, "p o"]
+    """Of the changes of the state, of the reward, and of the disagreement of draws."""
+    constant: Float[Array, " d1"]
+    noise: Float[Array, " d1"]
+    """Standard deviations."""
+    offset: Float[Array, ""]
+    ends: States
+    end_weights: Float[Array, " q"]
+    can_end: Bool[Array, ""]
+    circles: Circles
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+    lowest: Float[Array, ""]
+    highest: Float[Array, ""]
+    firsts: Float[Array, "F d"]
+    first_count: Int[Array, ""]
+    width: Float[Array, " d"]
+    visited: Float[Array, "S d"]
+    curiosity: Float[Array, ""]
+    horizon: int = eqx.field(static=True)
+    discount: float = eqx.field(static=True)
+    known: Knowledge = eqx.field(static=True, default=Knowledge())
+
+    def reset(self, key: PRNGKeyArray, paths: int) -> Float[Array, "M d"]:
+        key_first, key_noise, key_any = jax.random.split(key, 3)
+        half = paths // 2
+        first = self.firsts[jax.random.randint(key_first, (paths - half,), 0, self.first_count)]
+        first = first + self.width * normal(key_noise, first.shape, first.dtype)
+        anywhere = self.visited[jax.random.randint(key_any, (half,), 0, len(self.visited))]
+        first = self.circles(jnp.clip(first, self.low, self.high))
+        return jnp.concatenate([first, anywhere])
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        states: Float[Array, "M d"],
+        actions: Shaped[Array, "M *action"],
+    ) -> tuple[Float[Array, "M d"], Float[Array, " M"], Bool[Array, " M"]]:
+        return self.transition(key, states, actions)[:3]
+
+    def transition(
+        self,
+        key: PRNGKeyArray,
+        states: Float[Array, "M d"],
+        actions: Shaped[Array, "M *action"],
+    ) -> tuple[Float[Array, "M d"], Float[Array, " M"], Bool[Array, " M"], Float[Array, " M"]]:
+        """What `step` returns, and the standard deviation of the next state under the posterior, by
+        the disagreement of draws, in units of the standard deviation of observed states."""
+        key_noise, key_end = jax.random.split(key)
+        M, d = states.shape
+        encoded = self.inputs(actions).astype(states.dtype)
+        y = self.features(self.states(states), encoded) @ self.weights
+        apart, y = y[:, d + 1 :], y[:, : d + 1] + self.constant
+        y = y + self.noise * normal(key_noise, y.shape, y.dtype)
+        following = self.circles(jnp.clip(states + y[:, :d], self.low, self.high))
+        if self.known.terminated is None:
+            logit = self.ends(self.states(following)) @ self.end_weights
+            chance = jax.random.uniform(key_end, (M,), logit.dtype)
+            ended = self.can_end & (chance < jax.nn.sigmoid(logit))
+        else:
+            ended = self._told(self.known.terminated, states, actions, following).astype(bool)
+        if self.known.reward is None:
+            rewards = jnp.clip(y[:, d], self.lowest, self.highest)
+            rewards = rewards + jnp.where(ended, self.offset, 0.0)
+        else:
+            rewards = self._told(self.known.reward, states, actions, following)
+        unknown = jnp.sqrt(jnp.mean(apart**2, 1))
+        return following, rewards + self.curiosity * unknown, ended, unknown
+
+    def _told(self, function: Callable[..., Any], states: Any, actions: Any, following: Any) -> Any:
+        return jax.vmap(function)(states, self.inputs.told(actions), following).reshape(len(states))

@@ -1,0 +1,318 @@
+"""A posterior over the dynamics, the rewards and the termination of a task.
+
+    model = bayespg.models.fit(transitions)
+    model.predict(states, actions)         # means and standard deviations of one step
+    model.environment()                    # its mean, an environment in JAX
+    model.environment(key)                 # a draw of it
+
+The change of the state and the reward are linear in features of state and action
+(`bayespg.models.regression`), with Student's noise: rows far from the others, as where a car hits a
+wall, get little weight. The reward of a step that ends the episode has an offset of its own, since
+goals are paid where episodes end. Termination is in `bayespg.models.termination`.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from bayespg._support import checks
+from bayespg._support.types import Array
+from bayespg.models import termination
+from bayespg.models.data import Inputs, Transitions
+from bayespg.models.environment import DISCOUNT, HORIZON, Knowledge, Learned
+from bayespg.models.features import (
+    Circles,
+    Terms,
+    Units,
+    Waves,
+    circles_of,
+    draw_waves,
+    units_of,
+)
+from bayespg.models.regression import Regression, regress, robust_weights
+from bayespg.models.termination import Termination, evenly
+
+LENGTHS = (0.3, 0.6, 1.2, 2.5, 5.0)
+"""Length scales to choose from, in units of the square root of the number of inputs."""
+COUNT = 256
+"""Number of waves."""
+JUDGED = 1536
+"""Transitions by which the length scale is chosen, evenly spaced among all."""
+CHUNK = 512
+"""Transitions whose features are written out at a time."""
+WIDER = 0.1
+"""Share of the observed range by which a prediction may lie outside, on each side."""
+STARTS = 1024
+"""States from which simulated episodes may begin."""
+NARROW = 0.3
+"""First states are smoothed in a dimension where their standard deviation is less than this share
+of that of all states. Where it is not, they may lie on a curve, such as a circle, and would leave
+it."""
+DRAWS = 3
+"""Draws whose disagreement measures what is not known."""
+
+
+class Prediction(NamedTuple):
+    """What one step leads to."""
+
+    following: Float[Array, "N d"]
+    following_deviation: Float[Array, "N d"]
+    """Standard deviation, of the function and of the noise together."""
+    rewards: Float[Array, " N"]
+    """Of a step that does not end the episode."""
+    rewards_deviation: Float[Array, " N"]
+    terminated: Float[Array, " N"]
+    """The probability that the step ends the episode."""
+
+
+class Model(eqx.Module):
+    """The posterior."""
+
+    inputs: Inputs
+    states: Units
+    changes: Units
+    payments: Units
+    """Units of rewards."""
+    features: Terms
+    dynamics: Regression
+    rewards: Regression
+    offset: Float[Array, ""]
+    """What a step that ends the episode earns beyond others."""
+    termination: Termination
+    circles: Circles
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+    lowest: Float[Array, ""]
+    """Range of rewards, as `low` and `high` of states."""
+    highest: Float[Array, ""]
+    firsts: Float[Array, "F d"]
+    """First states of episodes."""
+    first_count: Int[Array, ""]
+    width: Float[Array, " d"]
+    """Standard deviation of the noise that is added to these."""
+    visited: Float[Array, "S d"]
+    length: Int[Array, ""]
+    """Which of `LENGTHS`."""
+
+    def environment(
+        self,
+        key: PRNGKeyArray | None = None,
+        *,
+        horizon: int = HORIZON,
+        discount: float = DISCOUNT,
+        curiosity: float = 0.0,
+        known: Knowledge = Knowledge(),
+    ) -> Learned:
+        """The posterior mean, or with a `key` a draw, as an environment in JAX whose actions are
+        those of a policy, before they are clipped. `curiosity` is earned per standard deviation of
+        the state by which draws of the model disagree."""
+        horizon, discount = checks.whole("horizon", horizon, 1), checks.discount(discount)
+        with jax.enable_x64(True):
+            return _environment(self, key, jnp.asarray(curiosity), horizon, discount, known)
+
+    def predict(self, states: Any, actions: Any) -> Prediction:
+        """What a step leads to from each state with each action of a policy."""
+        with jax.enable_x64(True):
+            x = checks.array("states", states)
+            if x.ndim != 2 or x.shape[1] != self.low.size:
+                raise ValueError(
+                    f"states: expected shape (N, {self.low.size}), found {tuple(x.shape)}"
+                )
+            a = jnp.asarray(actions)
+            if len(a) != len(x):
+                raise ValueError(f"actions: expected {len(x)} of them, found {len(a)}")
+            return _predict(self, x.astype(jnp.float64), a)
+
+
+@eqx.filter_jit
+def _predict(model: Model, x: Any, actions: Any) -> Prediction:
+    phi = model.features(model.states(x), model.inputs(actions).astype(x.dtype))
+
+    def outputs(found: Regression, units: Units):
+        mean = phi @ found.mean * units.scale + units.mean
+        return mean, units.scale * jnp.sqrt(found.variance(phi) + found.noise)
+
+    change, deviation = outputs(model.dynamics, model.changes)
+    reward, reward_deviation = outputs(model.rewards, model.payments)
+    following = model.circles(jnp.clip(x + change, model.low, model.high))
+    return Prediction(
+        following, deviation, jnp.clip(reward[:, 0], model.lowest, model.highest),
+        reward_deviation[:, 0], model.termination.probability(model.states(following)),
+    )  # fmt: skip
+
+
+@eqx.filter_jit
+def _environment(model, key, curiosity, horizon, discount, known) -> Learned:
+    W, w, v = model.dynamics.mean, model.rewards.mean, model.termination.mean
+    key_draws, key_dynamics, key_rewards, key_ends = jax.random.split(
+        jax.random.key(0) if key is None else key, 4
+    )
+
+    def normals(key: PRNGKeyArray, like: Array) -> Array:
+        return jax.random.normal(key, like.shape, like.dtype)
+
+    draws = [model.dynamics.draw(normals(k, W)) - W for k in jax.random.split(key_draws, DRAWS)]
+    if key is not None:
+        W = model.dynamics.draw(normals(key_dynamics, W))
+        w = model.rewards.draw(normals(key_rewards, w))
+        v = model.termination.draw(normals(key_ends, v))
+    units = jnp.concatenate([model.changes.scale, model.payments.scale])
+    noise = jnp.sqrt(jnp.concatenate([model.dynamics.noise, model.rewards.noise]))
+    spread = [one * (model.changes.scale / model.states.scale) for one in draws]
+    environment = Learned(
+        inputs=model.inputs, states=model.states, features=model.features,
+        weights=jnp.concatenate([jnp.concatenate([W, w], 1) * units, *spread], 1),
+        constant=jnp.concatenate([model.changes.mean, model.payments.mean]),
+        noise=noise * units, offset=model.offset, ends=model.termination.features, end_weights=v,
+        can_end=model.termination.known, circles=model.circles, low=model.low, high=model.high,
+        lowest=model.lowest, highest=model.highest, firsts=model.firsts,
+        first_count=model.first_count, width=model.width, visited=model.visited,
+        curiosity=curiosity, horizon=horizon, discount=discount, known=known,
+    )  # fmt: skip
+
+    def single(x: Any) -> Any:
+        if not eqx.is_array(x) or x.dtype == bool:
+            return x
+        return x.astype(jnp.float32 if eqx.is_inexact_array(x) else jnp.int32)
+
+    return jax.tree.map(single, environment)
+
+
+class Basis(NamedTuple):
+    """The random numbers of a model, which do not depend on data."""
+
+    waves: Waves
+    ends: Waves
+
+
+def basis(key: PRNGKeyArray, states: int, actions: int, count: int = COUNT) -> Basis:
+    """For so many numbers of a state and of an encoded action, with `count` waves."""
+    with jax.enable_x64(True):
+        keys = jax.random.split(key)
+        return Basis(
+            draw_waves(keys[0], states + actions, count),
+            draw_waves(keys[1], states, termination.COUNT),
+        )
+
+
+def fit(
+    transitions: Transitions,
+    *,
+    key: PRNGKeyArray | None = None,
+    waves: int = COUNT,
+) -> Model:
+    """The posterior given transitions. `key` decides the random waves, `waves` is their number."""
+    if transitions.count == 0:
+        raise ValueError("transitions: expected at least one, found none")
+    waves = checks.whole("waves", waves, 1)
+    sizes = transitions.states.shape[1], transitions.actions.shape[1]
+    return posterior(transitions, basis(jax.random.key(0) if key is None else key, *sizes, waves))
+
+
+def posterior(transitions: Transitions, basis: Basis, length: Any = None) -> Model:
+    """The same with a basis, and with the length scale of this number unless it is None."""
+    with jax.enable_x64(True):
+        chosen = jnp.asarray(0 if length is None else length, jnp.int32)
+        return _posterior(transitions, basis, chosen, jnp.asarray(length is None))
+
+
+@eqx.filter_jit
+def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Model:
+    S, A, R, following = (
+        jnp.asarray(x).astype(jnp.float64)
+        for x in (data.states, data.actions, data.rewards, data.following)
+    )
+    C = len(R)
+    count = jnp.minimum(data.seen, C).astype(jnp.int32)
+    used = jnp.arange(C) < count
+    ended = jnp.asarray(data.terminated) & used
+    going = used & ~ended
+    going = jnp.where(jnp.any(going), going, used)
+    states = units_of(S, used.astype(S.dtype))
+    changes = units_of(following - S, used.astype(S.dtype))
+    payments = units_of(R[:, None], going.astype(S.dtype))
+    X, D = states(S), changes(following - S)
+    r = payments(R[:, None])
+    Y = jnp.where(used[:, None], jnp.concatenate([D, jnp.where(ended[:, None], 0.0, r)], 1), 0.0)
+
+    def terms(number: Any) -> Terms:
+        return Terms(basis.waves.stretched(jnp.asarray(LENGTHS)[number]))
+
+    rows = evenly(count, JUDGED)
+    kept = (jnp.arange(JUDGED) < count).astype(S.dtype)[:, None]
+    some = X[rows], A[rows], Y[rows] * kept
+
+    def evidence(number: Any) -> Any:
+        Phi = terms(number)(*some[:2]) * kept
+        return jnp.sum(regress(*_statistics(Phi, some[2]), jnp.sum(kept)).evidence)
+
+    def best() -> Any:
+        return jnp.argmax(jax.lax.map(evidence, jnp.arange(len(LENGTHS)))).astype(jnp.int32)
+
+    length = jax.lax.cond(choose, best, lambda: length)
+    phi = terms(length)
+    counts = jnp.where(ended[rows], 0.0, kept[:, 0])
+    weight = robust_weights(phi(*some[:2]) * kept, some[2], kept[:, 0], counts)
+
+    def add(j: Any, sums: Any) -> Any:
+        """The statistics of another chunk."""
+        x, a, y, use, end = (
+            jax.lax.dynamic_slice_in_dim(part, j * CHUNK, CHUNK) for part in (X, A, Y, used, ended)
+        )
+        Phi = phi(x, a)
+        w = jnp.where(use, weight(Phi, y, ~end), 0.0)
+        root = jnp.sqrt(w)[:, None]
+        fresh = (
+            *_statistics(Phi * root, y * root),
+            Phi.T @ (w * end),
+            jnp.stack([w, w * end]).sum(1),
+        )
+        return jax.tree.map(jnp.add, sums, fresh)
+
+    p, o = jax.eval_shape(phi, X[:1], A[:1]).shape[1], Y.shape[1]
+    zeros = (
+        jnp.zeros((p, p)), jnp.zeros((p, o)), jnp.zeros(o), jnp.zeros(p), jnp.zeros(2)
+    )  # fmt: skip
+    G, B, squares, at_ends, (total, ends) = jax.lax.fori_loop(
+        0, (count + CHUNK - 1) // CHUNK, add, zeros
+    )
+    dynamics = regress(G, B[:, :-1], squares[:-1], total)
+    # A free offset of the last steps of episodes takes their mean out of the regression of rewards.
+    among = jnp.maximum(ends, 1.0)
+    G = G - jnp.outer(at_ends, at_ends) / among
+    rewards = regress(G, B[:, -1:], squares[-1:], jnp.maximum(total - ends, 1.0))
+    last = jnp.sum(jnp.where(ended, r[:, 0], 0.0)) / jnp.maximum(jnp.sum(ended), 1)
+    offset = jnp.where(ends > 0, last - at_ends @ rewards.mean[:, 0] / among, 0.0)
+    low, high = _range(jnp.concatenate([S, following]), jnp.concatenate([used, used]))
+    lowest, highest = _range(R[:, None], going)
+    first = jnp.asarray(data.first) & used
+    order = jnp.argsort(~first, stable=True)[:STARTS]
+    many = jnp.sum(first)
+    share = first.astype(S.dtype) / jnp.maximum(many, 1)
+    spread = jnp.sqrt(share @ (S - share @ S) ** 2)
+    spread = jnp.where(spread < NARROW * states.scale, spread, 0.0)
+    return Model(
+        inputs=data.inputs, states=states, changes=changes, payments=payments, features=phi,
+        dynamics=dynamics, rewards=rewards, offset=offset * payments.scale[0],
+        termination=termination.fit(X, states(following), ended, count, basis.ends),
+        circles=circles_of(S, used.astype(S.dtype)), low=low, high=high,
+        lowest=lowest[0], highest=highest[0], firsts=S[order],
+        first_count=jnp.minimum(many, STARTS),
+        width=spread * jnp.maximum(many, 1) ** (-1 / (S.shape[1] + 4)),
+        visited=S[jnp.arange(STARTS) * count // STARTS], length=length,
+    )  # fmt: skip
+
+
+def _statistics(Phi: Any, Y: Any) -> tuple[Any, Any, Any]:
+    return Phi.T @ Phi, Phi.T @ Y, jnp.sum(Y**2, 0)
+
+
+def _range(x: Any, used: Any) -> tuple[Any, Any]:
+    """The range of the rows that are used, and a little more."""
+    low = jnp.min(jnp.where(used[:, None], x, jnp.inf), 0)
+    high = jnp.max(jnp.where(used[:, None], x, -jnp.inf), 0)
+    more = WIDER * (high - low)
+    return low - more, high + more

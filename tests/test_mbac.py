@@ -1,0 +1,177 @@
+"""`MBAC`: the agent that learns a model of its task."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from typer.testing import CliRunner
+
+import bayespg
+from bayespg.agents import mbac
+from bayespg.cli import app
+from bayespg.environments.host import EnvironmentFailure
+
+TASK = "jax/MountainCarContinuous-v0"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few():
+    """Fewer and shorter simulated episodes, for speed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"UPDATES": 4, "PATHS": 16, "LONGEST": 30}.items():
+            patch.setattr(mbac, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "mbac"
+    agent = bayespg.MBAC("jax/CartPole-v1", seed=1)
+    rows = []
+    agent.learn(60, run=folder, callbacks=lambda _, row: rows.append(row), progress=False)
+    return agent, folder, rows
+
+
+def test_an_update_reports_its_columns(trained):
+    agent, _, rows = trained
+    assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[-1]["steps"] == int(agent.state.steps) == agent.state.data.count
+    assert all(np.isfinite([row["return"], row["simulated"], row["ahead"]]).all() for row in rows)
+    assert all(0 < row["ahead"] <= 30 for row in rows)
+
+
+def test_the_command_line_trains_and_draws(tmp_path):
+    words = (
+        "jax/CartPole-v1",
+        "--algorithm",
+        "mbac",
+        "--steps",
+        "20",
+        "--out",
+        str(tmp_path / "r"),
+    )
+    found = CliRunner().invoke(app, ["train", *words])
+    assert found.exit_code == 0, found.output
+    assert "mbac, fourier policy" in " ".join(found.output.split())
+    assert (tmp_path / "r" / "plots" / "learning.png").exists()
+
+
+def test_the_model_predicts_the_episodes_it_was_learned_from(trained):
+    agent, *_ = trained
+    data = agent.state.data
+    n = data.count
+    found = agent.model.predict(data.states[:n], np.argmax(data.actions[:n], 1))
+    error = np.abs(found.following - data.following[:n]) / np.std(data.states[:n], 0)
+    assert np.median(error) < 0.05
+
+
+def test_a_resumed_run_has_the_same_numbers(trained, tmp_path):
+    agent, folder, _ = trained
+    half = bayespg.MBAC("jax/CartPole-v1", seed=1)
+    half.learn(20, run=tmp_path / "run", progress=False)
+    assert int(half.state.updates) < int(agent.state.updates)
+    again, run = bayespg.resume(tmp_path / "run")
+    assert isinstance(again, bayespg.MBAC)
+    again.learn(60 - int(again.state.steps), run=run, progress=False)
+    for name, value in agent.parameters.items():
+        np.testing.assert_array_equal(again.parameters[name], value)
+    np.testing.assert_array_equal(again.state.data.states, agent.state.data.states)
+    loaded = bayespg.load(folder)
+    seen = agent.state.data.states[:5]
+    np.testing.assert_array_equal(loaded.predict(seen), agent.predict(seen))
+    assert json.loads((folder / "config.json").read_text())["estimator"] == "mbac"
+
+
+def test_another_seed_has_other_numbers(trained):
+    agent, *_ = trained
+    other = bayespg.MBAC("jax/CartPole-v1", seed=2)
+    other.update()
+    assert not np.array_equal(other.state.data.states[:5], agent.state.data.states[:5])
+
+
+def test_a_copy_goes_on_alike(trained):
+    agent, *_ = trained
+    other = agent.with_parameters(agent.parameters)
+    assert other.state.data.count == agent.state.data.count
+    assert other.evaluate(2).mean == agent.evaluate(2).mean
+
+
+class Flat(gymnasium.Env):
+    """One-step episodes, an observation that never changes, rewards that do not depend on it."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+    action_space = spaces.Box(-np.inf, np.inf, (1,))
+    reward, long = 1.0, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), self.reward, not self.long, self.steps >= 5, {}
+
+
+class Silent(Flat):
+    """Episodes of five steps that all earn the same."""
+
+    long = True
+
+
+class Broken(Flat):
+    reward = float("nan")
+
+
+class Picture(Flat):
+    observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize("kind", [Flat, Silent])
+def test_one_step_episodes_and_constant_observations_change_nothing(kind):
+    """Nothing can be learned, and the run goes on."""
+    agent = bayespg.MBAC(kind, seed=0, horizon=5)
+    for _ in range(2):
+        agent.update()
+    assert all(np.isfinite(x).all() for x in agent.parameters.values())
+    assert int(agent.state.updates) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "says"),
+    [
+        (Picture, {}, "^environment: .*images|vectors of real numbers"),
+        ("CartPole-v1", {"policy": "mlp"}, "policy"),
+        ("CartPole-v1", {"damping": 0.1}, "damping"),
+        ("CartPole-v1", {"estimator": "bac"}, "estimator"),
+        ("CartPole-v1", {"reward": 1.0}, "^reward: expected a function, found 1.0"),
+        ("CartPole-v1", {"terminated": "function"}, "^terminated: was a function"),
+        ("lqr", {}, "^environment: MBAC needs observations"),
+    ],
+)
+def test_what_has_no_effect_or_does_not_fit_is_refused(environment, given, says):
+    with pytest.raises(ValueError, match=says):
+        bayespg.MBAC(environment, **given)
+
+
+def test_a_reward_that_is_not_finite_is_named():
+    with pytest.raises(EnvironmentFailure, match="reward"):
+        bayespg.MBAC(Broken, seed=0, horizon=5).update()
+
+
+def test_a_model_needs_an_episode():
+    with pytest.raises(ValueError, match=r"^model: nothing has been observed yet"):
+        _ = bayespg.MBAC("jax/CartPole-v1").model
+
+
+def test_a_run_with_a_user_s_function_asks_for_it_again(tmp_path):
+    def reward(state, action, following):
+        return -(state[0] ** 2)
+
+    agent = bayespg.MBAC("jax/CartPole-v1", reward=reward, seed=0)
+    agent.save(tmp_path / "agent")
+    with pytest.raises(ValueError, match="reward: was a function when this was saved"):
+        bayespg.load(tmp_path / "agent")
+    assert bayespg.load(tmp_path / "agent", reward=reward).known.reward is reward
