@@ -21,6 +21,7 @@ import matplotlib as mpl
 import model_based
 import numpy as np
 import pytest
+import time_limits
 
 from bayespg import training
 from bayespg.agents import base
@@ -356,6 +357,12 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
 
 
 RIVALS = ("PPO", "A2C", "TRPO", "DQN", "ARS")
+
+
+def test_the_table_of_time_limits_is_that_of_the_stored_rows(capsys):
+    time_limits.table(RESULTS / "time-limits.jsonl")
+    page = (ROOT / "docs" / "findings.md").read_text("utf-8")
+    assert f"<!-- time limits -->\n{capsys.readouterr().out}<!-- /time limits -->" in page
 
 
 def test_the_table_of_learned_models_is_that_of_the_stored_runs(capsys):

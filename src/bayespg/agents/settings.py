@@ -123,8 +123,8 @@ class Settings:
     normalise: bool | None = _setting(checks.flag, shown="yes on Gymnasium, no in JAX")
     """Normalise observations."""
     persistence: float | None = _setting(_share, 0.9, "; 0 for estimators without a metric")
-    """Probability that a step explores with the random numbers of the step before, at the start. It
-    fades as episodes end by themselves, and with every update."""
+    """Probability that a step explores with the random numbers of the step before, at the start and
+    in every second episode. It fades, fast if the other episodes return more."""
     masks: bool | None = _setting(checks.flag, shown="yes if the environment has action_masks()")
     """Choose among the actions that the environment allows: its action_masks() or
     info["action_mask"]."""
