@@ -31,7 +31,7 @@ from bayespg.runs.store import CONFIG, Run
 CALLS = ("write", "fsync", "replace", "ftruncate", "unlink")
 """Functions of `os` that change the disk."""
 STEPS = 180
-"""Environment steps of a run, about 15 updates; the first ten are all the best so far."""
+"""Environment steps of a run, about 15 updates."""
 FILES = {
     "config.json", "metrics.csv", "checkpoint.npz", "checkpoint.previous.npz", "best.npz",
     "best.previous.npz",
