@@ -9,7 +9,7 @@ from bayespg._support.random import WORD, child, host_key
 from bayespg.agents.agent import Agent
 from bayespg.environments.classic import MountainCarContinuous
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning.advance import FADE, FAILED, fading
+from bayespg.learning.advance import FADE, FAILED, SILENT, fading
 from bayespg.paths.acting import times_of
 from bayespg.paths.persistence import held
 from bayespg.paths.rollout import rollout
@@ -71,8 +71,9 @@ def test_it_fades_fast_if_independent_episodes_return_more(rewards, left):
         jnp.zeros((1, M, 1)), jnp.zeros((1, M)), jnp.asarray([rewards]), jnp.ones((1, M), bool),
         jnp.zeros(M, bool), jnp.zeros((M, 1)),
     )  # fmt: skip
-    assert fading(jnp.asarray(0.9), paths) == pytest.approx(0.9 * left)
-    assert fading(None, paths) is None
+    assert fading(jnp.asarray(0.9), paths, True) == pytest.approx(0.9 * left)
+    assert fading(jnp.asarray(0.9), paths, False) == pytest.approx(0.9 * (1 - SILENT))
+    assert fading(None, paths, True) is None
 
 
 def test_agents_report_it_and_the_paper_has_none():

@@ -131,21 +131,9 @@ def gradient_posterior(
     update (`bayespg.posterior.informed`); without them they are zero and c G.
     """
     given = _Given(states, scores, rewards, fisher, last, terminated, discount)
-    asked = prior_mean is not None or prior_covariance is not None
-    if asked and (
-        sparsify is not None
-        or noise is None
-        or form == "matrix-free"
-        or traced(given, fisher_scale, noise, lambda_)
-    ):
-        raise ValueError(
-            "prior_mean, prior_covariance: are for plain arrays with a given noise, without "
-            "sparsify and the matrix-free form; leave them out"
-        )
-    if prior_covariance is not None and fisher_scale is not None:
-        raise ValueError("fisher_scale: has no effect with prior_covariance; leave it out")
-    if noise is None and fisher_scale is not None:
-        raise ValueError("fisher_scale: noise=None chooses it too; leave it out, or give noise")
+    named = (prior_mean, prior_covariance, fisher_scale)
+    plain = sparsify is None and form != "matrix-free"
+    _refuse_without_effect(*named, noise, plain and not traced(given, fisher_scale, noise, lambda_))
     if traced(given, fisher_scale, noise, lambda_):
         if episodes is None:
             raise ValueError("episodes: inside a transformation give the number of episodes")
@@ -160,15 +148,11 @@ def gradient_posterior(
     state_kernel = gptd.checked_kernel("state_kernel", state_kernel)
     sparsification.checked(sparsify)
     count = int(given.last[:-1].sum()) + 1
-    if noise is None:
-        if not (given.terminated.any() or count < len(given.rewards)):
-            raise ValueError(
-                "noise: every episode is a single truncated pair; nothing to choose by"
-            )
-    else:
-        noise = checks.positive("noise", noise, ())
-        if fisher_scale is not None:
-            fisher_scale = checks.positive("fisher_scale", fisher_scale, ())
+    if noise is None and not (given.terminated.any() or count < len(given.rewards)):
+        raise ValueError("noise: every episode is a single truncated pair; nothing to choose by")
+    noise = None if noise is None else checks.positive("noise", noise, ())
+    if fisher_scale is not None:
+        fisher_scale = checks.positive("fisher_scale", fisher_scale, ())
     ranked = noise is None or (sparsify is None and form != "dual")
     rank = _rank(given.states, state_kernel) if ranked else RANK
     if form == "auto":
@@ -178,17 +162,16 @@ def gradient_posterior(
     scale = 1.0 if fisher_scale is None else fisher_scale
     elsewhere = informed.checked(prior_mean, prior_covariance, given.fisher, scale)
     posterior = in_float64(_from_arrays)(
-        given._replace(prior=elsewhere),
-        fisher_scale,
-        noise,
-        state_kernel,
-        sparsify,
-        lambda_,
-        form,
-        count,
-        rank,
-    )
-    if noise is None and not 2 * LEAST * np.finfo(float).tiny < posterior.info["noise"] < np.inf:
+        given._replace(prior=elsewhere), fisher_scale, noise, state_kernel, sparsify, lambda_, form,
+        count, rank,
+    )  # fmt: skip
+    return _sound(posterior, chosen_noise=noise is None)
+
+
+def _sound(posterior: GradientPosterior, chosen_noise: bool) -> GradientPosterior:
+    """The posterior; ValueError if the numbers given were too extreme for it."""
+    tiny = 2 * LEAST * np.finfo(float).tiny
+    if chosen_noise and not tiny < posterior.info["noise"] < np.inf:
         raise ValueError(
             "rewards: so large or small that their variance is beyond float64; give them in other "
             "units, for instance divided by their largest"
@@ -199,6 +182,19 @@ def gradient_posterior(
             "noise: the kernel matrix plus noise is singular; give a larger noise variance"
         )
     return checks.sound("scores, rewards", posterior)
+
+
+def _refuse_without_effect(mean, covariance, scale, noise, plain: bool) -> None:
+    """ValueError for a prior of the gradient, or a scale of it, that would not be used."""
+    if (mean is not None or covariance is not None) and not (plain and noise is not None):
+        raise ValueError(
+            "prior_mean, prior_covariance: are for plain arrays with a given noise, without "
+            "sparsify and the matrix-free form; leave them out"
+        )
+    if covariance is not None and scale is not None:
+        raise ValueError("fisher_scale: has no effect with prior_covariance; leave it out")
+    if noise is None and scale is not None:
+        raise ValueError("fisher_scale: noise=None chooses it too; leave it out, or give noise")
 
 
 class _Given(NamedTuple):

@@ -112,26 +112,12 @@ class MBAC(BaseAgent):
     ):
         device.require()
         compilation.remember()
-        own = (
-            ("policy", policy, POLICY),
-            ("estimator", estimator, NAME),
-            ("update", update, UPDATE),
-        )
-        for name, value, only in own:
-            if value != only:
-                raise settings.no_effect(name, value, f"the {name} of MBAC is {only!r}")
+        _refuse_other_parts(policy, estimator, update)
+        _refuse_what_is_no_function(reward=reward, terminated=terminated)
         s = settings.from_arguments({k: v for k, v in given.items() if v is not None})
         if unknown := sorted(k for k, v in given.items() if k not in SETTINGS and v is not None):
             reason = f"MBAC has {', '.join(SETTINGS)}, reward and terminated"
             raise settings.no_effect(unknown[0], given[unknown[0]], reason)
-        for name, value in (("reward", reward), ("terminated", terminated)):
-            if value == KNOWN:
-                raise ValueError(
-                    f"{name}: was a function when this was saved; give it again: "
-                    f"load(path, {name}=...)"
-                )
-            if value is not None and not callable(value):
-                raise ValueError(f"{name}: expected a function, found {value!r}")
         self._asked = {
             "environment": environment, "reward": reward, "terminated": terminated,
             "options": options,
@@ -316,6 +302,24 @@ class MBAC(BaseAgent):
             [to_numpy(getattr(state, name)) for name in fields],
         )  # fmt: skip
         self._fitted = None
+
+
+def _refuse_other_parts(*parts: str) -> None:
+    for name, value, only in zip(
+        ("policy", "estimator", "update"), parts, (POLICY, NAME, UPDATE), strict=True
+    ):
+        if value != only:
+            raise settings.no_effect(name, value, f"the {name} of MBAC is {only!r}")
+
+
+def _refuse_what_is_no_function(**given: Any) -> None:
+    for name, value in given.items():
+        if value == KNOWN:
+            raise ValueError(
+                f"{name}: was a function when this was saved; give it again: load(path, {name}=...)"
+            )
+        if value is not None and not callable(value):
+            raise ValueError(f"{name}: expected a function, found {value!r}")
 
 
 @eqx.filter_jit

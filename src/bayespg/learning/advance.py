@@ -26,6 +26,7 @@ from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.observations import Normalised, Normaliser, Recent
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
+from bayespg.paths import scores
 from bayespg.paths.persistence import explorers
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.features import Fourier
@@ -35,9 +36,12 @@ CLOSE = 1e-5
 """Two mean returns that differ by this share are equal: rewards are summed in single precision."""
 ROUNDING = 100
 """A gradient within this many rounding errors of its terms counts as zero."""
-FADE, FAILED = 0.05, 0.75
-"""Share of the persistence of exploration that an update takes away: of one in which the episodes
-that explored persistently returned at least as much as the others, and of any other."""
+FADE, FAILED, SILENT = 0.05, 0.75, 0.01
+"""Share of the persistence of exploration that an update takes away: if the episodes that explored
+persistently returned at least as much as the others, if they returned less, and if rewards say
+nothing about the actions, so that there is still everything to explore."""
+WANDER = 11
+"""Marks the keys of random directions."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -136,14 +140,18 @@ def begin(
     )  # fmt: skip
 
 
-def fading(persistence: Float[Array, ""] | None, paths: Trajectories) -> Float[Array, ""] | None:
-    """The persistence of exploration after another batch: a little less, and much less if the
-    episodes that explored independently returned more."""
+def fading(
+    persistence: Float[Array, ""] | None, paths: Trajectories, informed: Bool[Array, ""] | bool
+) -> Float[Array, ""] | None:
+    """The persistence of exploration after another batch, whose rewards say something about the
+    actions or do not (`informed`): a little less, and much less if the episodes that explored
+    independently returned more."""
     if persistence is None:
         return None
     R, these = returns(paths), explorers(paths.mask.shape[1])
     persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
-    return persistence * (1 - jnp.where(other > persistent, FAILED, FADE))
+    taken = jnp.where(other > persistent, FAILED, FADE)
+    return persistence * (1 - jnp.where(informed, taken, SILENT))
 
 
 class Record(NamedTuple):
@@ -249,6 +257,8 @@ def advance(
     content = (mean - state.lowest > CLOSE * jnp.abs(mean)) | _only_gains(batch.paths)
     stays = ~informed & content
     posterior = _rounded(estimator(batch), estimator, batch, stays)
+    if estimator.needs.recent and state.persistence is not None:
+        posterior = _wandering(posterior, state, batch, ~informed & ~stays)
     K = posterior.info.get("products")
     trusted = state.trust.observe(K, informed)
     explores = 0.0 if state.persistence is None else state.persistence
@@ -282,7 +292,7 @@ def advance(
     )  # fmt: skip
     updated, played, taken = state.counts
     counts = Counts(updated + 1, played + M, taken + batch.paths.mask.sum(dtype=taken.dtype))
-    fewer = fading(state.persistence, batch.paths)
+    fewer = fading(state.persistence, batch.paths, informed)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.persistence), new,
         (counts, going & new.running, fewer), is_leaf=lambda x: x is None,
@@ -328,6 +338,21 @@ def _rounded(
         terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
     rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
+
+
+def _wandering(
+    posterior: GradientPosterior, state: State, batch: Batch, lost: Bool[Array, ""]
+) -> GradientPosterior:
+    """The posterior with a random direction for its mean if the learner is `lost`: sum_t u_t eps_t
+    with eps white, whose covariance is in proportion to G."""
+
+    def random():
+        key = jax.random.fold_in(jax.random.fold_in(state.key, WANDER), state.counts.updates)
+        noise = jax.random.normal(key, batch.paths.mask.shape, batch.dtype)
+        return jnp.sum(scores.of_paths(batch.policy, batch.paths, noise), 0)
+
+    mean = jax.lax.cond(lost, random, lambda: posterior.mean)
+    return eqx.tree_at(lambda p: p.mean, posterior, mean)
 
 
 def _informed(paths: Trajectories) -> Bool[Array, ""]:

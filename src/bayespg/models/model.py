@@ -288,22 +288,26 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
     offset = jnp.where(ends > 0, last - at_ends @ rewards.mean[:, 0] / among, 0.0)
     low, high = _range(jnp.concatenate([S, following]), jnp.concatenate([used, used]))
     lowest, highest = _range(R[:, None], going)
-    first = jnp.asarray(data.first) & used
-    order = jnp.argsort(~first, stable=True)[:STARTS]
-    many = jnp.sum(first)
-    share = first.astype(S.dtype) / jnp.maximum(many, 1)
-    spread = jnp.sqrt(share @ (S - share @ S) ** 2)
+    firsts, many, spread = _starts(S, jnp.asarray(data.first) & used)
     spread = jnp.where(spread < NARROW * states.scale, spread, 0.0)
     return Model(
         inputs=data.inputs, states=states, changes=changes, payments=payments, features=phi,
         dynamics=dynamics, rewards=rewards, offset=offset * payments.scale[0],
         termination=termination.fit(X, states(following), ended, count, basis.ends),
         circles=circles_of(S, used.astype(S.dtype)), low=low, high=high,
-        lowest=lowest[0], highest=highest[0], firsts=S[order],
+        lowest=lowest[0], highest=highest[0], firsts=firsts,
         first_count=jnp.minimum(many, STARTS),
         width=spread * jnp.maximum(many, 1) ** (-1 / (S.shape[1] + 4)),
         visited=S[jnp.arange(STARTS) * count // STARTS], length=length,
     )  # fmt: skip
+
+
+def _starts(S: Any, first: Any) -> tuple[Any, Any, Any]:
+    """First states of episodes, their number, and their standard deviation."""
+    order = jnp.argsort(~first, stable=True)[:STARTS]
+    many = jnp.sum(first)
+    share = first.astype(S.dtype) / jnp.maximum(many, 1)
+    return S[order], many, jnp.sqrt(share @ (S - share @ S) ** 2)
 
 
 def _statistics(Phi: Any, Y: Any) -> tuple[Any, Any, Any]:
