@@ -160,3 +160,46 @@ def test_states_may_have_several_axes_in_front():
     flat = LINEAR(states.reshape(-1, D))
     np.testing.assert_allclose(LINEAR(states, 2), flat.reshape(3, 4), rtol=1e-6)
     assert jax.tree.leaves(LINEAR)[0].dtype == jnp.float32
+
+
+def test_values_of_two_batches_are_those_of_all_their_steps(x64, monkeypatch):
+    """If nothing is forgotten: the posterior of the weights given both batches at once."""
+    monkeypatch.setattr(values, "FORGOTTEN", 0.0)
+    rng = np.random.default_rng(4)
+    features, variances = Linear(D), jnp.asarray([2.0, 0.5, 30.0])
+    found, batches = values.carried(features, jnp.float64), []
+    assert found is not None
+    for N in (7, 12):
+        Psi, y = jnp.asarray(rng.normal(size=(N, D + 1))), jnp.asarray(rng.normal(size=N))
+        root = values.widened(found, variances)
+        found = values.conditioned(found, root, Psi, y - Psi @ found.weights)
+        batches.append((Psi, y))
+    Psi, y = (np.concatenate(each) for each in zip(*batches, strict=True))
+    covariance = np.linalg.inv(Psi.T @ Psi + np.diag(1 / np.asarray(variances)))
+    np.testing.assert_allclose(found.root @ found.root.T, covariance, rtol=1e-9)
+    np.testing.assert_allclose(found.weights, covariance @ Psi.T @ y, rtol=1e-9)
+
+
+def test_what_is_forgotten_makes_weights_uncertain_again(x64):
+    """A share of the prior variance is added to no variance at all, and none to all of it."""
+    variances = jnp.asarray([2.0, 0.5, 30.0])
+    before = values.carried(Linear(D), jnp.float64)
+    nothing = jnp.diag(jnp.sqrt(variances))
+    for known, expected in ((0.0 * nothing, values.FORGOTTEN), (nothing, 1.0)):
+        now = eqx.tree_at(lambda v: (v.fitted, v.root), before, (jnp.asarray(True), known))
+        root = values.widened(now, variances)
+        np.testing.assert_allclose(root @ root.T, expected * jnp.diag(variances), atol=1e-12)
+
+
+@pytest.mark.parametrize("left", [np.zeros(5), np.full(5, np.nan)])
+def test_a_batch_without_news_leaves_values_as_they_are(left):
+    before = values.carried(Linear(D), jnp.float32)
+    assert before is not None
+    root = values.widened(before, jnp.ones(D + 1))
+    after = values.conditioned(before, root, jnp.ones((5, D + 1)), jnp.asarray(left, jnp.float32))
+    assert not after.fitted
+    np.testing.assert_array_equal(after.weights, before.weights)
+
+
+def test_values_of_large_observations_are_not_carried():
+    assert values.carried(Linear(values.MOST), jnp.float32) is None

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
+from jax.typing import DTypeLike
 from jaxtyping import Float, PyTree, Shaped
 
 from bayespg import fisher as fishers
@@ -130,11 +131,23 @@ class OfFeatures(Finite):
         flat = X.reshape(X.shape[0], -1)
         flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(jnp.float32)
         Psi = jnp.asarray(jax.vmap(self.of)(flat))
-        scale, constant = (
-            jnp.sqrt(jnp.asarray(x, Psi.dtype)) for x in (self.variance, self.constant)
-        )
-        last = jnp.arange(Psi.shape[1]) >= Psi.shape[1] - self.wide
-        return scale * Psi * jnp.where(last, constant, 1.0)
+        return Psi * jnp.sqrt(self.variances(Psi.dtype))
+
+    def variances(self, dtype: DTypeLike) -> Float[Array, " p"]:
+        """The prior variance of the weight of each feature."""
+        v, constant = (jnp.asarray(x, dtype) for x in (self.variance, self.constant))
+        last = jnp.arange(self.of.size) >= self.of.size - self.wide
+        return v * jnp.where(last, constant, 1.0)
+
+
+class Weighted(Finite):
+    """psi(x)'R R'psi(x') for features whose weights have the covariance R R'; R is `root`."""
+
+    of: Features
+    root: Float[Array, "p q"]
+
+    def features(self, X: Any) -> Float[Array, "M q"]:
+        return jnp.asarray(jax.vmap(self.of)(X)) @ self.root
 
 
 class Constant(Kernel):

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
@@ -29,7 +30,6 @@ from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.paths.persistence import explorers
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
-from bayespg.policies.features import Fourier
 from bayespg.posterior import GradientPosterior, direction_statistics, uphill
 
 CLOSE = 1e-5
@@ -125,7 +125,7 @@ def begin(
     normalised."""
     policy = as_arrays(policy)
     theta, shape = flatten(policy)[0], observation.shape
-    critic = values.start(Fourier(math.prod(shape))) if estimator.needs.critic else None
+    critic = estimator.values(math.prod(shape), theta.dtype)
     optimiser = update.init(theta)
     wanted = estimator.needs.recent or updates.measures_divergence(optimiser)
     wanted = wanted and not remembers(policy)
@@ -136,7 +136,9 @@ def begin(
         recent=observations.no_states(observation) if wanted else None,
         trust=trust.begin(theta.dtype), key=key, counts=Counts(zero, zero, zero),
         running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
-        persistence=jnp.asarray(persistence, jnp.float32) if persistence else None,
+        persistence=(
+            jnp.asarray(persistence, jnp.float32) if traced(persistence) or persistence else None
+        ),
     )  # fmt: skip
 
 
@@ -269,6 +271,7 @@ def advance(
         allowed=jnp.where(informed, trusted.allowed(M), explores).astype(theta.dtype),
     )  # fmt: skip
     critic, left, explained = _criticise(batch, estimator.needs)
+    critic = posterior.info.pop("values", critic)
     raw = batch.paths if raw is None else raw
     new = State(
         policy=rebuild(theta + change), optimiser=optimiser, critic=critic,
@@ -432,7 +435,7 @@ def _criticise(
     """Values fitted to this batch, its returns less the earlier values, and the share of their
     variance that the earlier values explain."""
     critic, paths = batch.critic, batch.steps
-    if critic is None or needs.lambda_ is None:
+    if critic is None or critic.root is not None or needs.lambda_ is None:
         return None, batch.returns, jnp.asarray(jnp.nan, batch.dtype)
     V = jnp.where(paths.mask, critic(paths.states, 2), 0.0)
     left = values.advantages(paths, critic, batch.discount, 1.0)

@@ -12,10 +12,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from bayespg import actor_critic, evidence, monte_carlo, quadrature
 from bayespg import fisher as fishers
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher.networks import ITERATIONS, TOLERANCE
@@ -38,15 +40,19 @@ from bayespg.learning.metric import (
 from bayespg.learning.regression import (
     StateMap,
     as_they_are,
+    carried,
     credit,
     like_returns,
     products,
     standardised,
     state_kernel,
     steps,
+    without,
 )
+from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.policies import remembers
+from bayespg.policies.features import Fourier, Timed
 from bayespg.posterior import GradientPosterior, rescaled
 
 __all__ = [
@@ -91,8 +97,6 @@ class Needs(NamedTuple):
     """Markov states, which the observations of a policy with memory are not."""
     lambda_: float | None = None
     """lambda, or None for an estimator without one."""
-    critic: bool = False
-    """Values fitted to earlier batches."""
     recent: bool = False
     """States of earlier batches, for the metric."""
     products: bool = False
@@ -107,6 +111,11 @@ class Estimator(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, batch: Batch) -> GradientPosterior: ...
+
+    def values(self, size: int, dtype: DTypeLike) -> Values | None:
+        """Values of states before the first batch, for observations of `size` numbers; None for an
+        estimator that uses no values of earlier batches."""
+        return None
 
 
 def refuse_memory(estimator: Estimator, policy: Any) -> None:
@@ -148,7 +157,7 @@ class Model1(Estimator):
         if noise is None:
             choice = evidence.choose_model1(U, R, G)
             noise, scale = jnp.broadcast_to(choice.noise, U.shape), choice.scale
-        if self.reward_noise:
+        if traced(self.reward_noise) or self.reward_noise:
             noise = noise + return_noise(batch, self.reward_noise)[:, None] * U**2
         return quadrature.model1(U, R, G, noise=noise, scale=scale, sparsify=self.sparsify)
 
@@ -174,7 +183,7 @@ class Model2(Estimator):
         noise, scale = self.noise, self.scale
         if noise is None:
             scale, noise, *_ = evidence.choose_model2(U, R, G, baseline=self.baseline)
-        if self.reward_noise:
+        if traced(self.reward_noise) or self.reward_noise:
             noise = noise + return_noise(batch, self.reward_noise)
         return quadrature.model2(
             U, R, G, noise=noise, baseline=self.baseline, scale=scale, sparsify=self.sparsify
@@ -224,9 +233,11 @@ class MonteCarlo(Estimator):
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
         fits = self.baseline == "states" or self.lambda_ is not None
         return Needs(
-            states=fits, lambda_=self.lambda_, critic=self.lambda_ is not None,
-            recent=self.metric is not None, products=True,
-        )  # fmt: skip
+            states=fits, lambda_=self.lambda_, recent=self.metric is not None, products=True
+        )
+
+    def values(self, size: int, dtype: DTypeLike) -> Values | None:
+        return None if self.lambda_ is None else values.start(Fourier(size))
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
@@ -342,7 +353,8 @@ class BAC(Estimator):
 
     `advantage` chooses the scales instead, for any task, as `adaptive` does: observations are taken
     in units in which they have variance 1, values have the variance of the returns times
-    `value_scale`, `advantage` is the prior variance of u'w, and c follows from the number of
+    `value_scale` and, after the first update, what earlier batches say about them for a prior,
+    `advantage` is the prior variance of u'w, and c follows from the number of
     directions that the damping of the `metric` leaves.
 
     With many parameters the posterior is found by products alone, `iterations` conjugate gradients
@@ -371,6 +383,11 @@ class BAC(Estimator):
         recent = self.metric is not None
         return Needs(states=True, lambda_=self.lambda_, recent=recent, products=True)
 
+    def values(self, size: int, dtype: DTypeLike) -> Values | None:
+        if self.advantage is None or self.state_kernel is not None:
+            return None
+        return values.carried(Timed(size + 1) if self.limit_ends else Fourier(size), dtype)
+
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
         timed = self.limit_ends and self.state_kernel is None
@@ -382,17 +399,21 @@ class BAC(Estimator):
             prior = prior._replace(fisher=self.metric(batch, G), information=G)
         noise = 1.0 if self.noise is None else self.noise
         if self.advantage is not None:
+            earlier = batch.critic if self.state_kernel is None else None
+            found = found if earlier is None else without(earlier, found)
             y, units = values.centred(found.y, found.taken)
             divisor = jnp.where(units > 0, units, 1.0)
-            if self.state_kernel is None:
-                prior = prior._replace(
-                    state_kernel=like_returns(kernel, batch, divisor, self.value_scale)
-                )
             found = found._replace(y=(y if self.lambda_ == 1 else found.y) / divisor)
+            if self.state_kernel is None:
+                kernel = alone = like_returns(kernel, batch, divisor, self.value_scale)
+                if earlier is not None:
+                    kernel, now = carried(values.rescaled(earlier, 1 / divisor), found, alone)
+                    info = {"values": values.rescaled(now, divisor)}
+                prior = prior._replace(state_kernel=kernel)
             directions = prior.fisher.effective(G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
             prior = prior._replace(scale=c.astype(found.y.dtype))
-            info = {"directions": directions} | products(found, prior, noise, self.rank)
+            info |= {"directions": directions} | products(found, prior, noise, self.rank)
         elif self.noise is None:
             prior, noise = evidence.chosen(found, prior, self.rank)
         posterior = actor_critic.of_steps(

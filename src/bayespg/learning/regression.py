@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
@@ -16,6 +17,7 @@ from bayespg.environments.trajectories import Trajectories, returns_to_go
 from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, flat
+from bayespg.learning.values import Values
 from bayespg.policies.features import Fourier, Timed
 
 StateMap = Callable[[Any], Any]
@@ -99,7 +101,9 @@ def state_kernel(kernel: Kernel | None, steps: actor_critic.Steps, timed: bool =
     return kernels.OfFeatures(Fourier(inputs))
 
 
-def like_returns(kernel: Any, batch: Batch, units: Float[Array, ""], scale: float = 1.0) -> Kernel:
+def like_returns(
+    kernel: Any, batch: Batch, units: Float[Array, ""], scale: float = 1.0
+) -> kernels.OfFeatures:
     """A prior of values with `scale` times the variance of the returns-to-go, and a mean that may
     be far from zero."""
     paths = batch.steps
@@ -109,6 +113,24 @@ def like_returns(kernel: Any, batch: Batch, units: Float[Array, ""], scale: floa
     level = values.root_mean_square(returns, paths.mask) / spread
     wide, variance = 100 + 10 * level**2, scale * (spread / units) ** 2
     return kernels.OfFeatures(kernel.of, wide, variance, kernel.wide)
+
+
+def without(earlier: Values, steps: actor_critic.Steps) -> actor_critic.Steps:
+    """The steps with observations less what values of earlier batches predict of them."""
+    Psi = steps.see(jax.vmap(earlier.features)(steps.states))
+    return steps._replace(y=jnp.where(steps.taken, steps.y - Psi @ earlier.weights, 0.0))
+
+
+def carried(
+    earlier: Values, steps: actor_critic.Steps, alone: kernels.OfFeatures
+) -> tuple[Kernel, Values]:
+    """The prior of values given earlier batches, as a kernel of their errors, and the values given
+    these `steps` too, which are `without` the earlier values and in units of their noise. `alone`
+    is the prior if there were no earlier batches."""
+    Psi = jax.vmap(earlier.features)(steps.states)
+    root = values.widened(earlier, alone.variances(Psi.dtype))
+    now = values.conditioned(earlier, root, steps.see(Psi), steps.y)
+    return kernels.Weighted(earlier.features, root), now
 
 
 def standardised(

@@ -1,15 +1,18 @@
 """A value function carried from one batch to the next, and advantages estimated with it.
 
 V(x) = psi(x)'v with random Fourier features psi: Gaussian process regression in weight space, the
-state half of the actor-critic's prior. It is fitted to one batch and used for the next, so that the
-value of a step does not depend on the noise of that step.
+state half of the actor-critic's prior. Advantages use values that were fitted to the batch before,
+so that the value of a step does not depend on the noise of that step. The actor-critic fits values
+and advantages together, and what the batches so far say about v is its prior for the next.
 """
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Shaped
 
 from bayespg import kernels
@@ -20,6 +23,11 @@ from bayespg.policies.features import Features
 
 NOISE = 0.3
 """Noise variance, in units of the targets' own variance."""
+FORGOTTEN = 0.003
+"""Share of the prior variance of the weights that an update adds to what is known about them: as
+the policy changes, so do its values."""
+MOST = 1000
+"""Features beyond which no covariance of the weights is carried: each batch then stands alone."""
 
 
 class Values(eqx.Module):
@@ -29,6 +37,8 @@ class Values(eqx.Module):
     weights: Float[Array, " p"]
     fitted: Bool[Array, ""]
     """False before the first batch: all values are then zero."""
+    root: Any = None
+    """R (p, p), if the covariance R R' of the weights is known."""
 
     def __call__(self, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, " *N"]:
         """Values of states with `lead` leading axes."""
@@ -37,6 +47,48 @@ class Values(eqx.Module):
 
 def start(features: Features) -> Values:
     return Values(features, jnp.zeros(features.size, jnp.float32), jnp.asarray(False))
+
+
+def carried(features: Features, dtype: DTypeLike) -> Values | None:
+    """Values, and how well they are known, before the first batch."""
+    p = features.size
+    if p > MOST:
+        return None
+    return Values(features, jnp.zeros(p, dtype), jnp.asarray(False), jnp.zeros((p, p), dtype))
+
+
+def widened(values: Values, variances: Float[Array, " p"]) -> Float[Array, "p p"]:
+    """A root of the covariance of the weights before another batch, where the policy has changed.
+    With S^2 = diag(`variances`), those of weights about which nothing is known,
+
+        S ((1 - q) S^-1 R R' S^-1 + q I) S,   q = FORGOTTEN,
+
+    and S^2 before the first batch."""
+    S, one = jnp.sqrt(variances), jnp.eye(len(variances), dtype=variances.dtype)
+    R = values.root / S[:, None]
+    known = (1 - FORGOTTEN) * R @ R.T + FORGOTTEN * one
+    return S[:, None] * jnp.linalg.cholesky(jnp.where(values.fitted, known, one))
+
+
+def conditioned(
+    values: Values, root: Float[Array, "p p"], Psi: Float[Array, "N p"], left: Float[Array, " N"]
+) -> Values:
+    """Values given another batch, in which ``left = Psi (v - weights) + noise`` was observed, with
+    white noise of variance 1, and v had the covariance of `root`. Observations that are all zero,
+    or not finite, change nothing."""
+    Phi = Psi @ root
+    A = jnp.linalg.cholesky(jnp.eye(len(root), dtype=root.dtype) + Phi.T @ Phi)
+    R = jax.scipy.linalg.solve_triangular(A, root.T, lower=True).T
+    v = values.weights + R @ jax.scipy.linalg.solve_triangular(A, Phi.T @ left, lower=True)
+    sound = jnp.any(left != 0) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(R))
+    fresh = Values(values.features, v, jnp.asarray(True), R)
+    return jax.tree.map(lambda new, old: jnp.where(sound, new, old), fresh, values)
+
+
+def rescaled(values: Values, factor: Float[Array, ""]) -> Values:
+    """The same values in other units of the rewards."""
+    parts = (values.weights * factor, values.root * factor)
+    return eqx.tree_at(lambda v: (v.weights, v.root), values, parts)
 
 
 def basis(features: Features, states: Shaped[Array, "..."], lead: int = 1) -> Float[Array, "*N p"]:
