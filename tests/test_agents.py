@@ -31,7 +31,8 @@ from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning import trust
 from bayespg.learning.batch import MOST_DENSE
-from bayespg.learning.estimators import adaptive
+from bayespg.learning.estimators import BAC as Rule
+from bayespg.learning.estimators import Metric
 from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
 from bayespg.runs import store
@@ -752,7 +753,7 @@ IGNORED = [
     ({"estimator": "gpomdp", "lambda_": 1.0}, "lambda_: 1.0 .* gpomdp has no lambda"),
     ({"estimator": "model2", "damping": 1.0}, "damping: 1.0 .* model2 has no damping to choose"),
     ({"estimator": "bac-paper", "damping": 1.0}, "damping: 1.0 .* bac-paper has no damping"),
-    ({"estimator": adaptive(damping=2.0), "damping": 1.0}, "damping: 1.0 .* of your own has no"),
+    ({"estimator": Rule(metric=Metric(2.0)), "damping": 1.0}, "damping: 1.0 .* of your own has no"),
 ]
 
 
@@ -800,7 +801,13 @@ def test_damping_is_that_of_the_metric_and_recorded():
     assert default.update()["step_norm"] != pytest.approx(other.update()["step_norm"], rel=0.01)
     network = Agent("Walk-v0", "mlp", hidden=(4,))
     assert network.config["damping"] == pytest.approx(SHARE * network.parameter_count)
-    assert Agent("Walk-v0", estimator=adaptive(damping=2.0)).config["damping"] == 2.0
+    assert Agent("Walk-v0", estimator=Rule(metric=Metric(2.0))).config["damping"] == 2.0
+
+
+def test_the_estimator_of_an_agent_has_the_same_name_among_estimators():
+    assert bayespg.BAC("Walk-v0")._estimator == bayespg.estimators.BAC()
+    paper = Agent("Walk-v0", "linear", "bac-paper")._estimator
+    assert paper == bayespg.estimators.BACPaper(noise=None)
     assert Agent("Walk-v0", estimator="mcpg").config["damping"] is None
 
 

@@ -24,7 +24,7 @@ from bayespg.environments import (
 )
 from bayespg.learning import estimators
 from bayespg.learning.batch import draw
-from bayespg.learning.estimators import BAC, Model2, Reinforce
+from bayespg.learning.estimators import BACPaper, Model2, Reinforce
 from bayespg.learning.training import train
 from bayespg.policies import BoundedLinearGaussian, Tabular
 
@@ -194,7 +194,7 @@ STOP = 0.175
 def walk(policy, key, runs=None):
     values = kernels.Nystrom(kernels.Gaussian(3.0), np.arange(9.0)[:, None])
     return train(
-        RandomWalk(horizon=60), policy, BAC(values, 0.1, 0.01), updates.conventional(0.5),
+        RandomWalk(horizon=60), policy, BACPaper(values, 0.1, 0.01), updates.conventional(0.5),
         key=key, updates=40, paths=10, runs=runs, stop=STOP,
     )  # fmt: skip
 

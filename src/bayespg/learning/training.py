@@ -93,7 +93,7 @@ def train(
     progress: Progress | None = None,
 ) -> Result:
     """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`; BAC(theta_0, M,
-    epsilon), Algorithm 4, with `estimators.BAC` and epsilon = `stop`.
+    epsilon), Algorithm 4, with `estimators.BACPaper` and epsilon = `stop`.
 
     A run ends early, its parameters frozen, after a step shorter than `stop`, |theta_{j+1} -
     theta_j| < stop. (The paper's Delta theta does not contain the learning rate; a rate need not
