@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
@@ -136,7 +137,9 @@ def begin(
         recent=observations.no_states(observation) if wanted else None,
         trust=trust.begin(theta.dtype), key=key, counts=Counts(zero, zero, zero),
         running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
-        persistence=jnp.asarray(persistence, jnp.float32) if persistence else None,
+        persistence=(
+            jnp.asarray(persistence, jnp.float32) if traced(persistence) or persistence else None
+        ),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from bayespg import actor_critic, evidence, monte_carlo, quadrature
 from bayespg import fisher as fishers
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher.networks import ITERATIONS, TOLERANCE
@@ -148,7 +149,7 @@ class Model1(Estimator):
         if noise is None:
             choice = evidence.choose_model1(U, R, G)
             noise, scale = jnp.broadcast_to(choice.noise, U.shape), choice.scale
-        if self.reward_noise:
+        if traced(self.reward_noise) or self.reward_noise:
             noise = noise + return_noise(batch, self.reward_noise)[:, None] * U**2
         return quadrature.model1(U, R, G, noise=noise, scale=scale, sparsify=self.sparsify)
 
@@ -174,7 +175,7 @@ class Model2(Estimator):
         noise, scale = self.noise, self.scale
         if noise is None:
             scale, noise, *_ = evidence.choose_model2(U, R, G, baseline=self.baseline)
-        if self.reward_noise:
+        if traced(self.reward_noise) or self.reward_noise:
             noise = noise + return_noise(batch, self.reward_noise)
         return quadrature.model2(
             U, R, G, noise=noise, baseline=self.baseline, scale=scale, sparsify=self.sparsify
