@@ -636,7 +636,10 @@ def test_callbacks_evaluate_keep_and_stop(tmp_path):
     [
         ({"epsiodes": 3}, "epsiodes: no such setting"),
         ({"policy": "liner"}, "did you mean 'linear'"),
-        ({"policy": 3}, "policy: expected a name, a Policy or a MemoryPolicy, found int"),
+        (
+            {"policy": 3},
+            "policy: expected a name, a Policy, a MemoryPolicy or a network, .* found int",
+        ),
         ({"estimator": "bacc"}, "did you mean 'bac'"),
         ({"estimator": ["bac"]}, "estimator: expected a name or an estimator"),
         ({"update": "naturel"}, "did you mean 'natural'"),
