@@ -54,10 +54,10 @@ LAMBDAS = (0.8, 0.9, 0.95, 0.98, 1.0)
 STEPS = {"weights": "uniform", "fisher": estimators.stationary_integrated_out}
 OURS = {
     **{
-        f"BAC, λ = {lambda_:g}": estimators.adaptive(lambda_, value_scale=10.0)
+        f"BAC, λ = {lambda_:g}": estimators.BAC(lambda_=lambda_)
         for lambda_ in (0.8, 0.9, 0.98, 1.0)
     },
-    "BAC, λ = 0.9, value scale 1": estimators.adaptive(0.9, value_scale=1.0),
+    "BAC, λ = 0.9, value scale 1": estimators.BAC(lambda_=0.9, value_scale=1.0),
     "Monte Carlo less values": MonteCarlo("states", **STEPS),
 }
 """Of the actor-critic, with value scale 10 if no other is named."""
@@ -90,7 +90,7 @@ def stage(agent, count: int, key):
     """The policy after `count` updates, the policies before it, and the statistics of observations
     at that time."""
     found = training.train(
-        agent.world.environment, agent.policy, estimators.adaptive(), updates.trust_region(0.05),
+        agent.world.environment, agent.policy, estimators.BAC(), updates.trust_region(0.05),
         paths=8, updates=count, key=key, normalise=True,
     )  # fmt: skip
     rebuild = flatten(to_float64(agent.policy))[1]

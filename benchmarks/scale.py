@@ -218,7 +218,7 @@ def seeds(options: argparse.Namespace):
     for seed in (0, 1):
         begun = time.perf_counter()
         result = training.train(
-            environment, many, estimators.adaptive(DEFAULTS["lambda_"]),
+            environment, many, estimators.BAC(lambda_=DEFAULTS["lambda_"]),
             names.update("natural", DEFAULTS["limit"], 0.0), key=jax.random.key(seed),
             updates=options.updates, paths=2, runs=options.runs, normalise=True,
             persistence=DEFAULTS["persistence"], evaluate=evaluate, every=5,
@@ -287,11 +287,11 @@ def _estimates(one: Any, truth: Any):
     import equinox as eqx
     import jax
 
-    from bayespg.learning.estimators import MonteCarlo, adaptive
+    from bayespg.learning.estimators import BAC, MonteCarlo
 
     for name, estimator in {
         "plain policy gradient": MonteCarlo("mean", weights="uniform"),
-        "actor-critic": adaptive(0.9),
+        "actor-critic": BAC(lambda_=0.9),
     }.items():
         gradient = eqx.filter_jit(lambda batch, e=estimator: e(batch).mean)
         times, found = _times(lambda g=gradient: jax.block_until_ready(g(one)))

@@ -145,9 +145,9 @@ def cell(
     where = world(dataclasses.replace(task_of, discount=changed.get("discount", task_of.discount)))
     assert where.environment is not None
     assert where.actions is not None
-    of_bac = ("lambda_", "damping", "value_scale")
-    asked = {key: value for key, value in changed.items() if key in of_bac}
-    estimator: Any = estimators.adaptive(**asked)
+    asked = {key: changed[key] for key in ("lambda_", "value_scale") if key in changed}
+    metric = estimators.Metric(changed.get("damping"))
+    estimator: Any = estimators.BAC(metric=metric, **asked)
     environment: Any = where.environment
     policy = policy or build.default_policy(where.actions, estimator.needs)
     keys = jax.random.split(jax.random.key(seed), seeds)

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import bayespg  # isort: skip  # noqa: F401  (first, for the thread pool)
 
-import dataclasses
 
 import equinox as eqx
 import jax
@@ -29,7 +28,7 @@ import numpy as np
 
 from bayespg.environments import Environment
 from bayespg.learning.batch import draw
-from bayespg.learning.estimators import adaptive
+from bayespg.learning.estimators import BAC
 from bayespg.policies import as_arrays, as_dtype, flatten
 from bayespg.policies.features import Linear
 from bayespg.policies.heads import Composed, Normals
@@ -88,7 +87,7 @@ def rows(batches: int):
         policy = eqx.tree_at(lambda p: p.head.weights, policy, jnp.asarray(weights))
         truth = exact(policy)
         for limit, ends in (("unknown tail", False), ("end", True)):
-            estimator = dataclasses.replace(adaptive(), limit_ends=ends)
+            estimator = BAC(limit_ends=ends)
             for M in SIZES:
                 count = max(batches * 4 // M, 8) if M > 16 else batches
 

@@ -11,7 +11,7 @@ from measure import Table, once
 from bayespg.agents.agent import Agent
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.batch import Batch
-from bayespg.learning.estimators import MonteCarlo, adaptive
+from bayespg.learning.estimators import BAC, MonteCarlo
 from bayespg.policies.features import MLP
 from bayespg.policies.heads import Choice, Composed
 from bayespg.posterior import direction_statistics
@@ -79,7 +79,7 @@ def _estimators(batches: tuple[int, ...]) -> Table:
     rivals = {
         "plain policy gradient": MonteCarlo("mean", weights="uniform"),
         "rebased": MonteCarlo("states", weights="uniform"),
-        "actor-critic": adaptive(),
+        "actor-critic": BAC(),
     }
     gradient = eqx.filter_jit(lambda estimator, batch: estimator(batch).mean)
 

@@ -76,13 +76,13 @@ STEPS: dict[str, Any] = {"weights": "uniform", "fisher": estimators.stationary_i
 MC, OURS, RETURNS = "Monte Carlo", "BAC, lambda 0.9", "BAC, lambda 1"
 PAPER = {
     MC: MonteCarlo("states", fisher=estimators.steps_integrated_out, limit_ends=True),
-    "BAC": estimators.BAC(noise=None, limit_ends=True),
+    "BAC": estimators.BACPaper(noise=None, limit_ends=True),
     "Model 2": estimators.Model2(noise=None, baseline=float("inf")),
 }
 DEFAULT = {
     MC: MonteCarlo("states", **STEPS),
-    OURS: estimators.adaptive(),
-    RETURNS: estimators.adaptive(1.0),
+    OURS: estimators.BAC(),
+    RETURNS: estimators.BAC(lambda_=1.0),
 }
 JUDGED = {"linear": PAPER, "fourier": DEFAULT, "mlp": DEFAULT}
 LOOKS = {MC: "MC", "BAC": "BAC variant", "Model 2": "BQ", OURS: "ours", RETURNS: "BAC"}
@@ -168,7 +168,7 @@ def _stages(agent, counts, key):
     """The policy after each number of updates of 8 episodes."""
     _, rebuild = flatten(to_float64(agent.policy))
     found = training.train(
-        agent.world.environment, agent.policy, estimators.adaptive(), updates.trust_region(0.05),
+        agent.world.environment, agent.policy, estimators.BAC(), updates.trust_region(0.05),
         paths=8, updates=max(counts), key=key, every=int(np.gcd.reduce(counts)),
         evaluate=lambda policy, key: flatten(policy)[0],
     ).evaluations  # fmt: skip

@@ -31,7 +31,8 @@ from bayespg.environments import LQR, History, MountainCar, RandomWalk
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning import trust
 from bayespg.learning.batch import MOST_DENSE
-from bayespg.learning.estimators import adaptive
+from bayespg.learning.estimators import BAC as Rule
+from bayespg.learning.estimators import Metric
 from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.policies import Tabular, VectorGaussian, mountain_car_softmax, named
 from bayespg.runs import store
@@ -635,7 +636,10 @@ def test_callbacks_evaluate_keep_and_stop(tmp_path):
     [
         ({"epsiodes": 3}, "epsiodes: no such setting"),
         ({"policy": "liner"}, "did you mean 'linear'"),
-        ({"policy": 3}, "policy: expected a name, a Policy or a MemoryPolicy, found int"),
+        (
+            {"policy": 3},
+            "policy: expected a name, a Policy, a MemoryPolicy or a network, .* found int",
+        ),
         ({"estimator": "bacc"}, "did you mean 'bac'"),
         ({"estimator": ["bac"]}, "estimator: expected a name or an estimator"),
         ({"update": "naturel"}, "did you mean 'natural'"),
@@ -752,7 +756,7 @@ IGNORED = [
     ({"estimator": "gpomdp", "lambda_": 1.0}, "lambda_: 1.0 .* gpomdp has no lambda"),
     ({"estimator": "model2", "damping": 1.0}, "damping: 1.0 .* model2 has no damping to choose"),
     ({"estimator": "bac-paper", "damping": 1.0}, "damping: 1.0 .* bac-paper has no damping"),
-    ({"estimator": adaptive(damping=2.0), "damping": 1.0}, "damping: 1.0 .* of your own has no"),
+    ({"estimator": Rule(metric=Metric(2.0)), "damping": 1.0}, "damping: 1.0 .* of your own has no"),
 ]
 
 
@@ -800,7 +804,13 @@ def test_damping_is_that_of_the_metric_and_recorded():
     assert default.update()["step_norm"] != pytest.approx(other.update()["step_norm"], rel=0.01)
     network = Agent("Walk-v0", "mlp", hidden=(4,))
     assert network.config["damping"] == pytest.approx(SHARE * network.parameter_count)
-    assert Agent("Walk-v0", estimator=adaptive(damping=2.0)).config["damping"] == 2.0
+    assert Agent("Walk-v0", estimator=Rule(metric=Metric(2.0))).config["damping"] == 2.0
+
+
+def test_the_estimator_of_an_agent_has_the_same_name_among_estimators():
+    assert bayespg.BAC("Walk-v0")._estimator == bayespg.estimators.BAC()
+    paper = Agent("Walk-v0", "linear", "bac-paper")._estimator
+    assert paper == bayespg.estimators.BACPaper(noise=None)
     assert Agent("Walk-v0", estimator="mcpg").config["damping"] is None
 
 

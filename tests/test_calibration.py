@@ -114,6 +114,22 @@ def test_the_student_distribution_is_the_same_inside_a_transformation():
     np.testing.assert_allclose(found, scipy.stats.t.cdf(t, nu), atol=1e-12)
 
 
+@pytest.mark.parametrize(("x64", "rtol"), [(True, 1e-8), (False, 1e-3)])
+def test_students_quantile_is_the_same_inside_a_transformation(x64, rtol):
+    level, nu = np.meshgrid([0.1, 0.5, 0.95, 0.9999], [1.0, 3.5, 30.0, 199.0, 201.0, 1e5, np.inf])
+    with jax.enable_x64(x64):
+        found = jax.jit(statistics.student_quantile)(level, nu)
+    np.testing.assert_allclose(found, scipy.stats.t.ppf(0.5 + level / 2, nu), rtol=rtol)
+
+
+@pytest.mark.parametrize("nu", [1.0, 12.5, 1e12])
+def test_the_f_distribution_is_that_of_scipy(nu):
+    x = np.array([0.01, 1.0, 7.0])
+    with jax.enable_x64(True):
+        found = jax.jit(statistics.f_probability)(x, 2.5, nu)
+    np.testing.assert_allclose(found, scipy.stats.f.cdf(x, 2.5, nu), rtol=1e-6)
+
+
 class Arms(policies.Policy):
     """A softmax over three arms: its Fisher matrix is singular along the constant."""
 

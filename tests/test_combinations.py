@@ -67,7 +67,7 @@ def test_runs_side_by_side_have_normalisers_and_recent_states_of_their_own():
     keys, runs = jax.random.split(jax.random.key(1), 2), 2
     start = jax.vmap(lambda key: POLICIES["few parameters"]())(keys)
     found = training.train(
-        classic.CartPole(horizon=30), start, estimators.adaptive(), updates.trust_region(0.02),
+        classic.CartPole(horizon=30), start, estimators.BAC(), updates.trust_region(0.02),
         key=KEY, updates=3, paths=4, runs=runs, normalise=True,
     )  # fmt: skip
     state = found.state

@@ -101,11 +101,11 @@ STATES = np.arange(9.0)[:, None]
 VALUES = kernels.Nystrom(kernels.Gaussian(3.0), STATES)
 PAPER = np.full(9, np.log(41 / 9))
 NOISE, SCALE = 0.1, 0.01
-BAC = E.BAC(VALUES, NOISE, SCALE)
+BAC = E.BACPaper(VALUES, NOISE, SCALE)
 ONE_SAMPLE = {
     "bac": BAC,
-    "bac, the limit ends paths": E.BAC(VALUES, NOISE, SCALE, limit_ends=True),
-    "bac, noise on rewards": E.BAC(
+    "bac, the limit ends paths": E.BACPaper(VALUES, NOISE, SCALE, limit_ends=True),
+    "bac, noise on rewards": E.BACPaper(
         VALUES, NOISE, SCALE, state_map=lambda states: 8.0 - states, lambda_=0.0
     ),
     "gpomdp": E.GPOMDP(),
@@ -124,7 +124,7 @@ def one_sample():
         sample = E.draw(RandomWalk(horizon=14), Tabular(jnp.asarray(PAPER)), key, 12, scores=False)
         answers = {name: estimator(sample) for name, estimator in ONE_SAMPLE.items()}
         still = eqx.tree_at(lambda s: s.paths.rewards, sample, 0 * sample.paths.rewards)
-        answers["nothing"] = E.BAC(VALUES, noise=None)(still)
+        answers["nothing"] = E.BACPaper(VALUES, noise=None)(still)
         G = E.steps_integrated_out(sample), E.g_est(sample).G, E.g_est_as_printed(sample).G
         return answers, sample, scores.of_steps(sample.policy, sample.paths), G
 
@@ -260,8 +260,8 @@ def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
     weights = np.random.default_rng(0).normal(size=2 * 2 * 2 * 4 * 2)
     kernel = kernels.Gaussian(0.5)
     contenders = {
-        "bac": E.BAC(kernel, NOISE, state_map=ship.unit),
-        "bac, noise on rewards": E.BAC(kernel, NOISE, state_map=ship.unit, lambda_=0.0),
+        "bac": E.BACPaper(kernel, NOISE, state_map=ship.unit),
+        "bac, noise on rewards": E.BACPaper(kernel, NOISE, state_map=ship.unit, lambda_=0.0),
         "gpomdp": E.GPOMDP(),
         "fitted": E.FittedValues(kernel, NOISE, state_map=ship.unit),
         "enac": E.ENAC(),
@@ -292,7 +292,7 @@ def test_a_sparse_policy_gets_the_answers_of_the_same_policy_written_densely():
 
 # Squared errors on the random walk of Section 8.1.
 
-REWARDS = E.BAC(VALUES, noise=None, lambda_=0.0)
+REWARDS = E.BACPaper(VALUES, noise=None, lambda_=0.0)
 RIVALS = {
     "gpomdp": E.GPOMDP(),
     "fitted": E.FittedValues(VALUES, NOISE),
@@ -356,7 +356,7 @@ def test_gpomdp_is_unbiased(ten_paths):
 def test_the_printed_weight_of_the_last_pair_spoils_the_gradient():
     """200 runs of 50 paths: 0.48 (0.02) corrected and 3.5 (0.2) as printed."""
     corrected, printed = (
-        E.BAC(VALUES, NOISE, SCALE, fisher=G) for G in (E.g_est, E.g_est_as_printed)
+        E.BACPaper(VALUES, NOISE, SCALE, fisher=G) for G in (E.g_est, E.g_est_as_printed)
     )
     errors = walk_errors({"corrected": corrected, "printed": printed}, 50, 60)[1]
     assert surely_below(3 * errors["corrected"], errors["printed"])
@@ -382,7 +382,7 @@ def choice(request):
             return found.info["evidence"]
 
         chosen = jnp.array([prior.state_kernel.scale, prior.scale, noise])
-        by_itself = E.BAC(VALUES, noise=None, lambda_=request.param)(sample).info["evidence"]
+        by_itself = E.BACPaper(VALUES, noise=None, lambda_=request.param)(sample).info["evidence"]
         variances = jnp.concatenate([chosen * factors, jnp.array(ARBITRARY)])
         return jax.vmap(lambda v: at(*v))(variances), chosen, by_itself
 
@@ -427,3 +427,9 @@ def test_noise_on_rewards_counts_the_steps_of_each_path(model):
     expected = getattr(oracle, model.__name__.lower())(U, sample.returns, G, noise)
     found = in_float64(model(base, fisher=E.exact, reward_noise=sigma).__call__)(sample)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("given", "name"), [({"scale": 0.1}, "scale"), ({"noise": None}, "noise")])
+def test_a_scale_that_the_advantage_determines_is_refused(given, name):
+    with pytest.raises(ValueError, match=f"{name}: .* no effect.* use estimators.BACPaper"):
+        E.BAC(**given)

@@ -193,7 +193,7 @@ def test_a_learned_model_is_an_environment(learned):
 def test_training_runs_on_a_learned_model(learned):
     policy, _, model = learned
     found = training.train(
-        model.environment(horizon=20), policy, estimators.adaptive(), updates.trust_region(0.01),
+        model.environment(horizon=20), policy, estimators.BAC(), updates.trust_region(0.01),
         key=jax.random.key(0), updates=2, paths=4,
     )  # fmt: skip
     assert np.isfinite(found.history.sample_return).all()

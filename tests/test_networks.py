@@ -39,8 +39,7 @@ FEATURES = Fourier(D, 6)
 KEY = jax.random.key(0)
 STATES = kernels.OfFeatures(FEATURES)
 JOINT = BAC(
-    STATES, fisher=stationary_integrated_out, advantage=0.05, metric=Metric(1.0), tolerance=0.0,
-    iterations=10,
+    STATES, metric=Metric(1.0), tolerance=0.0, lambda_=1.0, limit_ends=False, value_scale=1.0,
 )  # fmt: skip
 
 

@@ -1,15 +1,17 @@
 """Scores and Fisher information by differentiation, against the paper's closed forms."""
 
 import pickle
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bayespg
-from bayespg import updates
+from bayespg import policies, updates
 from bayespg._support.random import fast_key
 from bayespg.agents.agent import Agent
 from bayespg.environments import LQR, classic
@@ -192,3 +194,90 @@ class Wide(Policy):
 
     def __call__(self, state):
         return Gaussians(self.mean + 0 * state, jnp.zeros(2))
+
+
+class FlaxLike:
+    """The signature of `flax.linen.Module`."""
+
+    def apply(self, variables, *args, rngs=None, mutable=False):
+        return args[0] @ variables["params"]["kernel"]
+
+
+class HaikuLike(NamedTuple):
+    """The signature of `haiku.Transformed`."""
+
+    init: Any
+    apply: Any
+
+
+KERNEL = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+LINEAR = eqx.tree_at(
+    lambda m: m.weight, eqx.nn.Linear(4, 2, use_bias=False, key=jax.random.key(0)), KERNEL.T
+)
+NETWORKS = {
+    "equinox": LINEAR,
+    "equinox, activations": eqx.nn.Sequential([LINEAR, eqx.nn.Lambda(lambda x: x)]),
+    "flax": (FlaxLike(), {"params": {"kernel": KERNEL}}),
+    "haiku": (HaikuLike(None, lambda params, rng, *args: args[0] @ params["w"]), {"w": KERNEL}),
+    "function": (lambda kernel, x: x @ kernel, KERNEL),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_any_library_is_a_policy(name):
+    x = jnp.array([1.0, -2.0, 0.5, 3.0])
+    policy = policies.network(NETWORKS[name], 2)
+    np.testing.assert_allclose(policy(x).logits, x @ KERNEL, rtol=1e-5)
+    assert policies.count(policy) == 8
+    agent = Agent(classic.CartPole(horizon=10), NETWORKS[name], "mcpg", episodes=3)
+    np.testing.assert_allclose(agent.policy(x).logits, x @ KERNEL, rtol=1e-5)
+
+
+def test_a_network_comes_out_of_jit():
+    policy = policies.network(eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(0)), 2)
+    assert jax.jit(lambda p: p)(policy)(jnp.ones(4)).logits.shape == (2,)
+
+
+def test_a_gaussian_network_learns_its_scale():
+    box = gymnasium.spaces.Box(-1.0, 1.0, (3,))
+    policy = policies.network(eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0)), box)
+    assert policy(jnp.ones(4)).sample(jax.random.key(0)).shape == (3,)
+    assert policies.count(policy) == 4 * 8 + 8 + 8 * 3 + 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0)), r"2 outputs, a logit .* shape \(3,\)"),
+        (eqx.nn.MLP(5, 2, 8, 1, key=jax.random.key(0)), r"not take an observation of shape \(4,\)"),
+        ((lambda p, x: (x[:2], p), jnp.ones(())), "2 outputs, .* found 2 arrays"),
+        (jnp.tanh, "expected a name, a Policy.* or a network"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused_when_the_agent_is_made(given, says):
+    with pytest.raises(ValueError, match=f"^policy: .*{says}"):
+        Agent(classic.CartPole(), given)
+
+
+def test_a_network_without_its_parameters_is_named():
+    with pytest.raises(ValueError, match="parameters are missing, give a pair"):
+        policies.network(FlaxLike(), 2)
+
+
+@pytest.mark.parametrize("shape", [(10, 10, 4), (84, 84), (4, 84, 84), (3, 3)])
+def test_a_convolutional_policy_takes_images_and_flat_ones(shape):
+    policy = policies.convolutional(shape, 6, key=jax.random.key(0))
+    theta, rebuild = flatten(policy)
+    policy = rebuild(theta + 0.01)
+    x = jax.random.uniform(jax.random.key(1), shape)
+    logits = policy(x).logits
+    assert logits.shape == (6,)
+    np.testing.assert_allclose(policy(x.ravel()).logits, logits, rtol=1e-5)
+    pixels = (255 * x).astype(jnp.uint8)
+    expected = policy(pixels.astype(jnp.float32) / 255).logits
+    np.testing.assert_allclose(policy(pixels).logits, expected, rtol=1e-4)
+
+
+def test_what_is_no_image_is_refused():
+    with pytest.raises(ValueError, match=r"shape: expected an image .* found \(2, 9\)"):
+        policies.convolutional((2, 9), 6, key=jax.random.key(0))

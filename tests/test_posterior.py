@@ -392,3 +392,58 @@ def test_intervals_of_a_softmax_hold_also_for_arms_that_were_not_pulled(M):
     assert held[~pulled].mean() >= 0.93
     assert np.isfinite(spread).all()
     assert np.median(spread[~pulled] / np.abs(truth[~pulled])) < 20
+
+
+@pytest.fixture(scope="module")
+def several() -> list[GradientPosterior]:
+    """Posteriors of different batches, of a model with a Fisher matrix."""
+    batches = [problem(10, 3, seed=seed) for seed in range(4)]
+    return [quadrature.model2(U, R, G, baseline=np.inf) for U, R, G in batches]
+
+
+QUESTIONS = {
+    "interval": lambda p: p.interval(0.9),
+    "the model's interval": lambda p: p.interval(0.9, robust=False),
+    "contains": lambda p: p.contains(np.zeros(3), 0.5),
+    "the model contains": lambda p: p.contains(np.zeros(3), 0.5, robust=False),
+    "uphill": lambda p: p.probability_uphill(),
+    "uphill, natural": lambda p: p.probability_uphill(natural=True),
+    "uphill, the model": lambda p: p.probability_uphill(robust=False),
+    "uphill along a direction": lambda p: p.probability_uphill(np.array([1.0, 0.0, 2.0])),
+    "episodes": lambda p: p.episodes_needed(0.99),
+    "sample": lambda p: p.sample(jax.random.key(0), 5),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("x64", [True, False])
+def test_answers_are_the_same_inside_a_transformation(name, x64, several):
+    ask, together = QUESTIONS[name], jax.tree.map(lambda *x: np.stack(x), *several)
+    with jax.enable_x64(x64):
+        found = jax.jit(jax.vmap(ask))(together)
+    for i, posterior in enumerate(several):
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(ask(posterior)), strict=True):
+            if name == "sample" and not x64:  # other random numbers in the other precision
+                assert a[i].shape == np.shape(b)
+                continue
+            np.testing.assert_allclose(a[i], b, rtol=1e-8 if x64 else 1e-3, atol=1e-4)
+    dtype = np.float64 if x64 else np.float32
+    assert all(a.dtype in (dtype, bool) for a in jax.tree.leaves(found))
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_certain_directions_are_masked_inside_a_transformation(level, several):
+    together = jax.tree.map(lambda *x: np.stack(x), *several)
+    found = jax.jit(jax.vmap(lambda p, level: p.certain(level), (0, None)))(together, level)
+    for i, posterior in enumerate(several):
+        expected = posterior.certain(level)
+        assert np.sum(found.known[i]) == len(expected.slopes)
+        rows = [np.asarray(row[i])[np.asarray(found.known[i])] for row in found]
+        np.testing.assert_allclose(rows[1], expected.slopes, rtol=1e-2, atol=1e-3)
+    assert np.asarray(found.known).any()
+
+
+def test_the_level_of_an_interval_may_be_traced(posterior):
+    found = jax.vmap(lambda level: posterior.interval(level).upper)(jnp.array([0.5, 0.95]))
+    for row, level in zip(found, (0.5, 0.95), strict=True):
+        np.testing.assert_allclose(row, posterior.interval(level).upper, rtol=1e-4)

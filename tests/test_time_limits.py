@@ -45,7 +45,7 @@ def test_where_states_drift_away_the_gradient_still_points_back(outward):
     with jax.enable_x64(True):
         policy = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), policy)
         batch = draw(Drift(), policy, host_key(0), 128)
-        mean = E.adaptive()(batch).mean
+        mean = E.BAC()(batch).mean
     assert mean[0] < 0  # pushing away from where the point is costs reward
 
 

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jaxtyping import Array, Float
 
@@ -24,7 +26,7 @@ from bayespg.environments import (
 )
 from bayespg.learning import estimators
 from bayespg.learning.batch import draw
-from bayespg.learning.estimators import BAC, Model2, Reinforce
+from bayespg.learning.estimators import BACPaper, Model2, Reinforce
 from bayespg.learning.training import train
 from bayespg.policies import BoundedLinearGaussian, Tabular
 
@@ -194,7 +196,7 @@ STOP = 0.175
 def walk(policy, key, runs=None):
     values = kernels.Nystrom(kernels.Gaussian(3.0), np.arange(9.0)[:, None])
     return train(
-        RandomWalk(horizon=60), policy, BAC(values, 0.1, 0.01), updates.conventional(0.5),
+        RandomWalk(horizon=60), policy, BACPaper(values, 0.1, 0.01), updates.conventional(0.5),
         key=key, updates=40, paths=10, runs=runs, stop=STOP,
     )  # fmt: skip
 
@@ -284,3 +286,114 @@ def test_recent_states_are_kept_where_the_update_measures_the_divergence(update,
     policy = BoundedLinearGaussian(np.zeros(2))
     state = training.start(LQR(), policy, OURS, update, fast_key(0))
     assert (state.recent is not None) == kept
+
+
+CHEAP = Reinforce("mean")
+KEYS = jax.random.split(jax.random.key(3), 3)
+
+
+def cheaply(key, update=None, estimator=CHEAP, **kwargs):
+    """Three updates in a program that is quick to compile."""
+    update, policy = update or updates.conventional(0.01), BoundedLinearGaussian(jnp.zeros(2))
+    return train(LQR(), policy, estimator, update, key=key, updates=3, paths=5, **kwargs)
+
+
+def test_train_inside_jit_and_vmap_is_train():
+    with jax.enable_x64(True):
+        together = jax.jit(jax.vmap(cheaply))(KEYS)
+    for i, key in enumerate(KEYS):
+        alone = cheaply(key)
+        np.testing.assert_allclose(together.policy.kappa[i], alone.policy.kappa, rtol=1e-5)
+        for found, expected in zip(together.history, alone.history, strict=True):
+            np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-8)
+
+
+def test_settings_and_seeds_are_two_axes_of_one_program():
+    rates = jnp.array([0.001, 0.01])
+
+    def run(rate, key):
+        return cheaply(key, updates.conventional(rate)).history
+
+    found = jax.jit(jax.vmap(jax.vmap(run, (None, 0)), (0, None)))(rates, KEYS)
+    assert found.sample_return.shape == (2, 3, 3)
+    assert found.sample_return.dtype == jnp.float32, "the precision of the policy"
+    alone = cheaply(KEYS[1], updates.conventional(0.01)).history
+    np.testing.assert_allclose(found.parameters[1, 1], alone.parameters, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("traced", ["estimator", "update"])
+def test_fields_of_estimators_and_updates_may_differ_between_runs(traced):
+    noise, limits = jnp.array([1e-3, 10.0]), jnp.array([0.001, 0.01])
+    given = {
+        "estimator": lambda: (jax.vmap(lambda n: Model2(noise=n))(noise), 0, None),
+        "update": lambda: (jax.vmap(updates.trust_region)(limits), None, 0),
+    }[traced]()
+    made, *axes = given
+
+    def run(estimator, update):
+        return cheaply(KEYS[0], update, estimator).policy.kappa
+
+    others = OURS, updates.trust_region(0.01)
+    arguments = (made, others[1]) if traced == "estimator" else (others[0], made)
+    a, b = jax.vmap(run, axes)(*arguments)
+    assert not np.allclose(a, b, rtol=1e-3)
+
+
+def test_an_optimiser_of_optax_may_have_a_rate_that_is_traced():
+    rates = jnp.array([0.001, 0.01])
+    a, b = jax.vmap(lambda r: cheaply(KEYS[0], updates.ascending(optax.sgd(r))).policy.kappa)(rates)
+    expected = cheaply(KEYS[0]).policy.kappa
+    np.testing.assert_allclose(b, expected, rtol=1e-3)
+    assert not np.allclose(a, b, rtol=1e-3)
+
+
+def test_evaluations_inside_jit_are_those_outside():
+    def evaluate(policy, key):
+        return policy.kappa[0] + jax.random.uniform(key, dtype=jnp.float32)
+
+    def asked(key):
+        return cheaply(key, evaluate=evaluate, every=1).evaluations
+
+    found, expected = jax.jit(asked)(KEYS[0]), asked(KEYS[0])
+    np.testing.assert_array_equal(found.updates, expected.updates)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-3)
+    with pytest.raises(ValueError, match="progress: cannot be called inside jit"):
+        jax.jit(lambda key: cheaply(key, progress=print))(KEYS[0])
+
+
+class Counted(Reinforce):
+    """Counts how often it is traced."""
+
+    traced: ClassVar[list[int]] = []
+
+    def __call__(self, batch):
+        self.traced.append(1)
+        return super().__call__(batch)
+
+
+def test_what_is_rebuilt_alike_is_not_compiled_again():
+    def run():
+        update = updates.natural(updates.hyperbolic(0.01, 10.0))
+        cheaply(KEYS[0], update, Counted("mean", estimators.actions_integrated_out))
+        return len(Counted.traced)
+
+    assert run() == run()
+
+
+class Generous(LQR):
+    """A reward of one in each of twenty steps."""
+
+    discount: float = 0.5
+
+    def step(self, key, states, actions):
+        following, rewards, ends = super().step(key, states, actions)
+        return following, jnp.ones_like(rewards), ends
+
+
+def test_the_history_has_returns_with_and_without_the_discount():
+    history = train(
+        Generous(), BoundedLinearGaussian(jnp.zeros(2)), CHEAP, updates.conventional(0.01),
+        key=KEYS[0], updates=1, paths=2,
+    ).history  # fmt: skip
+    np.testing.assert_allclose(history.total_reward, Generous().horizon)
+    np.testing.assert_allclose(history.sample_return, 2.0, rtol=1e-5)

@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.random import host_key
@@ -26,7 +27,10 @@ SMALLEST = 1e-70
 
 
 def array(name: str, value: Any) -> Float[Array, "..."]:
-    """`value` as a finite float64 array. Accepts lists, NumPy, JAX, PyTorch and DLPack arrays."""
+    """`value` as a finite float64 array. Accepts lists, NumPy, JAX, PyTorch and DLPack arrays. One
+    that is being traced has no values to check, and is returned as it is."""
+    if isinstance(value, Tracer):
+        return value  # pyright: ignore[reportReturnType]
     values = numbers(name, value)
     bad = ~np.isfinite(values)
     if bad.any():
@@ -226,7 +230,9 @@ def variance_or_infinity(name: str, value: Any) -> float:
 
 
 def probability(name: str, value: Any) -> float:
-    """A number strictly between 0 and 1."""
+    """A number strictly between 0 and 1, or one that is being traced."""
+    if isinstance(value, Tracer):
+        return value  # pyright: ignore[reportReturnType]
     p = number(name, value)
     if not 0 < p < 1:
         raise ValueError(f"{name}: expected a number between 0 and 1, found {p}")
@@ -282,7 +288,9 @@ def real(
     most: float | None = None,
     above: float | None = None,
 ) -> float:
-    """A finite number within bounds; True is not accepted."""
+    """A finite number within bounds, or one that is being traced; True is not accepted."""
+    if isinstance(value, Tracer) and value.shape == ():
+        return value  # pyright: ignore[reportReturnType]
     is_real = isinstance(value, int | float | np.integer | np.floating)
     inside = is_real and not isinstance(value, bool) and _finite(value)
     inside = inside and (least is None or value >= least) and (most is None or value <= most)

@@ -6,6 +6,7 @@ A setting that would have no effect is refused, with the reason.
 import math
 from typing import Any
 
+import jax
 from jaxtyping import PRNGKeyArray
 
 from bayespg.agents import names
@@ -16,6 +17,7 @@ from bayespg.learning.estimators import BAC, Estimator, Metric, Needs
 from bayespg.paths.worlds import OnHost, World, world
 from bayespg.policies import AnyPolicy, SparsePolicy, named
 from bayespg.policies.masked import masked
+from bayespg.policies.network import FORMS, is_network, network
 
 LANES = 8
 """Gymnasium episodes for which the policy chooses at once."""
@@ -38,9 +40,18 @@ def policy_of(
     if isinstance(given, AnyPolicy):
         return given, masked(given, where.masks) if where.masks else given
     if not isinstance(given, str | None):
-        raise ValueError(
-            f"policy: expected a name, a Policy or a MemoryPolicy, found {type(given).__name__}"
-        )
+        if not is_network(given):
+            raise ValueError(
+                "policy: expected a name, a Policy, a MemoryPolicy or a network, that is "
+                f"{FORMS}; found {type(given).__name__}"
+            )
+        if where.actions is None:
+            raise ValueError(
+                "policy: the actions of this environment are not known; give "
+                "policies.network(network, actions)"
+            )
+        made = network(given, where.actions, _unmasked(where))
+        return made, masked(made, where.masks) if where.masks else made
     known = names.built_in(environment) if isinstance(environment, str) else None
     if known is not None and known.policy is not None:
         if given not in (None, names.PAPER):
@@ -54,6 +65,14 @@ def policy_of(
     inputs = math.prod(where.observation.shape) - where.masks
     start = named.make(name, inputs, where.actions, key, s["hidden"])
     return name, masked(start, where.masks) if where.masks else start
+
+
+def _unmasked(where: World) -> jax.ShapeDtypeStruct:
+    """Shape and type of an observation without its mask of actions."""
+    *outer, last = where.observation.shape or (1,)
+    if not where.masks:
+        return where.observation
+    return jax.ShapeDtypeStruct((*outer, last - where.masks), where.observation.dtype)
 
 
 def default_policy(actions: Actions, needs: Needs) -> str:

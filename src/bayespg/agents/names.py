@@ -18,6 +18,10 @@ from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 
 
+def _bac(lambda_: float, damping: float | None) -> Estimator:
+    return estimators.BAC(lambda_=lambda_, metric=estimators.Metric(damping))
+
+
 def _weighed(baseline: Any, lambda_: float | None, damping: float | None) -> Estimator:
     """Monte Carlo as usual in practice: a mean over steps, and a metric of recent states."""
     return estimators.MonteCarlo(
@@ -27,9 +31,9 @@ def _weighed(baseline: Any, lambda_: float | None, damping: float | None) -> Est
 
 
 ESTIMATORS: dict[str, Callable[[float, float | None], Estimator]] = {
-    "bac": lambda lambda_, damping: estimators.adaptive(lambda_, damping=damping),
-    "bac-returns": lambda _, damping: estimators.adaptive(1.0, damping=damping),
-    "bac-paper": lambda *_: estimators.BAC(noise=None),
+    "bac": lambda lambda_, damping: _bac(lambda_, damping),
+    "bac-returns": lambda _, damping: _bac(1.0, damping),
+    "bac-paper": lambda *_: estimators.BACPaper(noise=None),
     "rebase": lambda lambda_, damping: _weighed("states", lambda_, damping),
     "gae": lambda lambda_, damping: _weighed("mean", lambda_, damping),
     "fitted": lambda _, damping: _weighed("states", None, damping),

@@ -4,7 +4,7 @@ An estimator is any function of a `Batch`; the classes here put a way to obtain 
 together, so that training, agents, calibration and the experiments treat all of them alike.
 
     whole paths    Model1, Model2; Reinforce, ENAC (rivals)
-    single steps   BAC; GPOMDP, FittedValues, MonteCarlo, CompatibleLeastSquares (rivals)
+    single steps   BAC, BACPaper; GPOMDP, FittedValues, MonteCarlo, CompatibleLeastSquares (rivals)
 """
 
 import abc
@@ -59,6 +59,7 @@ __all__ = [
     "BAC",
     "ENAC",
     "GPOMDP",
+    "BACPaper",
     "CompatibleLeastSquares",
     "Estimator",
     "FisherChoice",
@@ -71,7 +72,6 @@ __all__ = [
     "Reinforce",
     "StateMap",
     "actions_integrated_out",
-    "adaptive",
     "draw",
     "exact",
     "g_est",
@@ -335,27 +335,26 @@ def CompatibleLeastSquares(
     rank: int = actor_critic.RANK,
 ) -> "BAC":
     """Natural actor-critic: returns-to-go regressed on state values and scores, no prior on w."""
-    return BAC(
+    return BACPaper(
         state_kernel, noise, FLAT, state_map, limit_ends, fisher=fisher, form="weight", rank=rank
     )
 
 
 class BAC(Estimator):
-    """Bayesian actor-critic (Algorithm 4, lines 3 to 6): states and scores explain the returns
-    together, and the scores' part is the gradient.
+    """Bayesian actor-critic: states and scores explain the returns together, and the scores' part
+    is the gradient. It is the estimator of `bayespg.BAC`; `BACPaper` is Algorithm 4 as printed.
 
-    As in the paper, with the defaults: `state_kernel` acts on `state_map` of the states,
-    returns-to-go are observed with variance `noise`, `scale` is that of the Fisher kernel.
-    With `limit_ends` a path that was cut off at the horizon counts as ended, for tasks of which the
-    time limit is a part; otherwise what would have followed is unknown. `lambda_` is lambda of
-    `actor_critic`; 0 is the better model where transitions are deterministic. `noise` None chooses
-    the noise and the scales of both kernels by evidence.
+    It is for any task, without a scale to choose: observations are taken in units in which they
+    have variance 1, values have the variance of the returns times `value_scale`, `advantage` is the
+    prior variance of u'w, and the scale c of the Fisher kernel follows from the number of
+    directions that the damping of the `metric` leaves. After the first batch of a run, what the
+    batches so far say about values is their prior. The gradient is a mean over steps, and the
+    metric is that of recent states. `lambda_` is lambda of `actor_critic`.
 
-    `advantage` chooses the scales instead, for any task, as `adaptive` does: observations are taken
-    in units in which they have variance 1, values have the variance of the returns times
-    `value_scale` and, after the first update, what earlier batches say about them for a prior,
-    `advantage` is the prior variance of u'w, and c follows from the number of
-    directions that the damping of the `metric` leaves.
+    With `limit_ends` an episode that reaches its time limit counts as ended, and values depend on
+    the time that is left. If what would have followed were an unknown instead, an episode's rewards
+    could no longer say that it went worse than the others, and where states drift away the gradient
+    of a batch would point the wrong way (docs/findings.md).
 
     With many parameters the posterior is found by products alone, `iterations` conjugate gradients
     to `tolerance`.
@@ -364,19 +363,31 @@ class BAC(Estimator):
     state_kernel: Kernel | None = None
     """None: Fourier features of the states as the policy sees them."""
     noise: float | None = 1.0
-    scale: float = 1.0
+    """Variance of what is observed; None, without `advantage`: chosen by evidence, with the scales
+    of both kernels."""
+    scale: float | None = None
+    """c, if there is no `advantage` that it follows from."""
     state_map: StateMap = eqx.field(static=True, default=as_they_are)
-    limit_ends: bool = eqx.field(static=True, default=False)
-    lambda_: float = eqx.field(static=True, default=1.0)
-    fisher: FisherChoice = eqx.field(static=True, default=steps_integrated_out)
+    limit_ends: bool = eqx.field(static=True, default=True)
+    lambda_: float = eqx.field(static=True, default=0.9)
+    fisher: FisherChoice = eqx.field(static=True, default=stationary_integrated_out)
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
-    tolerance: float = eqx.field(static=True, default=actor_critic.TOLERANCE)
-    iterations: int = eqx.field(static=True, default=actor_critic.ITERATIONS)
-    advantage: float | None = None
-    metric: Metric | None = None
-    value_scale: float = eqx.field(static=True, default=1.0)
+    tolerance: float = eqx.field(static=True, default=TOLERANCE)
+    iterations: int = eqx.field(static=True, default=ITERATIONS)
+    advantage: float | None = 0.05
+    metric: Metric | None = eqx.field(default_factory=Metric)
+    value_scale: float = eqx.field(static=True, default=10.0)
+
+    def __check_init__(self):
+        """A scale beside the advantage that determines it would have no effect."""
+        for name, ignored in (("scale", self.scale is not None), ("noise", self.noise is None)):
+            if ignored and self.advantage is not None:
+                raise ValueError(
+                    f"{name}: {getattr(self, name)} would have no effect, because advantage "
+                    f"determines the scales; use estimators.BACPaper, or give advantage=None"
+                )
 
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -384,7 +395,8 @@ class BAC(Estimator):
         return Needs(states=True, lambda_=self.lambda_, recent=recent, products=True)
 
     def values(self, size: int, dtype: DTypeLike) -> Values | None:
-        if self.advantage is None or self.state_kernel is not None:
+        own = self.state_kernel is not None or self.state_map is not as_they_are
+        if self.advantage is None or own:
             return None
         return values.carried(Timed(size + 1) if self.limit_ends else Fourier(size), dtype)
 
@@ -394,12 +406,12 @@ class BAC(Estimator):
         found = steps(batch, self.state_map, self.limit_ends, self.lambda_, timed=timed)
         kernel, G, units = state_kernel(self.state_kernel, found, timed), self.fisher(batch), None
         info = {}
-        prior = actor_critic.Prior(kernel, G, self.scale)
+        prior = actor_critic.Prior(kernel, G, 1.0 if self.scale is None else self.scale)
         if self.metric is not None:
             prior = prior._replace(fisher=self.metric(batch, G), information=G)
         noise = 1.0 if self.noise is None else self.noise
         if self.advantage is not None:
-            earlier = batch.critic if self.state_kernel is None else None
+            earlier = batch.critic
             found = found if earlier is None else without(earlier, found)
             y, units = values.centred(found.y, found.taken)
             divisor = jnp.where(units > 0, units, 1.0)
@@ -436,22 +448,30 @@ FEWEST = 0.1
 """Least number of directions, for a policy that no longer explores and has no information."""
 
 
-def adaptive(
-    lambda_: float = 0.9,
-    advantage: float = 0.05,
-    damping: float | None = None,
-    value_scale: float = 10.0,
+def BACPaper(
+    state_kernel: Kernel | None = None,
+    noise: float | None = 1.0,
+    scale: float = 1.0,
+    state_map: StateMap = as_they_are,
+    limit_ends: bool = False,
+    lambda_: float = 1.0,
+    fisher: FisherChoice = steps_integrated_out,
+    sparsify: Sparsify | None = None,
+    form: actor_critic.Form = "auto",
+    rank: int = actor_critic.RANK,
+    tolerance: float = actor_critic.TOLERANCE,
+    iterations: int = actor_critic.ITERATIONS,
 ) -> BAC:
-    """The actor-critic for any task: no scale to choose, the mean over steps, a metric of recent
-    states.
+    """The paper's actor-critic (Algorithm 4, lines 3 to 6): `state_kernel` acts on `state_map` of
+    the states, returns-to-go are observed with variance `noise`, and `scale` is that of the Fisher
+    kernel.
 
-    An episode that reaches its time limit counts as ended, and values depend on the time that is
-    left. If what would have followed were an unknown instead, an episode's rewards could no longer
-    say that it went worse than the others, and where states drift away the gradient of a batch
-    would point the wrong way (docs/findings.md).
+    What would have followed a path that was cut off at the horizon is unknown; with `limit_ends` it
+    counts as ended, for tasks of which the time limit is a part. `lambda_` 0 is the better model
+    where transitions are deterministic. `noise` None chooses the noise and the scales of both
+    kernels by evidence.
     """
     return BAC(
-        fisher=stationary_integrated_out, advantage=advantage, metric=Metric(damping),
-        lambda_=lambda_, tolerance=TOLERANCE, iterations=ITERATIONS, value_scale=value_scale,
-        limit_ends=True,
+        state_kernel, noise, scale, state_map, limit_ends, lambda_, fisher, sparsify, form, rank,
+        tolerance, iterations, advantage=None, metric=None,
     )  # fmt: skip

@@ -8,7 +8,6 @@ last two. Each update moves the parameters from one gradient to the next point a
 is needed, so `training.train` and agents run it like any other update.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +16,10 @@ import optax
 from jaxtyping import Bool, Float, Int
 
 from bayespg._support import checks
+from bayespg._support.precision import traced
 from bayespg._support.statistics import student_probability
 from bayespg._support.types import Array
+from bayespg.learning.updates import from_arguments
 from bayespg.posterior import GradientPosterior, direction_statistics
 
 __all__ = ["ConjugateGradients", "Search", "Slope", "conjugate_gradients", "try_step"]
@@ -119,6 +120,7 @@ def _slope(
     return Slope(jnp.where(jnp.isnan(error), jnp.nan, p), up > level, up < 1 - level)
 
 
+@from_arguments
 def conjugate_gradients(
     limit: float = 0.03,
     *,
@@ -151,7 +153,8 @@ def conjugate_gradients(
     doublings = checks.whole("doublings", doublings, 1)
     if first_step is not None:
         first_step = checks.real("first_step", first_step, above=0)
-    if level is not None and checks.probability("level", level) < 0.5:
+    level = None if level is None else checks.probability("level", level)
+    if level is not None and not traced(level) and level < 0.5:
         raise ValueError(f"level: expected at least 0.5, found {level}")
 
     def first_search(posterior: GradientPosterior, h: Float[Array, " n"], p: Slope) -> Search:
@@ -160,7 +163,7 @@ def conjugate_gradients(
             if posterior.fisher is None:
                 raise ValueError("first_step: needed for a gradient without a Fisher matrix")
             curved = jnp.maximum(h @ posterior.fisher.multiply(h), jnp.finfo(h.dtype).tiny)
-            step = math.sqrt(2 * limit) / jnp.sqrt(curved)
+            step = jnp.sqrt(2 * limit / curved)
         return begin(jnp.asarray(step, h.dtype))._replace(slope=p.value)
 
     def update(updates, state, params, *, posterior, **_):
@@ -179,7 +182,7 @@ def conjugate_gradients(
         new = jax.tree.map(lambda a, b: jnp.where(starts, a, b), new, old)
         search = new.search
         finite, known = jnp.all(jnp.isfinite(updates)), jnp.isfinite(size + search.step + p.value)
-        small = size <= max(epsilon, float(jnp.finfo(params.dtype).tiny))
+        small = size <= jnp.maximum(epsilon, jnp.finfo(params.dtype).tiny)
         stopped = state._replace(
             base=new.base, search=search._replace(step=0 * state.search.step, ended=True)
         )

@@ -1,5 +1,16 @@
 """The loop of Algorithms 2 and 4 in JAX: draw paths, estimate the gradient, update; whole runs
-compiled, many seeds at once."""
+compiled, many seeds at once.
+
+`train` is a function like any other of JAX. Outside a transformation it compiles itself, computes
+in float64 and returns NumPy arrays; inside `jit` and `vmap` it computes in the precision of the
+policy and returns JAX arrays. Settings of estimators and updates may be traced there:
+
+    def run(rate, key):
+        update = updates.conventional(rate)
+        return train(environment, policy, estimator, update, key=key, updates=100, paths=8).history
+
+    jax.jit(jax.vmap(jax.vmap(run, (None, 0)), (0, None)))(rates, keys)    # settings x seeds
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,13 +20,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg._support import checks, device
-from bayespg._support.precision import to_float64, to_numpy
+from bayespg._support.precision import to_float64, to_numpy, traced
 from bayespg._support.types import Array
 from bayespg.environments import Environment, expected_return, observation
+from bayespg.environments.trajectories import returns
 from bayespg.learning.advance import State, advance, batch_of, begin
 from bayespg.learning.batch import drawn
 from bayespg.learning.estimators import Estimator, refuse_memory
@@ -37,7 +50,9 @@ class History(NamedTuple):
     parameters: Float[Array, "*runs N n"] | None
     """None beyond 2048 parameters."""
     sample_return: Float[Array, "*runs N"]
-    """Mean return of the paths drawn."""
+    """Mean return of the paths drawn, discounted: what is maximised."""
+    total_reward: Float[Array, "*runs N"]
+    """The same without a discount: the mean sum of rewards, which other libraries report."""
     expected_return: Float[Array, "*runs N"]
     """eta(theta) if it has a closed form, otherwise NaN."""
     gradient_norm: Float[Array, "*runs N"]
@@ -93,7 +108,7 @@ def train(
     progress: Progress | None = None,
 ) -> Result:
     """BPG(theta_0, beta, N, M), Algorithm 2, with N = `updates` and M = `paths`; BAC(theta_0, M,
-    epsilon), Algorithm 4, with `estimators.BAC` and epsilon = `stop`.
+    epsilon), Algorithm 4, with `estimators.BACPaper` and epsilon = `stop`.
 
     A run ends early, its parameters frozen, after a step shorter than `stop`, |theta_{j+1} -
     theta_j| < stop. (The paper's Delta theta does not contain the learning rate; a rate need not
@@ -101,7 +116,8 @@ def train(
 
     With `runs`, that many independent runs are computed in parallel, in equal shares on all
     devices of the default platform; the arrays of `policy` then hold the start of each in their
-    leading axis. Paths are drawn in float32, the algebra is float64.
+    leading axis. Paths are drawn in float32, the algebra is float64; inside a transformation the
+    algebra has the precision of the policy.
     `normalise` normalises observations with statistics of earlier batches.
     `persistence` is that of exploration in the first batch (`bayespg.paths.persistence`); it fades.
 
@@ -115,6 +131,14 @@ def train(
     every = _checked_every(every, updates, evaluate)
     policy = as_arrays(policy)
     runs = _checked_runs(runs, policy)
+    inputs = environment, policy, estimator, key, stop, persistence
+    if traced(inputs) or _closes_over_tracers(update):
+        if progress is not None:
+            raise ValueError("progress: cannot be called inside jit or vmap; leave it out")
+        return _inside(
+            environment, policy, estimator, update, key, updates, paths, stop, runs, normalise,
+            persistence, evaluate, every,
+        )  # fmt: skip
     with jax.enable_x64(True):
         policy = to_float64(policy)
 
@@ -151,6 +175,73 @@ def train(
             values = jax.tree.map(lambda *v: np.stack(v, axis), *(value for _, value in asked))
             evaluations = Evaluations(np.array([done for done, _ in asked]), values)
         return Result(to_numpy(state.policy), history, evaluations, to_numpy(state))
+
+
+def _closes_over_tracers(update: optax.GradientTransformation) -> bool:
+    """Whether the functions of an update hold a value that is being traced, as those of
+    ``optax.sgd(rate)`` do."""
+    leaves, known = jax.tree.leaves(update), set()
+    while leaves:
+        leaf = leaves.pop()
+        if isinstance(leaf, Tracer):
+            return True
+        if id(leaf) not in known:
+            known.add(id(leaf))
+            for cell in getattr(leaf, "__closure__", None) or ():
+                leaves.extend(jax.tree.leaves(cell.cell_contents))
+    return False
+
+
+def _inside(
+    environment, policy, estimator, update, key, updates, paths, stop, runs, normalise, persistence,
+    evaluate, every,
+) -> Result:  # fmt: skip
+    """`train` as part of a larger program: nothing leaves the device, and the updates between two
+    evaluations are one pass of a scan."""
+    many = runs is not None
+
+    def first(policy, key):
+        return start(environment, policy, estimator, update, key, normalise, persistence)
+
+    state = (
+        eqx.filter_vmap(first)(policy, jax.random.split(key, runs)) if many else first(policy, key)
+    )
+    every = every or updates
+    arrays, fixed = eqx.partition(state, eqx.is_array)
+    key_evaluate = jax.random.fold_in(key, updates)
+
+    def ask(arrays, done):
+        if evaluate is None:
+            return None
+        state = eqx.combine(arrays, fixed)
+        return _ask(evaluate, state, jax.random.fold_in(key_evaluate, done), runs)
+
+    def block(arrays, done):
+        arrays, record = _updated(
+            environment, estimator, update, arrays, fixed, paths, stop, every, every, many
+        )
+        return arrays, (record, ask(arrays, done))
+
+    done = jnp.arange(every, updates + 1, every)
+    last, (records, values) = jax.lax.scan(block, arrays, done)
+    axis = int(many)
+    history = jax.tree.map(lambda x: _joined(x, axis), records)
+    state = eqx.combine(last, fixed)
+    if evaluate is None:
+        return Result(state.policy, history, None, state)
+    begun = ask(arrays, 0)
+    values = jax.tree.map(
+        lambda a, b: jnp.concatenate([jnp.expand_dims(a, axis), jnp.moveaxis(b, 0, axis)], axis),
+        begun, values,
+    )  # fmt: skip
+    asked = Evaluations(np.arange(0, updates + 1, every), values)
+    return Result(state.policy, history, asked, state)
+
+
+def _joined(x: Array, axis: int) -> Array:
+    """Blocks of a history, along the first axis, as one history along `axis`."""
+    x = jnp.moveaxis(x, 0, axis)
+    return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
 
 
 def _checked_every(every: Any, updates: int, evaluate: Any) -> int | None:
@@ -208,7 +299,17 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
     different counts round differently: XLA removes a loop of one pass and fuses its body otherwise.
     """
 
-    state, fixed = eqx.partition(state, eqx.is_array)
+    arrays, fixed = eqx.partition(state, eqx.is_array)
+    arrays, history = _updated(
+        environment, estimator, update, arrays, fixed, paths, stop, count, room, many, _everywhere
+    )
+    return eqx.combine(arrays, fixed), history
+
+
+def _updated(
+    environment, estimator, update, state, fixed, paths, stop, count, room, many, everywhere=None
+):
+    """`_advance` for the arrays of a state."""
 
     def one(state: State) -> tuple[State, History]:
         state, history = step(
@@ -227,8 +328,9 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
         empty = jax.tree.map(lambda r: jnp.zeros((room, *r.shape), r.dtype), record)
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
-    state, history = _everywhere(jax.vmap(run), state) if many else run(state)
-    return eqx.combine(state, fixed), history
+    if not many:
+        return run(state)
+    return jax.vmap(run)(state) if everywhere is None else everywhere(jax.vmap(run), state)
 
 
 def _everywhere(function: Callable[[Any], Any], state: State) -> Any:
@@ -291,6 +393,7 @@ def step(
     history = History(
         parameters=theta if theta.size <= LARGE else None,
         sample_return=batch.returns.mean(),
+        total_reward=returns(raw).astype(theta.dtype).mean(),
         expected_return=expected_return(environment, state.policy),
         gradient_norm=record.gradient_norm,
         uncertainty=_uncertainty(posterior),

@@ -4,16 +4,22 @@ Each takes the posterior as an extra argument: ``update(posterior.mean, state, t
 posterior=posterior)``. All ascend. The three of the paper are `conventional`, `natural` and
 `variance_scaled`; they are chains of the small ones below, and so are yours:
 ``optax.chain(natural_gradient(), optax.adam(...), optax.scale(-1))``.
+
+A rate or a limit may be traced: ``vmap`` over it trains with many at once. Two updates that were
+made in the same way are equal, so that the second needs no other compiled program.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.fisher import Dense, Fisher, as_dense
 from bayespg.posterior import GradientPosterior
@@ -21,11 +27,48 @@ from bayespg.posterior import GradientPosterior
 Rate = float | Float[Array, ""] | Float[Array, " n"] | Callable[[Any], Any]
 
 
-def hyperbolic(initial: float | Float[Array, " n"], halving: float = 20.0) -> Callable[[Any], Any]:
+Make = Callable[..., optax.GradientTransformation]
+
+
+class _Made(eqx.Module):
+    """A transformation as a tree of the arguments that it is made from."""
+
+    make: Make = eqx.field(static=True)
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def init(self, params: Any) -> Any:
+        return self.make(*self.args, **self.kwargs).init(params)
+
+    def update(self, updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        made = optax.with_extra_args_support(self.make(*self.args, **self.kwargs))
+        return made.update(updates, state, params, **extra)
+
+
+def from_arguments(make: Make) -> Callable[..., optax.GradientTransformationExtraArgs]:
+    """A decorator for functions that make an optax transformation. What they make is a tree whose
+    leaves are their arguments: equal if these are equal, and traced if one of these is."""
+
+    @functools.wraps(make)
+    def made(*args: Any, **kwargs: Any) -> optax.GradientTransformationExtraArgs:
+        make(*args, **kwargs)  # which checks the arguments
+        tree = _Made(make, args, kwargs)
+        return optax.GradientTransformationExtraArgs(tree.init, tree.update)
+
+    return made
+
+
+class hyperbolic(eqx.Module):
     """beta_j = beta_0 c / (c + j), the paper's schedule with c = 20; c infinite keeps the rate."""
-    return lambda j: jnp.asarray(initial) / (1 + j / halving)
+
+    initial: float | Float[Array, " n"]
+    halving: float | Float[Array, ""] = 20.0
+
+    def __call__(self, j: Any) -> Any:
+        return jnp.asarray(self.initial) / (1 + j / self.halving)
 
 
+@from_arguments
 def ascend(rate: Rate) -> optax.GradientTransformation:
     """Multiply by a learning rate: a number, one per component, or a schedule."""
     schedule = rate if callable(rate) else lambda j: jnp.asarray(rate)
@@ -112,6 +155,7 @@ def measures_divergence(state: Any) -> bool:
 HALVINGS = 10
 
 
+@from_arguments
 def trust_region(
     limit: float = 0.01, *, natural: bool = True, slack: float = 1.5
 ) -> optax.GradientTransformationExtraArgs:
@@ -127,7 +171,7 @@ def trust_region(
     do not change if the gradient is zero or the step is still too long after ten halvings. If the
     gradient is finite and its direction is not, the change is NaN.
     """
-    if not limit > 0:
+    if not traced(limit) and not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")
     whole = limit
 
@@ -173,16 +217,19 @@ def trust_region(
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore
 
 
+@from_arguments
 def ascending(optimiser: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
     """Any optax optimiser, which descends, turned around: ``ascending(optax.adam(1e-3))``."""
     return optax.chain(optax.scale(-1.0), optax.with_extra_args_support(optimiser))
 
 
+@from_arguments
 def conventional(rate: Rate) -> optax.GradientTransformationExtraArgs:
     """theta += rate E[grad]."""
     return optax.with_extra_args_support(ascend(rate))
 
 
+@from_arguments
 def natural(
     rate: Rate, *, times_determinant: bool = False
 ) -> optax.GradientTransformationExtraArgs:
@@ -193,6 +240,7 @@ def natural(
     return optax.chain(*parts)
 
 
+@from_arguments
 def variance_scaled(rate: Rate) -> optax.GradientTransformationExtraArgs:
     """BPG-var: theta_j += rate (1 - Cov_jj / B_0,jj) E[grad_j], see `scale_by_certainty`."""
     return optax.chain(scale_by_certainty(), ascend(rate))

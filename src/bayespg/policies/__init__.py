@@ -33,6 +33,7 @@ from bayespg.policies.gaussian import (
     VectorGaussian,
 )
 from bayespg.policies.memory import FiniteStateController, MemoryPolicy, Recurrent
+from bayespg.policies.network import Network, convolutional, network
 from bayespg.policies.softmax import Softmax, mountain_car_softmax
 from bayespg.policies.tabular import Tabular
 
@@ -47,6 +48,7 @@ __all__ = [
     "Gaussian",
     "LinearGaussian",
     "MemoryPolicy",
+    "Network",
     "Normal",
     "Pair",
     "Policy",
@@ -58,10 +60,12 @@ __all__ = [
     "VectorGaussian",
     "as_arrays",
     "as_dtype",
+    "convolutional",
     "count",
     "flatten",
     "information_root",
     "mountain_car_softmax",
+    "network",
     "remembers",
     "score",
     "ship_steering_cmac",

@@ -7,6 +7,7 @@ random features are drawn from its seed.
 import abc
 import functools
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,6 +27,10 @@ class Features(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]: ...
+
+
+class Learned(eqx.Module):
+    """What has features, or a network, whose weights are parameters of the policy."""
 
 
 class Linear(Features):
@@ -114,7 +119,7 @@ class Gaussians(Features):
         return jnp.concatenate([bumps, jnp.ones_like(x, shape=(1,))])
 
 
-class MLP(Features):
+class MLP(Features, Learned):
     """The last hidden layer of a tanh network, and 1. Its weights are parameters of the policy."""
 
     weights: tuple[Float[Array, "i o"], ...]
@@ -140,6 +145,75 @@ class MLP(Features):
         return jnp.concatenate([x, jnp.ones_like(x, shape=(1,))])
 
 
+FILTERS, UNITS = (16, 32), 64
+"""Filters of the convolutions, and units of the layer after them."""
+SMALL = 36
+"""Images with fewer pixels a side have one layer of 3 x 3 filters."""
+
+
+class Convolutional(Features, Learned):
+    """Convolutions of an image with rectified units, a tanh layer, and 1. Its weights are
+    parameters of the policy. An image may come as a flat vector."""
+
+    filters: tuple[Float[Array, "h w i o"], ...]
+    biases: tuple[Float[Array, " o"], ...]
+    weights: Float[Array, "i o"]
+    bias: Float[Array, " o"]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    strides: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, shape: tuple[int, ...], *, key: PRNGKeyArray):
+        image = jax.eval_shape(_as_image, jnp.zeros(shape)) if len(shape) in (2, 3) else None
+        if image is None or min(image.shape[:2]) < 3:
+            raise ValueError(
+                "shape: expected an image of (height, width), with channels last or first, of at "
+                f"least 3 x 3 pixels, found {shape}"
+            )
+        self.shape, small = tuple(shape), min(image.shape[:2]) < SMALL
+        self.strides, sides = ((1,), (3,)) if small else ((4, 2), (8, 4))
+        keys, start = jax.random.split(key, 3), jax.nn.initializers.orthogonal(np.sqrt(2))
+        filters, channels = [], image.shape[-1]
+        for k, side, count in zip(keys, sides, FILTERS, strict=False):
+            filters.append(start(k, (side, side, channels, count), jnp.float32))
+            channels = count
+        self.filters = tuple(filters)
+        self.biases = tuple(jnp.zeros(f.shape[-1], jnp.float32) for f in filters)
+        empty, parts = jnp.zeros(self.shape), (self.filters, self.biases)
+        inputs = jax.eval_shape(lambda p: _convolved(empty, p[0], p[1], self.strides), parts).size
+        self.weights = start(keys[-1], (inputs, UNITS), jnp.float32)
+        self.bias = jnp.zeros(UNITS, jnp.float32)
+
+    @property
+    def size(self) -> int:
+        return UNITS + 1
+
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, " k"]:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            x = x.astype(self.weights.dtype) / (255 if x.dtype == jnp.uint8 else 1)
+        x = _convolved(x.reshape(self.shape), self.filters, self.biases, self.strides)
+        x = jnp.tanh(x @ self.weights + self.bias)
+        return jnp.concatenate([x, jnp.ones_like(x, shape=(1,))])
+
+
+def _convolved(x: Any, filters: Any, biases: Any, strides: tuple[int, ...]) -> Float[Array, " k"]:
+    """What the convolutions compute from an image."""
+    x = _as_image(x)[None]
+    for weights, bias, stride in zip(filters, biases, strides, strict=True):
+        x = jax.lax.conv_general_dilated(
+            x, weights.astype(x.dtype), (stride, stride), "VALID",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )  # fmt: skip
+        x = jax.nn.relu(x + bias)
+    return jnp.ravel(x)
+
+
+def _as_image(x: Float[Array, "..."]) -> Float[Array, "h w c"]:
+    """An image with its channels last; they are the shortest of the first and the last axis."""
+    if x.ndim == 2:
+        return x[..., None]
+    return jnp.moveaxis(x, 0, -1) if x.shape[0] < x.shape[-1] else x
+
+
 def learns_features(policy: eqx.Module) -> bool:
     """Whether a policy has a network among its parts."""
     parts = jax.tree.leaves(policy, is_leaf=_is_network)
@@ -147,4 +221,4 @@ def learns_features(policy: eqx.Module) -> bool:
 
 
 def _is_network(part: object) -> bool:
-    return isinstance(part, MLP | eqx.nn.MLP)
+    return isinstance(part, Learned | eqx.nn.MLP)

@@ -4,6 +4,7 @@ space."""
 import abc
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -66,5 +67,5 @@ class Composed(Policy):
     features: Features
     head: Head
 
-    def __call__(self, state: Float[Array, " d"]) -> Distribution:
-        return self.head(self.features(state))
+    def __call__(self, state: Float[Array, " *d"]) -> Distribution:
+        return self.head(self.features(jnp.ravel(state)))

@@ -1,16 +1,27 @@
-"""`GradientPosterior`: the questions that a posterior answers."""
+"""`GradientPosterior`: the questions that a posterior answers.
 
+On plain arrays an answer is computed in float64 and consists of numbers and NumPy arrays. Inside
+`jit` and `vmap` it consists of JAX arrays in the precision of the posterior, and only what has a
+concrete value is checked.
+"""
+
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support import checks
 from bayespg._support.precision import run, traced
-from bayespg._support.statistics import f_quantile, student_probability, student_quantile
+from bayespg._support.statistics import (
+    f_probability,
+    f_quantile,
+    student_probability,
+    student_quantile,
+)
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 from bayespg.posterior import show
@@ -20,6 +31,7 @@ from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, 
 from bayespg.posterior.statistics import (
     component_statistics,
     direction_statistics,
+    largest,
     measures,
     region_statistics,
     robust_covariance,
@@ -92,7 +104,9 @@ class GradientPosterior(Moments):
         reach = spread * student_quantile(level, freedom)
         return Interval(centre - reach, centre + reach)
 
-    def contains(self, gradient: Any, level: float = 0.95, *, robust: bool = True) -> bool:
+    def contains(
+        self, gradient: Any, level: float = 0.95, *, robust: bool = True
+    ) -> bool | Bool[Array, ""]:
         """Whether the joint region of probability `level` contains `gradient`.
 
         Where G is singular, `gradient` less the centre is projected onto the range of G, in units
@@ -104,11 +118,15 @@ class GradientPosterior(Moments):
             "gradient", gradient, self.mean.shape[-1], "one entry per parameter"
         )
         distance, spread, rank, freedom = run(region_statistics, self, gradient, robust)
+        if traced(distance, level):
+            ratio = distance / jnp.where(spread > 0, spread, 1.0)
+            inside = f_probability(ratio, rank, freedom) <= level
+            return jnp.where(spread > 0, inside, distance <= 0)
         return bool(distance <= spread * f_quantile(level, rank, freedom))
 
     def probability_uphill(
         self, direction: Any = None, *, natural: bool = False, robust: bool = True
-    ) -> float:
+    ) -> float | Float[Array, ""]:
         """The probability that the return rises along the mean, or along `direction`.
 
         Without `direction` it is the probability for a step along `mean`, or with `natural` along
@@ -125,27 +143,20 @@ class GradientPosterior(Moments):
         """
         natural, robust = checks.flag("natural", natural), checks.flag("robust", robust)
         if direction is None and robust:
-            return float(run(uphill, self, natural))
+            return _plain(run(uphill, self, natural))
         if direction is None:
-            direction = self.natural if natural else self.mean
-            if not np.any(direction):
-                return 0.5
-        elif natural:
+            return _plain(run(_along, self, self.natural if natural else self.mean, robust))
+        if natural:
             raise ValueError(
                 "natural: has no effect on a direction that is given; leave out natural or "
                 "direction"
             )
         d = checks.vector("direction", direction, self.mean.shape[-1], "one entry per parameter")
-        if not d.any():
-            raise ValueError("direction: all entries are zero")
-        d = np.ldexp(d, -np.frexp(np.abs(d).max())[1])  # only its direction matters
-        statistics = direction_statistics
-        if robust and self.biased:
-            statistics = unbiased_statistics
-        centre, spread, freedom = run(statistics, self, d, robust)
-        if spread == 0:
-            return float(0.5 * (1 + np.sign(centre)))
-        return float(student_probability(centre / spread, freedom))
+        if not traced(d):
+            if not d.any():
+                raise ValueError("direction: all entries are zero")
+            d = np.ldexp(d, -np.frexp(np.abs(d).max())[1])  # only its direction matters
+        return _plain(run(_along, self, d, robust))
 
     def episodes_needed(self, level: float = 0.95, *, natural: bool = False) -> Episodes:
         """How many more paths of this kind are needed until a step along the mean goes uphill with
@@ -163,16 +174,16 @@ class GradientPosterior(Moments):
             raise ValueError(
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
-        judges = [np.asarray(K) for K in run(measures, self, natural)]
-        needed = [episodes_needed(K, self.paths, level) for K in judges]
-        return Episodes(*(max(of) for of in zip(*needed, strict=True)))
+        needed = run(_episodes_needed, self, natural, self.paths, _argument(level))
+        return Episodes(*map(_plain, needed))
 
     def certain(self, level: float = 0.95) -> Certain:
         """The directions whose slope is known not to be zero, among the eigenvectors of G, which do
         not depend on the returns; without G, among the parameters.
 
         All statements are jointly right with probability `level` (Bonferroni). Directions in the
-        null space of G, which do not change the actions, are left out.
+        null space of G, which do not change the actions, are left out. Inside a transformation
+        there is a row per parameter, and `Certain.known` says which rows count.
         """
         level = checks.probability("level", level)
         n = self.mean.size
@@ -181,13 +192,8 @@ class GradientPosterior(Moments):
                 f"certain: needs the eigenvectors of G, which are computed for at most {LARGE} "
                 f"parameters, found {n}"
             )
-        G = np.eye(n) if self.fisher is None else np.asarray(run(_matrix, self.fisher))
-        eigenvalues, E = np.linalg.eigh(G)
-        seen = eigenvalues > n * np.finfo(float).eps * eigenvalues[-1]
-        W = (E[:, seen] / np.sqrt(eigenvalues[seen])).T
-        centre, spread, freedom = run(slopes, self, W)
-        reach = student_quantile(1 - (1 - level) / max(len(W), 1), freedom)
-        return known_directions(W, centre, spread, reach)
+        rows = run(_certain, self, _argument(level))
+        return rows if traced(rows) else Certain(*(row[rows.known] for row in rows))
 
     def __str__(self) -> str:
         return repr(self) if traced(self) else show.text(self)
@@ -196,8 +202,40 @@ class GradientPosterior(Moments):
         return None if traced(self) else show.html(self)
 
 
-def _matrix(fisher: Fisher) -> Float[Array, "n n"]:
-    return fisher.matrix()
+def _plain(x: Any) -> Any:
+    """A number of Python, or the array itself inside a transformation."""
+    return x if traced(x) else float(x)
+
+
+def _argument(level: Any) -> Any:
+    """A number as an array, so that a program is compiled once for all values of it."""
+    return level if traced(level) else np.asarray(level)
+
+
+def _along(posterior: GradientPosterior, direction: Float[Array, " n"], robust: bool):
+    """P(slope > 0) along a direction, of any length."""
+    direction = direction / largest(direction)
+    statistics = unbiased_statistics if robust and posterior.biased else direction_statistics
+    centre, spread, freedom = statistics(posterior, direction, robust)
+    t = centre / jnp.where(spread == 0, 1.0, spread)
+    return jnp.where(spread == 0, 0.5 * (1 + jnp.sign(centre)), student_probability(t, freedom))
+
+
+def _episodes_needed(posterior: GradientPosterior, natural: bool, paths: int, level: Any):
+    judges = (episodes_needed(K, paths, level) for K in measures(posterior, natural))
+    return Episodes(*(functools.reduce(jnp.maximum, of) for of in zip(*judges, strict=True)))
+
+
+def _certain(posterior: GradientPosterior, level: Any) -> Certain:
+    n, dtype = posterior.mean.size, posterior.mean.dtype
+    G = jnp.eye(n, dtype=dtype) if posterior.fisher is None else posterior.fisher.matrix()
+    eigenvalues, E = jnp.linalg.eigh(G)
+    acts = eigenvalues > n * jnp.finfo(dtype).eps * eigenvalues[-1]
+    W = jnp.where(acts, E / jnp.sqrt(jnp.where(acts, eigenvalues, 1.0)), 0.0).T
+    centre, spread, freedom = slopes(posterior, W)
+    count = jnp.maximum(jnp.sum(acts), 1)
+    reach = student_quantile(1 - (1 - level) / count, freedom).astype(dtype)
+    return known_directions(W, centre, spread, reach)
 
 
 def rescaled(posterior: GradientPosterior, units: Float[Array, ""]) -> GradientPosterior:

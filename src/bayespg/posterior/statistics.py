@@ -181,7 +181,7 @@ def products(posterior: Moments, natural: bool) -> Float[Array, "B B"]:
     C = I.matrix(GROUPS) if isinstance(I, Influence) else I
     if given is None:
         C = contributions(posterior.mean, C)
-    C = jnp.where(jnp.any(posterior.mean != 0), C / _unit(C), 0.0)
+    C = jnp.where(jnp.any(posterior.mean != 0), C / largest(C), 0.0)
     if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
     along = posterior.fisher.solve_roughly(C) if natural and posterior.fisher is not None else C
@@ -193,7 +193,7 @@ def products(posterior: Moments, natural: bool) -> Float[Array, "B B"]:
 
 def _grouped(H: Float[Array, "M n"], groups: int) -> Float[Array, "B n"]:
     """Sums over successive paths, in units of the largest entry."""
-    H, M = H / _unit(H), len(H)
+    H, M = H / largest(H), len(H)
     if groups == M:
         return H
     return jnp.zeros((groups, H.shape[1]), H.dtype).at[jnp.arange(M) * groups // M].add(H)
@@ -215,7 +215,7 @@ def _student(mean, influence, posterior, model, robust, left: Any = 0.0):
     if not robust:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, jnp.shape(mean)), model)
     M, (e, known) = influence.shape[0], _explained(posterior)
-    unit = _unit(influence, 0)
+    unit = largest(influence, 0)
     squares = (influence / unit) ** 2
     variance = squares.sum(0)
     freedom = _satterthwaite(squares, variance, posterior.freedom, M)
@@ -241,10 +241,11 @@ def _explained(posterior: Moments):
     return jnp.where(known, kept, 1.0), known
 
 
-def _unit(X: Float[Array, "..."], axis: int | None = None) -> Float[Array, "..."]:
-    """The largest absolute entry; in units of it fourth powers neither overflow nor underflow."""
-    largest = jnp.max(jnp.abs(X), axis, initial=0.0)
-    return jnp.where(largest > 0, largest, 1.0)
+def largest(X: Float[Array, "..."], axis: int | None = None) -> Float[Array, "..."]:
+    """The largest absolute entry, or 1 if all are zero; in units of it fourth powers neither
+    overflow nor underflow."""
+    size = jnp.max(jnp.abs(X), axis, initial=0.0)
+    return jnp.where(size > 0, size, 1.0)
 
 
 def _satterthwaite(squares, variance, freedom, M: int):
@@ -268,7 +269,7 @@ def region_statistics(posterior: Moments, gradient: Float[Array, " n"], robust: 
         return _ellipsoid(posterior, gradient)
     e, known = _explained(posterior)
     D, away = influences(posterior) / e, gradient - posterior.mean / e
-    unit = _unit(D)
+    unit = largest(D)
     D, away = D / unit, away / unit
     M, n = D.shape
 

@@ -24,6 +24,7 @@ from bayespg.learning import estimators, updates
 from bayespg.learning.estimators import (
     BAC,
     GPOMDP,
+    BACPaper,
     CompatibleLeastSquares,
     FittedValues,
     MonteCarlo,
@@ -56,7 +57,7 @@ def _at(rates: str):
 
 
 def _bac(kernel, noise=1.0, **choices) -> BAC:
-    return BAC(kernel, noise, state_map=ENVIRONMENT.unit, **choices)
+    return BACPaper(kernel, noise, state_map=ENVIRONMENT.unit, **choices)
 
 
 OURS = "BAC, ours"

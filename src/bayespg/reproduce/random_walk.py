@@ -5,7 +5,7 @@ import numpy as np
 
 from bayespg import kernels
 from bayespg.learning.estimators import (
-    BAC,
+    BACPaper,
     CompatibleLeastSquares,
     FittedValues,
     g_est,
@@ -19,12 +19,12 @@ NOISE, SCALE = 0.1, 0.01
 START = float(np.log(41 / 9))
 """The parameter theta of Figure 6: the walk moves right with probability 0.82."""
 
-PAPER = BAC(STATE_KERNEL, NOISE, SCALE, fisher=g_est)
-PRINTED = BAC(STATE_KERNEL, NOISE, SCALE, fisher=g_est_as_printed)
-INTEGRATED = BAC(STATE_KERNEL, NOISE, SCALE)
-OURS = BAC(STATE_KERNEL, None, lambda_=0.0)
+PAPER = BACPaper(STATE_KERNEL, NOISE, SCALE, fisher=g_est)
+PRINTED = BACPaper(STATE_KERNEL, NOISE, SCALE, fisher=g_est_as_printed)
+INTEGRATED = BACPaper(STATE_KERNEL, NOISE, SCALE)
+OURS = BACPaper(STATE_KERNEL, None, lambda_=0.0)
 """Actions integrated out of G, noise on the rewards, and all three variances chosen by evidence."""
-FIXED = BAC(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, lambda_=0.0)
+FIXED = BACPaper(kernels.Scaled(STATE_KERNEL, 100.0), 0.01, 0.1, lambda_=0.0)
 """The same with fixed variances, chosen for the noise of the rewards and for values of about ten.
 Evidence needs more than one episode, and Figure 7 also has updates of a single episode."""
 FITTED = FittedValues(STATE_KERNEL, NOISE)

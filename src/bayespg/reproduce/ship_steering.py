@@ -20,7 +20,7 @@ from bayespg import kernels
 from bayespg._support.random import fast_key
 from bayespg.environments import ShipSteering, ship_steering
 from bayespg.learning import updates
-from bayespg.learning.estimators import BAC, GPOMDP, FittedValues, MonteCarlo
+from bayespg.learning.estimators import BAC, GPOMDP, BACPaper, FittedValues, MonteCarlo
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
 from bayespg.reproduce import claims, learning
@@ -48,7 +48,7 @@ ENVIRONMENT = ShipSteering(goal_radius=RADIUS)
 
 
 def _bac(noise: float, scale: float) -> BAC:
-    return BAC(
+    return BACPaper(
         STATE_KERNEL, noise, scale, state_map=ENVIRONMENT.unit, limit_ends=True,
         iterations=ITERATIONS,
     )  # fmt: skip
