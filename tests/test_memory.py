@@ -172,7 +172,7 @@ def test_gradient_and_information_of_paths_drawn_are_those_of_enumeration(kind, 
         assert np.all(np.abs(np.mean(samples, 0) - truth) < 4.5 * error + 1e-9)
 
 
-@pytest.mark.slow("recurrent")
+@pytest.mark.slow
 def test_estimators_of_paths_take_policies_with_memory(sample, x64):
     found = eqx.filter_jit(lambda s: [estimator(s).mean for estimator in PATHWISE])(sample)
     first = np.asarray(found[0])

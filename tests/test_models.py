@@ -116,7 +116,7 @@ def test_intervals_widen_where_nothing_was_observed(oscillator):
     assert far[0, 0] < 2 * near[0, 0]  # x and its speed are, by a line
 
 
-def ending(rows=600, seed=0):
+def ending(rows=500, seed=0):
     """Steps that end an episode where x > 1, and then earn 10 more."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, size=(rows, 2))
@@ -164,7 +164,11 @@ def played(task, policy, seed=0, paths=3):
     return made, found
 
 
-@pytest.fixture(scope="module", params=[classic.Pendulum, classic.CartPole])
+@pytest.fixture(
+    scope="module",
+    params=[classic.Pendulum, pytest.param(classic.CartPole, marks=pytest.mark.slow)],
+    ids=["Pendulum", "CartPole"],
+)
 def learned(request):
     policy, found = played(request.param, "linear")
     return policy, found, models.fit(found)
@@ -190,6 +194,7 @@ def test_a_learned_model_is_an_environment(learned):
         assert np.all((seen > both.min(0) - wide) & (seen < both.max(0) + wide))
 
 
+@pytest.mark.slow
 def test_training_runs_on_a_learned_model(learned):
     policy, _, model = learned
     found = training.train(

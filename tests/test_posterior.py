@@ -258,6 +258,7 @@ def big():
     return U, rng.normal(size=4), fisher, V.T @ V + 0.5 * np.eye(BIG)
 
 
+@pytest.mark.slow("sparsify1")
 @pytest.mark.parametrize("sparsify", [None, Sparsify(1.0, 3)])
 def test_beyond_2048_parameters_model2_holds_an_operator_equal_to_the_matrix(big, sparsify):
     U, R, fisher, G = big
