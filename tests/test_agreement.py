@@ -21,6 +21,8 @@ from bayespg.posterior.agreement import (
     signs,
 )
 
+agreement, contributions = jax.jit(agreement), jax.jit(contributions)
+
 
 def share_of_shorter(C, metric=None):
     """The definition: all patterns of signs, one by one."""

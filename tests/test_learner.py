@@ -81,7 +81,7 @@ def test_returns_that_are_all_equal_make_no_step(name):
     assert not np.asarray(one.policy.head.weights).any()
 
 
-@pytest.mark.slow("model1-plain", "mc-conjugate-gradients")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "update"),
     [("model1", "natural"), ("model1", "plain"), ("mc", "conjugate-gradients")],
@@ -197,6 +197,7 @@ class Undescribed(estimators.Estimator):
         return eqx.tree_at(lambda p: p.influence, found, jnp.nan * found.influence)
 
 
+@pytest.mark.slow
 def test_what_only_describes_an_update_does_not_stop_it_and_is_reported_once(recwarn):
     one = agent(Undescribed(), policy="linear")
     before = one.parameters

@@ -152,7 +152,7 @@ def exact_return(policy, choices):
     return (of_cue(0) + of_cue(1)) / 2
 
 
-@pytest.mark.slow("recurrent")
+@pytest.mark.slow
 def test_gradient_and_information_of_paths_drawn_are_those_of_enumeration(kind, policy):
     """40,000 paths in 40 batches; 4.5 standard errors."""
     every = jnp.array(list(itertools.product(CHOICES[kind], repeat=3)), jnp.int32)
