@@ -381,6 +381,7 @@ def test_episodes_side_by_side_are_those_one_after_the_other():
     np.testing.assert_array_equal(S[~taken.reshape(-1)], 0)
 
 
+@pytest.mark.slow("dual-0.8", "weight-0.0")
 @pytest.mark.parametrize("lambda_", [0.0, 0.8])
 @pytest.mark.parametrize("form", ["dual", "weight"])
 def test_with_any_lambda_influence_equals_refitting(form, lambda_):
@@ -394,6 +395,7 @@ def test_with_any_lambda_influence_equals_refitting(form, lambda_):
         np.testing.assert_allclose(found.influence[e], found.mean - refit.mean, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_one_episode_and_episodes_of_one_step_are_answered():
     one, single, never = np.arange(N) == N - 1, np.ones(N, bool), np.zeros(N, bool)
     for ends in ((one, one), (one, never), (single, single)):
@@ -434,6 +436,7 @@ def walk(M: int = 20):
     return given, np.asarray(G), np.asarray(truth)
 
 
+@pytest.mark.slow
 def test_where_transitions_are_deterministic_noise_on_the_rewards_finds_the_exact_gradient():
     """Tables of V and of advantages hold the truth, and nothing but the prior stands in the way."""
     given, G, truth = walk()
@@ -464,6 +467,7 @@ def of_rows(form: str, **kwargs) -> GradientPosterior:
     return posterior(*MIX, scores=ROWS, G=SPARSE_FISHER, **options | kwargs)
 
 
+@pytest.mark.slow("dual")
 @pytest.mark.parametrize("form", ["auto", "dual", "dictionary"])
 def test_sparse_scores_give_the_dense_answer(form):
     R = dense_rows(SPARSE_FISHER.rows)
@@ -554,6 +558,7 @@ def test_40500_parameters_make_no_array_of_steps_times_parameters():
     assert max(sizes(program.jaxpr)) <= 2 * 40_500  # the influence of two episodes
 
 
+@pytest.mark.slow
 def test_a_dictionary_with_many_parameters_leaves_the_covariance_an_operator(monkeypatch):
     for module in (actor_critic, actor_critic.forms):
         monkeypatch.setattr(module, "LARGE", 100)

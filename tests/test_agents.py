@@ -101,26 +101,13 @@ def test_cartpole_is_balanced_within_forty_thousand_steps():
     rows, stop = [], callbacks.StopAtReturn(450, last=2)
     agent = bayespg.BAC("CartPole-v1", seed=0)
     agent.learn(40_000, callbacks=[lambda _, row: rows.append(row), stop], progress=False)
-    assert agent.evaluate(20).mean > 400
+    assert agent.evaluate(5).mean > 400
     assert all(0 <= row["divergence"] <= 1.5 * 0.05 for row in rows)
     assert rows[-1]["steps"] < 40_000
     assert rows[-1]["episodes"] <= 4 * len(rows)
 
 
-@pytest.mark.slow(
-    "bac-returns",
-    "rebase",
-    "gae",
-    "fitted",
-    "mc",
-    "mc-baseline",
-    "bac-paper",
-    "model1",
-    "model2",
-    "gpomdp",
-    "enac",
-    "mcpg",
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names.ESTIMATORS)
 def test_every_estimator_by_name_takes_sound_steps(name):
     agent = Agent("Walk-v0", estimator=name, episodes=6, seed=2)
@@ -131,7 +118,7 @@ def test_every_estimator_by_name_takes_sound_steps(name):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
-@pytest.mark.slow("sgd", "plain", "variance-scaled", "adam")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in names.UPDATES if name != "natural"])
 def test_every_update_by_name_changes_the_policy(name):
     rate = None if name in names.LIMITED else 0.01
@@ -140,8 +127,14 @@ def test_every_update_by_name_changes_the_policy(name):
     assert agent.update()["step_norm"] > 0
 
 
-@pytest.mark.parametrize("policy", get_args(named.Name))
-@pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        pytest.param(policy, kind, marks=() if (i + j) % 3 == 0 else pytest.mark.slow)
+        for i, policy in enumerate(get_args(named.Name))
+        for j, kind in enumerate(ACTIONS)
+    ],
+)  # every policy once, every space at least once
 def test_every_policy_acts_in_every_space(policy, kind):
     agent = Agent(lambda: Walk(kind), policy, hidden=(4,) if policy == "mlp" else None, seed=3)
     assert agent.world.host.environments[0].action_space.contains(agent.predict(np.zeros(2)))
@@ -156,9 +149,9 @@ def test_objects_may_stand_for_names():
 
 
 def test_resuming_on_gymnasium_continues_exactly(tmp_path):
-    whole = Agent("Walk-v0", seed=4)
+    whole = Agent("Walk-v0", "linear", seed=4)
     rows_of(whole, 160)
-    half = Agent("Walk-v0", seed=4)
+    half = Agent("Walk-v0", "linear", seed=4)
     rows_of(half, 80, run=tmp_path / "run")
     agent, run = load.resume(tmp_path / "run")
     assert same(agent, half)
@@ -170,7 +163,8 @@ def test_resuming_on_gymnasium_continues_exactly(tmp_path):
 
 def test_resuming_in_jax_continues_bit_for_bit(tmp_path):
     def made():
-        return Agent(MountainCar(horizon=50), mountain_car_softmax(), episodes=4, seed=5)
+        task = MountainCar(horizon=50), mountain_car_softmax()
+        return Agent(*task, "gpomdp", episodes=4, seed=5)  # quick to compile
 
     whole = made()
     rows_of(whole, 800)
@@ -317,7 +311,7 @@ def test_callbacks_are_told_of_start_update_and_end(tmp_path):
         if row["update"] == 2:
             raise ArithmeticError
 
-    agent = Agent("Walk-v0")
+    agent = Agent("Walk-v0", "linear", "gpomdp")
     lines = callbacks.JSONLines(tmp_path / "logs" / "rows.jsonl")
     with pytest.raises(ArithmeticError):
         agent.learn(1000, callbacks=[Tell(), lines, stop], progress=False)
@@ -328,7 +322,7 @@ def test_callbacks_are_told_of_start_update_and_end(tmp_path):
 
 
 def test_evaluations_keep_the_best_agent(tmp_path):
-    agent = Agent("Walk-v0", "linear", seed=1)
+    agent = Agent("Walk-v0", "linear", seed=1, episodes=2)
     check = callbacks.Evaluate(every=2, episodes=5, best=tmp_path / "best")
     agent.learn(400, callbacks=check, progress=False)
     values = [one.mean for _, one in check.evaluations]
@@ -336,7 +330,7 @@ def test_evaluations_keep_the_best_agent(tmp_path):
 
 
 def test_saved_and_loaded_it_acts_alike(tmp_path):
-    agent = Agent("Walk-v0", "mlp", hidden=(4,), seed=6)
+    agent = Agent("Walk-v0", "mlp", "gpomdp", hidden=(4,), seed=6)
     agent.update()
     agent.save(tmp_path / "walk")
     agent.save(tmp_path / "walk")
@@ -572,7 +566,7 @@ def blinding(env):
 
 @pytest.mark.parametrize(("trouble", "says"), [(breaking, "the wheel came off"), (blinding, "nan")])
 def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble, says):
-    agent = Agent(Walk, "linear", seed=8)
+    agent = Agent(Walk, "linear", "gpomdp", seed=8)
     rows_of(agent, 50, run=tmp_path / "run")
     whole = int(agent.state.updates)
     agent, run = load.resume(tmp_path / "run", environment=lambda: Walk(trouble=trouble))
@@ -585,6 +579,8 @@ def test_a_failing_environment_is_named_and_the_run_can_go_on(tmp_path, trouble,
 
 @pytest.mark.slow(
     "model2-rewards of 1e8",
+    "bac-episodes of one step",
+    "model2-episodes of one step",
     "bac-rewards of 1e-8",
     "model2-rewards of 1e-8",
     "model2-constant rewards",
@@ -884,7 +880,7 @@ def test_three_trainings_at_once_all_finish(tmp_path):
 
 
 def test_auto_plays_more_episodes_the_less_they_agree():
-    agent = Agent("Walk-v0", episodes="auto")
+    agent = Agent("Walk-v0", "linear", episodes="auto")
     assert agent.config["episodes"] == "auto"
     for rho, episodes in ((1.0, 2), (0.08, 2), (0.07, 4), (0.01, 8), (0.004, 16), (-0.5, 16)):
         trusted = trust.Trust(jnp.asarray(rho), jnp.ones(()))
@@ -896,6 +892,7 @@ def test_auto_plays_more_episodes_the_less_they_agree():
     assert agent.episodes in trust.SIZES
 
 
+@pytest.mark.slow
 def test_episodes_of_a_network_confirm_one_another():
     agent = Agent("Walk-v0", "mlp", episodes="auto", seed=0)
     rows = [agent.update() for _ in range(2)]

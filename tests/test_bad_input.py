@@ -74,25 +74,17 @@ FISHER = {
 }
 
 
-@pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
 @pytest.mark.parametrize("estimate", ESTIMATES)
-def test_bad_scores_are_named(estimate, scores):
-    with pytest.raises(ValueError, match=r"^scores: "):
-        estimate(scores, R, G)
-
-
-@pytest.mark.parametrize("returns", RETURNS.values(), ids=RETURNS)
-@pytest.mark.parametrize("estimate", ESTIMATES)
-def test_bad_returns_are_named(estimate, returns):
-    with pytest.raises(ValueError, match=r"^returns: "):
-        estimate(U, returns, G)
-
-
-@pytest.mark.parametrize("fisher", FISHER.values(), ids=FISHER)
-@pytest.mark.parametrize("estimate", ESTIMATES)
-def test_a_bad_fisher_matrix_is_named(estimate, fisher):
-    with pytest.raises(ValueError, match=r"^fisher: "):
-        estimate(U, R, fisher)
+def test_bad_arrays_are_named(estimate):
+    for scores in SCORES.values():
+        with pytest.raises(ValueError, match=r"^scores: "):
+            estimate(scores, R, G)
+    for returns in RETURNS.values():
+        with pytest.raises(ValueError, match=r"^returns: "):
+            estimate(U, returns, G)
+    for fisher in FISHER.values():
+        with pytest.raises(ValueError, match=r"^fisher: "):
+            estimate(U, R, fisher)
 
 
 @given(

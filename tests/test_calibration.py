@@ -37,11 +37,13 @@ def test_robust_regions_are_near_nominal(rows):
     assert 0.84 < rows["evidence", True, 0.9].region < 0.96
 
 
+@pytest.mark.slow
 def test_the_model_s_own_regions_are_overconfident(rows):
     assert rows["evidence", False, 0.95].region < 0.75
     assert rows["paper", False, 0.95].region < 0.05
 
 
+@pytest.mark.slow
 def test_higher_levels_hold_more(rows):
     assert rows["evidence", True, 0.5].region < rows["evidence", True, 0.9].region
     assert np.all(np.less(rows["evidence", True, 0.5].width, rows["evidence", True, 0.9].width))

@@ -182,7 +182,7 @@ def test_draws_are_brought_into_bounds_as_for_gymnasium(kind):
     np.testing.assert_allclose(told, box.decode(draws), rtol=1e-6)
 
 
-@pytest.mark.slow("Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+@pytest.mark.slow("Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 def test_an_agent_draws_the_same_by_name_and_by_object(name):
     asked = (f"jax/{name}", classic.NAMES[name]())
     ours, others = (bayespg.Agent(e, episodes=2, seed=3).draw() for e in asked)
@@ -203,6 +203,7 @@ def test_an_agent_changes_its_policy_and_acts_within_bounds():
     assert gymnasium.make("Pendulum-v1").action_space.contains(action)
 
 
+@pytest.mark.slow
 def test_training_goes_side_by_side():
     environment = classic.CartPole(horizon=30)
     start = linear(np.zeros((2, 5)))

@@ -36,6 +36,10 @@ def traced(estimator, update, policy, normalise=False):
         return state, step[0]
 
 
+@pytest.mark.slow(
+    *(f"{name}-a network" for name in ("bac-returns", "rebase", "gae", "fitted", "mc", "mcpg")),
+    *(f"{name}-memory" for name in ("mc", "mc-baseline", "mcpg", "enac")),
+)
 @pytest.mark.parametrize("kind", POLICIES)
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_takes_every_kind_of_policy_or_says_why_not(name, kind):
@@ -54,6 +58,7 @@ def test_every_estimator_takes_every_kind_of_policy_or_says_why_not(name, kind):
     assert flatten(before.policy)[0].shape == (flatten(policy)[0].size,)
 
 
+@pytest.mark.slow(*(f"bac-{name}" for name in UPDATES if name not in ("natural", "plain")))
 @pytest.mark.parametrize("name", [name for name in UPDATES if name != "natural"])
 @pytest.mark.parametrize("estimator", ["bac", "model2"])
 def test_every_update_follows_every_kind_of_estimate(name, estimator):

@@ -117,6 +117,7 @@ def test_files_of_a_package_do_not_import_one_another_in_a_circle(package):
     assert len(list(graphlib.TopologicalSorter(imports).static_order())) == len(files)
 
 
+@pytest.mark.slow
 def test_the_mark_slow_is_for_the_cases_that_it_names(tmp_path):
     """And one that names a case that does not exist, such as after a renaming, is an error."""
     for name in ("conftest.py", "oracle.py", "typecheck.py"):

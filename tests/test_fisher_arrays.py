@@ -130,6 +130,7 @@ def from_arrays(name: str) -> dict[str, fisher.Dense]:
     return ways[name]()
 
 
+@pytest.mark.slow("gaussian", "fixed", "everywhere")
 @pytest.mark.parametrize("name", POLICIES)
 def test_arrays_have_the_matrix_of_the_policy_as_an_object(name):
     G, shares, _, _, u = of_objects()[name]

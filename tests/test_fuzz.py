@@ -18,16 +18,19 @@ def cases():
     return list(fuzz.cases(CASES, sizes=[(8, 2)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", fuzz.WRONG)
 def test_nothing_is_silent_or_crashes_or_wrongly_accepted(cases, outcome):
     assert not [str(case) for case in cases if case.outcome == outcome]
 
 
+@pytest.mark.slow
 def test_every_function_both_answers_and_refuses(cases):
     for outcome in ("answered", "refused"):
         assert {case.function for case in cases if case.outcome == outcome} == set(fuzz.FUNCTIONS)
 
 
+@pytest.mark.slow
 def test_sound_arguments_are_answered(cases):
     in_order = [case for case in cases if not case.spoiled]
     assert len(in_order) > CASES / 20

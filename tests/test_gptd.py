@@ -193,7 +193,7 @@ def test_lists_and_jax_arrays_are_taken():
     np.testing.assert_allclose(found.mean(QUERY.tolist()), found.mean(QUERY))
 
 
-@pytest.mark.parametrize("sparsify", [None, Sparsify(THRESHOLD, 5)])
+@pytest.mark.parametrize("sparsify", [Sparsify(THRESHOLD, 5)])
 def test_episodes_may_be_traced(x64, sparsify):
     structures = [ends(pattern) for pattern in PATTERNS.values()]
     last, terminated = (np.stack(flags) for flags in zip(*structures, strict=True))
@@ -218,6 +218,7 @@ def test_episodes_may_be_traced(x64, sparsify):
         assert count == eager.info["observations"]
 
 
+@pytest.mark.slow("sparsify1")
 @pytest.mark.parametrize("sparsify", [None, Sparsify(0.0)])
 def test_the_evidence_can_be_climbed(x64, sparsify):
     last, terminated = ends("..T||.T.")
@@ -270,7 +271,7 @@ def test_online_is_the_printed_sparse_answer_after_every_transition(pattern, dis
         assert state.critic().info["observations"] == len(used)
 
 
-@pytest.mark.slow("8")
+@pytest.mark.slow("8", "1")
 @pytest.mark.parametrize("capacity", [N, 3, 1])
 def test_online_reports_what_the_batch_reports(capacity):
     *_, (pattern, state) = walk(empty(capacity=capacity), "..T||.T.")

@@ -232,7 +232,7 @@ def learn(estimator, updates=100, paths=40, **settings):
     )  # fmt: skip
 
 
-@pytest.mark.slow("REINFORCE", "REINFORCE, natural")
+@pytest.mark.slow("REINFORCE", "Model 2, natural", "REINFORCE, natural")
 @pytest.mark.parametrize(
     ("estimator", "settings"),
     [
@@ -252,6 +252,7 @@ def test_lqr_is_learned(estimator, settings):
     assert np.median(costs) < 0.36 < 0.45 < -np.median(result.history.expected_return[:, 0])
 
 
+@pytest.mark.slow
 def test_a_small_gradient_ends_a_run_that_stops():
     result = train(
         MountainCar(horizon=20), mountain_car_softmax(), GPOMDP(),

@@ -136,7 +136,7 @@ class Doors(Gates):
         return self._next(), float(action[1] == 2), False, self.time >= self.length, {}
 
 
-@pytest.mark.slow("Gates-mlp")
+@pytest.mark.slow("Gates-mlp", "Gates-linear")
 @pytest.mark.parametrize(("make", "policy"), [(Gates, "linear"), (Gates, "mlp"), (Doors, "linear")])
 def test_a_search_takes_allowed_choices_only(make, policy):
     """Both raise where a choice is not allowed."""

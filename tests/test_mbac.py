@@ -129,6 +129,7 @@ class Picture(Flat):
     observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Flat, Silent])
 def test_one_step_episodes_and_constant_observations_change_nothing(kind):
     """Nothing can be learned, and the run goes on."""

@@ -152,7 +152,7 @@ def exact_return(policy, choices):
     return (of_cue(0) + of_cue(1)) / 2
 
 
-@pytest.mark.slow("recurrent")
+@pytest.mark.slow
 def test_gradient_and_information_of_paths_drawn_are_those_of_enumeration(kind, policy):
     """40,000 paths in 40 batches; 4.5 standard errors."""
     every = jnp.array(list(itertools.product(CHOICES[kind], repeat=3)), jnp.int32)
@@ -172,7 +172,7 @@ def test_gradient_and_information_of_paths_drawn_are_those_of_enumeration(kind, 
         assert np.all(np.abs(np.mean(samples, 0) - truth) < 4.5 * error + 1e-9)
 
 
-@pytest.mark.slow("recurrent")
+@pytest.mark.slow
 def test_estimators_of_paths_take_policies_with_memory(sample, x64):
     found = eqx.filter_jit(lambda s: [estimator(s).mean for estimator in PATHWISE])(sample)
     first = np.asarray(found[0])

@@ -84,7 +84,7 @@ def assert_remembered(policy, paths):
             m = policy.settle(m, at.mode())[1]
 
 
-@pytest.mark.slow("recurrent-three")
+@pytest.mark.slow("recurrent-three", "controller-one", "recurrent-one")
 @pytest.mark.parametrize(
     "lanes",
     [Host(Maze, lanes=3), Vector(SyncVectorEnv([Maze] * 3)), Host(Maze(), lanes=1)],
@@ -184,7 +184,7 @@ def test_what_it_sees_is_normalised_where_asked(policy):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.slow("normal")
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", [memory.normal, memory.normals])
 def test_real_actions_reach_gymnasium(distribution):
     policy = Recurrent.random(jax.random.key(0), 4, 2, 3, distribution)

@@ -1,5 +1,6 @@
 """Learned models of a task: regression, termination, and draws that are environments."""
 
+import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ def problem(rows=40, size=6, outputs=2, seed=0):
 
 def regressed(Phi, Y):
     with jax.enable_x64(True):
-        return regression.regress(
+        return jax.jit(regression.regress)(
             jnp.asarray(Phi.T @ Phi), jnp.asarray(Phi.T @ Y), jnp.asarray(np.sum(Y**2, 0)),
             jnp.asarray(float(len(Y))),
         )  # fmt: skip
@@ -69,8 +70,9 @@ def test_a_row_far_from_the_others_has_little_weight():
     Phi, Y = problem(200)
     with jax.enable_x64(True):
         Phi, Y, ones = jnp.asarray(Phi), jnp.asarray(Y), jnp.ones(200)
-        weight = regression.robust_weights(Phi, Y.at[7, 0].add(50.0), ones, ones)
-        found = np.asarray(weight(Phi, Y.at[7, 0].add(50.0), ones))
+        found = jax.jit(lambda Y: regression.robust_weights(Phi, Y, ones, ones)(Phi, Y, ones))(
+            Y.at[7, 0].add(50.0)
+        )
     assert found[7] < 0.01
     assert np.median(found) > 0.8
 
@@ -116,7 +118,12 @@ def test_intervals_widen_where_nothing_was_observed(oscillator):
     assert far[0, 0] < 2 * near[0, 0]  # x and its speed are, by a line
 
 
-def ending(rows=600, seed=0):
+@eqx.filter_jit
+def stepped(environment, states, actions):
+    return environment.step(jax.random.key(0), states, actions)
+
+
+def ending(rows=500, seed=0):
     """Steps that end an episode where x > 1, and then earn 10 more."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, size=(rows, 2))
@@ -133,9 +140,8 @@ def test_termination_and_what_it_earns_are_learned():
     assert np.all(found.terminated[1:] < 0.2)
     np.testing.assert_allclose(found.rewards, -1.0, atol=1e-3)
     np.testing.assert_allclose(model.offset, 10.0, atol=1e-3)
-    environment = model.environment()
     x = jnp.array([[0.999, 0.0], [0.0, 0.0]], jnp.float32)
-    _, rewards, ended = environment.step(jax.random.key(0), x, jnp.array([1, 1]))
+    _, rewards, ended = stepped(model.environment(), x, jnp.array([1, 1]))
     np.testing.assert_array_equal(ended, [True, False])
     np.testing.assert_allclose(rewards, [9.0, -1.0], atol=1e-2)
 
@@ -144,7 +150,7 @@ def test_a_user_s_functions_replace_what_is_learned():
     known = models.Knowledge(reward=lambda x, a, y: y[0] + a, terminated=lambda x, a, y: y[1] > 0.5)
     environment = models.fit(ending()).environment(known=known)
     x = jnp.array([[0.0, 0.0], [0.0, 0.9]], jnp.float32)
-    y, rewards, ended = environment.step(jax.random.key(0), x, jnp.array([1, 0]))
+    y, rewards, ended = stepped(environment, x, jnp.array([1, 0]))
     np.testing.assert_allclose(rewards, y[:, 0] + np.array([1, 0]), atol=1e-6)
     np.testing.assert_array_equal(ended, [False, True])
 
@@ -164,7 +170,11 @@ def played(task, policy, seed=0, paths=3):
     return made, found
 
 
-@pytest.fixture(scope="module", params=[classic.Pendulum, classic.CartPole])
+@pytest.fixture(
+    scope="module",
+    params=[classic.Pendulum, pytest.param(classic.CartPole, marks=pytest.mark.slow)],
+    ids=["Pendulum", "CartPole"],
+)
 def learned(request):
     policy, found = played(request.param, "linear")
     return policy, found, models.fit(found)
@@ -190,6 +200,7 @@ def test_a_learned_model_is_an_environment(learned):
         assert np.all((seen > both.min(0) - wide) & (seen < both.max(0) + wide))
 
 
+@pytest.mark.slow
 def test_training_runs_on_a_learned_model(learned):
     policy, _, model = learned
     found = training.train(
@@ -225,9 +236,8 @@ def test_few_transitions_and_constant_observations_are_enough(rows):
     found = models.transitions(x, np.zeros(rows, int), np.ones(rows), x, np.ones(rows, bool))
     model = models.fit(found)
     environment = model.environment(jax.random.key(0))
-    y, rewards, ended = environment.step(
-        jax.random.key(1), environment.reset(jax.random.key(2), 4), jnp.zeros(4, jnp.int32)
-    )
+    start = jax.jit(environment.reset, static_argnums=1)(jax.random.key(2), 4)
+    y, rewards, ended = stepped(environment, start, jnp.zeros(4, jnp.int32))
     np.testing.assert_allclose(y[:, 0], 3.0, rtol=1e-5)
     assert np.isfinite(y).all()
     assert np.isfinite(rewards).all()

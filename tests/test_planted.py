@@ -468,6 +468,7 @@ PLANTED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow("sparsification", "lqr-noise")
 @pytest.mark.parametrize("experiment", PLANTED)
 def test_claims_follow_planted_winners_and_losers(experiment):
     make, cases = PLANTED[experiment]

@@ -128,6 +128,7 @@ def net(inputs=4, outputs=2):
 OTHERS = {"mlp": net(), "dictionary": Held({"weights": np.zeros((2, 4), np.float32), "scale": 2})}
 
 
+@pytest.mark.slow("mlp")
 @pytest.mark.parametrize("name", OTHERS)
 def test_an_agent_takes_a_policy_of_any_modules(name, tmp_path):
     agent = Agent("CartPole-v1", OTHERS[name], "gpomdp", seed=0)

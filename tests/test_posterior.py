@@ -258,6 +258,7 @@ def big():
     return U, rng.normal(size=4), fisher, V.T @ V + 0.5 * np.eye(BIG)
 
 
+@pytest.mark.slow("sparsify1")
 @pytest.mark.parametrize("sparsify", [None, Sparsify(1.0, 3)])
 def test_beyond_2048_parameters_model2_holds_an_operator_equal_to_the_matrix(big, sparsify):
     U, R, fisher, G = big
@@ -318,20 +319,19 @@ def test_what_is_left_of_the_prior_is_the_covariance_of_what_the_mean_misses():
     assert found.retained == pytest.approx(e)
     away = A / e - np.eye(6)
     L = away @ (2 * G) @ away.T
-    np.testing.assert_allclose(left_over(found, jnp.eye(6)), L, atol=1e-9)
+    np.testing.assert_allclose(eqx.filter_jit(left_over)(found, jnp.eye(6)), L, atol=1e-9)
     D = found.influence / e
     np.testing.assert_allclose(found.robust_covariance, D.T @ D + L, atol=1e-9)
-    centre, spread, _ = component_statistics(found)
+    components, along = map(eqx.filter_jit, (component_statistics, direction_statistics))
+    centre, spread, _ = components(found)
     np.testing.assert_allclose(spread**2, np.diag(D.T @ D + L), rtol=1e-9)
     np.testing.assert_allclose(centre, found.mean / e, rtol=1e-12)
     d = np.arange(6.0)
-    assert direction_statistics(found, d)[1] ** 2 == pytest.approx(d @ (D.T @ D + L) @ d)
+    assert along(found, d)[1] ** 2 == pytest.approx(d @ (D.T @ D + L) @ d)
     Z = np.linalg.cholesky(2 * G - np.asarray(found.covariance) + 1e-12 * np.eye(6)).T
     lazy = eqx.tree_at(lambda p: p.covariance, found, Downdate(Dense(jnp.asarray(G)), 2.0, Z))
-    np.testing.assert_allclose(component_statistics(lazy)[1], spread, rtol=1e-6)
-    assert direction_statistics(lazy, d)[1] == pytest.approx(
-        float(direction_statistics(found, d)[1])
-    )
+    np.testing.assert_allclose(components(lazy)[1], spread, rtol=1e-6)
+    assert along(lazy, d)[1] == pytest.approx(float(along(found, d)[1]))
 
 
 def test_a_component_without_paths_and_without_a_prior_is_unknown():

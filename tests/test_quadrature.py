@@ -30,6 +30,7 @@ def assert_moments(posterior, expected, rtol=1e-8):
 # Models 1 and 2 against the printed formulas.
 
 
+@pytest.mark.slow(*(f"each path-{scale}-{form}" for scale in SCALES for form in FORMS))
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("noise", NOISE1.values(), ids=NOISE1)
@@ -310,6 +311,7 @@ ESTIMATES = {
 }
 
 
+@pytest.mark.slow("model1 sparse", "model2 dual")
 @pytest.mark.parametrize("estimate", ESTIMATES.values(), ids=ESTIMATES)
 def test_jit_and_vmap_equal_the_eager_answer(estimate):
     batches = [problem(M, n, seed) for seed in range(3)]

@@ -361,12 +361,14 @@ def test_active_draws_are_where_the_gradient_is_known_least():
     assert abs(found.axes[0, 2]) > 0.95
 
 
+@pytest.mark.slow("active")
 @pytest.mark.parametrize("draws", ["uphill", "active"])
 def test_draws_are_uphill(draws):
     slope = play(Search(3, seed=5, draws=draws), 3, np.sum)
     assert (slope.ask()[:3].sum(1) > slope.mean.sum()).all()
 
 
+@pytest.mark.slow("active")
 @pytest.mark.parametrize("draws", DRAWS)
 def test_draws_resume_exactly(draws, tmp_path):
     found = play(Search(4, seed=5, draws=draws), 2, lambda theta: bowl(theta[:3]))

@@ -117,6 +117,7 @@ def test_settings_of_the_command_line(text, expected):
     assert suite.setting(text) == (text.split("=")[0], expected)
 
 
+@pytest.mark.slow
 def test_evaluations_leave_training_alone():
     def run(evaluations):
         settings = {"policy": "linear", "estimator": "mcpg", "episodes": 2}

@@ -115,7 +115,7 @@ sys.meta_path.insert(0, Press())
 """
 
 
-@pytest.mark.slow("child-jax")
+@pytest.mark.slow("command-bayespg.cli.reproducing", "child-jax")
 @pytest.mark.parametrize(
     ("where", "module"),
     [("command", "jax"), ("command", "bayespg.cli.reproducing"), ("child", "jax")],

@@ -135,6 +135,7 @@ def test_the_loop_comes_back_where_somebody_asks(total, every, progress, stops):
     assert training._stops(total, every, progress) == stops
 
 
+@pytest.mark.slow
 def test_one_run_alone_equals_nothing_else_than_a_run():
     single = train(
         LQR(), BoundedLinearGaussian(np.array([0.1, 0.2])), OURS, RATE,
@@ -182,7 +183,7 @@ def test_bad_counts_are_refused():
     with pytest.raises(ValueError, match="paths"):
         learn(paths=0)
     with pytest.raises(ValueError, match="runs"):
-        learn(runs=4) and train(
+        train(
             LQR(), BoundedLinearGaussian(np.zeros((3, 2))), OURS, RATE,
             key=fast_key(0), updates=1, paths=5, runs=4,
         )  # fmt: skip
@@ -225,6 +226,7 @@ def test_bac_s_parameters_are_frozen_once_it_has_stopped(walked):
         np.testing.assert_array_equal(walked.policy.logits[i], parameters[i, at])
 
 
+@pytest.mark.slow
 def test_a_run_among_many_is_the_run_alone_with_its_key(walked):
     key = jax.random.split(fast_key(0), 4)[1]
     alone = walk(Tabular(np.full(9, np.log(41 / 9))), key)

@@ -55,7 +55,9 @@ def test_an_agent_has_them_and_the_changes_to_them(cartpole):
 
 def test_a_run_has_them_unless_the_user_says_otherwise(tmp_path, cartpole, monkeypatch):
     tuned = TUNED["CartPole-v1"]
-    with_policy = tuned._replace(settings=tuned.settings | {"policy": "linear"})
+    with_policy = tuned._replace(
+        settings=tuned.settings | {"policy": "linear", "estimator": "gpomdp"}
+    )
     monkeypatch.setitem(TUNED, "CartPole-v1", with_policy)
     words = ["train", "CartPole-v1", "--tuned", "--horizon", "10", "--steps", "20"]
     done = CliRunner().invoke(app, [*words, "--episodes", "2", "--out", str(tmp_path / "run")])

@@ -102,6 +102,11 @@ POSTERIORS = {
 }
 
 
+SLOW = ("model 1, sparse", "model 1, evidence", "model 2, sparse", "actor-critic, dual",
+        "actor-critic, matrix-free")  # fmt: skip
+
+
+@pytest.mark.slow(*(f"{name}-{scale}" for name in SLOW for scale in (0.0001, 1.0, 10000.0)))
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("name", POSTERIORS)
 def test_the_factor_of_bpg_var_lies_between_0_and_1(x64, name, scale):

@@ -111,6 +111,7 @@ def test_a_limit_that_nobody_set_is_in_the_configuration(tmp_path):
     assert Agent(gymnasium.make("CartPole-v1")).config["horizon"] == 500
 
 
+@pytest.mark.slow
 def test_a_warning_points_to_the_line_that_the_user_wrote():
     """However many frames of this package lie between, and also in a callback."""
     outer = Agent(Counting(3), "linear", "mcpg", episodes=1)
