@@ -125,7 +125,8 @@ class Adapted(PartiallyObserved):
         bounds, as on Gymnasium."""
         if not isinstance(self.actions, Bounded):
             return actions
-        return self.actions.within(actions, jnp).astype(actions.dtype)
+        drawn = jnp.asarray(actions)
+        return self.actions.within(drawn, jnp).astype(drawn.dtype)
 
 
 def adapt(
@@ -166,8 +167,8 @@ def adapt(
     space = actions_of(library.actions if actions is None else actions)
     discount = checks.real("discount", discount, least=0, most=1)
     adapted = Adapted(
-        params=library.params, library=library, actions=space, name=name, horizon=steps,
-        discount=discount,
+        params=library.params, library=library._replace(actions=None, params=None), actions=space,
+        name=name, horizon=steps, discount=discount,
     )  # fmt: skip
     _check(adapted)
     return adapted
