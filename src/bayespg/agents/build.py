@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from bayespg.agents import names
 from bayespg.agents.settings import Settings, no_effect
+from bayespg.environments import Adapted
 from bayespg.environments.spaces import Actions, Choices
 from bayespg.learning import trust
 from bayespg.learning.estimators import BAC, Estimator, Metric, Needs
@@ -112,7 +113,8 @@ def persistence(s: Settings, needs: Needs) -> float:
 def normalised(s: Settings, where: World) -> bool:
     if s.normalise and not where.real:
         raise ValueError("normalise: the observations are whole numbers; leave it out")
-    return isinstance(where, OnHost) if s.normalise is None else s.normalise
+    foreign = isinstance(where, OnHost) or (isinstance(where.environment, Adapted) and where.real)
+    return foreign if s.normalise is None else s.normalise
 
 
 def in_force(

@@ -1,6 +1,7 @@
 """Estimators, updates and environments in JAX by name."""
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -85,9 +86,39 @@ def unknown(kind: str, name: str, names: Sequence[str]) -> ValueError:
     return ValueError(f"{kind}: unknown name '{name}'; {checks.suggestion(name, names)}")
 
 
+LIBRARIES: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
+    "gymnax": ("gymnax", lambda module, name: environments.adapt(*module.make(name))),
+    "brax": ("brax.envs", lambda module, name: environments.adapt(module.get_environment(name))),
+    "jumanji": ("jumanji", lambda module, name: environments.adapt(module.make(name))),
+    "navix": ("navix", lambda module, name: environments.adapt(module.make(name))),
+}
+"""Other libraries in JAX whose environments have names here, such as gymnax/CartPole-v1: a module,
+and how it makes an environment."""
+
+
 def built_in(name: str) -> BuiltIn | None:
-    task = BUILT_IN.get(name)
+    task, (library, _, of) = BUILT_IN.get(name), name.partition("/")
+    if task is None and of and library in LIBRARIES:
+        return BuiltIn(_made(library, of), None)
     return task() if task else None
+
+
+@functools.lru_cache(16)
+def _made(library: str, name: str) -> Environment:
+    """An environment of another library. The same name gives the same object, so that agents share
+    compiled programs."""
+    module, make = LIBRARIES[library]
+    try:
+        made = importlib.import_module(module)
+    except ImportError as problem:
+        raise ValueError(
+            f"environment: {library}/{name} needs {library}, which is not installed ({problem}); "
+            f"pip install {library}"
+        ) from problem
+    try:
+        return make(made, name)
+    except (ValueError, KeyError) as problem:
+        raise ValueError(f"environment: {library}/{name}: {problem}") from problem
 
 
 PAPER = "paper"

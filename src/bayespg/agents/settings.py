@@ -120,7 +120,9 @@ class Settings:
     Changes no numbers."""
     episode_timeout: float | None = _setting(_positive, shown=f"{EPISODE_TIMEOUT:g}")
     """Seconds after which a worker's episode is played again."""
-    normalise: bool | None = _setting(checks.flag, shown="yes on Gymnasium, no in JAX")
+    normalise: bool | None = _setting(
+        checks.flag, shown="yes on Gymnasium and where adapted, no for other environments in JAX"
+    )
     """Normalise observations."""
     persistence: float | None = _setting(_share, 0.9, "; 0 for estimators without a metric")
     """Probability that a step explores with the random numbers of the step before, at the start and

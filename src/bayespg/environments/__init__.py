@@ -1,6 +1,7 @@
 """Tasks: the protocol, those of the paper with their exact answers, and classic control."""
 
 from bayespg.environments import classic
+from bayespg.environments.adapted import Adapted, adapt
 from bayespg.environments.bandit import Bandit
 from bayespg.environments.base import (
     Environment,
@@ -21,6 +22,7 @@ from bayespg.environments.t_maze import TMaze
 
 __all__ = [
     "LQR",
+    "Adapted",
     "Bandit",
     "Environment",
     "History",
@@ -31,6 +33,7 @@ __all__ = [
     "ShipSteering",
     "Solved",
     "TMaze",
+    "adapt",
     "check_solved",
     "classic",
     "exact_gradient",

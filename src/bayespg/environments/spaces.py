@@ -172,13 +172,16 @@ class Bounded:
         if not np.isfinite(actions).all():
             bad = actions[~np.isfinite(actions)][0]
             raise ValueError(f"policy: drew an action that holds {bad}")
+        return list(self.within(actions).astype(self._space.dtype))
+
+    def within(self, actions: Any, xp: Any = np) -> Any:
+        """The environment's actions in one array, computed by `xp`: NumPy or `jax.numpy`."""
         actions = actions.reshape(len(actions), -1)
-        inside = np.where(self.bounded, np.clip(actions, -1.0, 1.0), actions)
-        a = self.middle + self.half * inside
-        a = np.clip(a, self._low, self._high)
+        inside = xp.where(self.bounded, xp.clip(actions, -1.0, 1.0), actions)
+        a = xp.clip(self.middle + self.half * inside, self._low, self._high)
         if np.issubdtype(self._space.dtype, np.integer):
-            a = np.rint(a)
-        return list(a.reshape(len(a), *self._space.shape).astype(self._space.dtype))
+            a = xp.rint(a)
+        return a.reshape(len(a), *self._space.shape)
 
 
 Actions = Choices | Bounded

@@ -13,7 +13,7 @@ from jaxtyping import Float, PRNGKeyArray, Shaped
 
 from bayespg._support.random import host_key
 from bayespg._support.types import Array
-from bayespg.environments import Environment, classic, observation, spaces
+from bayespg.environments import Adapted, Environment, classic, observation, spaces
 from bayespg.environments.host import EnvironmentFailure, Host, Lanes
 from bayespg.environments.spaces import Actions
 from bayespg.environments.trajectories import Trajectories
@@ -157,6 +157,8 @@ class InWorkers(OnHost):
 
 def actions_in_jax(environment: Environment) -> Actions | None:
     """The action space of an environment in JAX, if it is known."""
+    if isinstance(environment, Adapted):
+        return environment.actions
     if isinstance(environment, classic.Discrete):
         return spaces.actions(gymnasium.spaces.Discrete(environment.choices))
     if isinstance(environment, classic.InBounds):
@@ -168,7 +170,8 @@ class OnDevice(World):
     """JAX: whole paths in one compiled program."""
 
     def __init__(self, environment: Environment):
-        self.name = type(environment).__name__
+        adapted = isinstance(environment, Adapted)
+        self.name = environment.name if adapted else type(environment).__name__
         if isinstance(environment, classic.Continuous):
             environment = classic.InBounds(environment)
         self.environment, self.actions = environment, actions_in_jax(environment)
@@ -207,7 +210,7 @@ class OnDevice(World):
         return values if several else values[None], several
 
     def decode(self, actions: np.ndarray) -> list[Any]:
-        if isinstance(self.environment, classic.InBounds):
+        if isinstance(self.environment, classic.InBounds | Adapted):
             actions = np.asarray(self.environment.within(actions))
         return list(actions)
 

@@ -1,0 +1,489 @@
+"""Environments of other JAX libraries, told by the shape of what they take and return, so that none
+of them need be installed.
+
+    library               reset                        step
+    gymnax                (key, params) -> obs, state  (key, state, action, params) -> obs, state,
+                                                       reward, done, info; since 1.0 terminated,
+                                                       truncated in place of done
+    brax, Playground      (key) -> State               (State, action) -> State, with obs, reward,
+                                                       done
+    jumanji               (key) -> state, TimeStep     (state, action) -> state, TimeStep
+    navix                 (key) -> Timestep            (Timestep, action) -> Timestep
+    a pair of functions   (key) -> obs, state          (key, state, action) -> obs, state, reward,
+                                                       done, or terminated, truncated for done
+
+Paths are whole episodes. The last observation of one is therefore never that of the reset after it,
+which is what goes wrong where environments reset by themselves (google-deepmind/mujoco_playground,
+issue 305): such a wrapper is taken off, and gymnax is stepped without its reset.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
+
+from bayespg._support import checks
+from bayespg._support.types import Array
+from bayespg.environments import spaces
+from bayespg.environments.base import Environment, PartiallyObserved
+from bayespg.environments.spaces import Actions, Bounded
+
+SHAPES = (
+    "gymnax: reset(key, params) -> obs, state and step(key, state, action, params) -> obs, state, "
+    "reward, done, info (or terminated, truncated for done); "
+    "brax and MuJoCo Playground: reset(key) -> State and step(State, action) -> State with obs, "
+    "reward and done; "
+    "jumanji: reset(key) -> state, TimeStep and step(state, action) -> state, TimeStep; "
+    "navix: reset(key) -> Timestep and step(Timestep, action) -> Timestep; "
+    "or a pair of functions (reset, step): reset(key) -> obs, state and step(key, state, action) "
+    "-> obs, state, reward, done"
+)
+DISCOUNT = 0.99
+LONGEST = 1000
+"""Steps of an episode of brax, whose environments have no limit of their own; brax trains with
+it."""
+
+
+class Outcome(NamedTuple):
+    """What a step leads to."""
+
+    state: Any
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    """Cut off by a time limit."""
+
+
+class Library(NamedTuple):
+    """An environment of another library as two functions of one path."""
+
+    reset: Callable[[PRNGKeyArray, Any], tuple[Any, Any]]
+    """(key, params) -> observation, state."""
+    step: Callable[[PRNGKeyArray, Any, Any, Any], Outcome]
+    """(key, state, action, params)."""
+    horizon: int | None
+    actions: Any
+    params: Any = None
+
+
+class Now(NamedTuple):
+    """A path of an adapted environment: its own state, the observation, and the steps taken."""
+
+    inner: Any
+    seen: Shaped[Array, " *observation"]
+    time: Any
+
+
+class Adapted(PartiallyObserved):
+    """An environment of another library; see `adapt`. It computes in single precision, for which
+    these libraries are written, whatever the precision of the policy."""
+
+    params: Any
+    """Those of the library; they may differ between runs under `vmap`."""
+    library: Library = eqx.field(static=True)
+    actions: Actions | None = eqx.field(static=True)
+    """The action space, for policies by name; None if it is not known."""
+    name: str = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    discount: float = eqx.field(static=True)
+
+    def reset(self, key: PRNGKeyArray, paths: int) -> Now:
+        def one(key):
+            observation, inner = self.library.reset(_words(key), self.params)
+            return Now(inner, _seen(observation), jnp.zeros((), jnp.int32))
+
+        with jax.enable_x64(False):
+            return jax.vmap(one)(jax.random.split(key, paths))
+
+    def step(
+        self, key: PRNGKeyArray, states: Now, actions: Shaped[Array, "M *action"]
+    ) -> tuple[Now, Float[Array, " M"], Bool[Array, " M"]]:
+        def one(key, now, action):
+            to = self.library.step(_words(key), _single(now.inner), action, self.params)
+            time = now.time + 1
+            cut = _flag(to.truncated) & (time < self.horizon)
+            ends = _flag(to.terminated) | cut
+            return Now(to.state, _seen(to.observation), time), _number(to.reward), ends
+
+        with jax.enable_x64(False):
+            keys = jax.random.split(key, len(actions))
+            return jax.vmap(one)(keys, states, self.within(_single(actions)))
+
+    def observe(self, states: Now) -> Shaped[Array, "M *observation"]:
+        return states.seen
+
+    def within(self, actions: Shaped[Array, "M *action"]) -> Shaped[Array, "M *action"]:
+        """The actions that the environment gets: those of a Gaussian policy are clipped to the
+        bounds, as on Gymnasium."""
+        if not isinstance(self.actions, Bounded):
+            return actions
+        drawn = jnp.asarray(actions)
+        return self.actions.within(drawn, jnp).astype(drawn.dtype)
+
+
+def adapt(
+    env: Any,
+    params: Any = None,
+    *,
+    horizon: int | None = None,
+    discount: float = DISCOUNT,
+    actions: int | gymnasium.Space | None = None,
+) -> Environment:
+    """An environment of another JAX library, for `training.train` and for agents.
+
+    `env` has one of the shapes at the top of this module; `params` are those of gymnax, by default
+    its own. `horizon` is the number of steps after which an episode is cut off, by default the
+    environment's own limit and 1000 for brax. `actions` is the number of choices or the action
+    space, for policies by name; libraries have one.
+
+    An observation that is a tree becomes one vector of all its numbers, of Playground's
+    dictionaries only the part "state"; a single array keeps its shape. Actions in bounds are
+    draws of a Gaussian: a becomes mid + half clip(a, -1, 1).
+    """
+    if isinstance(env, Environment):
+        return env
+    library = _recognised(env, params)
+    name = "functions" if isinstance(env, tuple | list) else type(env).__name__
+    own = library.horizon
+    if horizon is None and own is None:
+        raise ValueError(
+            f"horizon: {name} does not say after how many steps an episode is cut off; give "
+            "horizon="
+        )
+    steps = own if horizon is None else checks.whole("horizon", horizon, 1)
+    assert steps is not None
+    if own is not None and steps > own:
+        raise ValueError(
+            f"horizon: {steps} would have no effect: {name} ends episodes after {own} steps"
+        )
+    space = actions_of(library.actions if actions is None else actions)
+    discount = checks.real("discount", discount, least=0, most=1)
+    adapted = Adapted(
+        params=library.params, library=library._replace(actions=None, params=None), actions=space,
+        name=name, horizon=steps, discount=discount,
+    )  # fmt: skip
+    _check(adapted)
+    return adapted
+
+
+def _recognised(env: Any, params: Any) -> Library:
+    """The environment as two functions; ValueError that lists the shapes where it has none."""
+    if isinstance(env, tuple | list) and len(env) == 2 and all(map(callable, env)):
+        return _functions(env[0], env[1], params)
+    if not all(callable(getattr(env, name, None)) for name in ("reset", "step")):
+        raise _unknown(env, "it has no methods reset and step")
+    env = _without_reset(env)
+    if hasattr(env, "default_params"):
+        return _gymnax(env, env.default_params if params is None else params)
+    first = _traced(env, "reset", env.reset, _words(jax.random.key(0)))
+    if params is not None:
+        reason = "environments of gymnax and functions have parameters"
+        raise ValueError(f"params: would have no effect on {type(env).__name__}; only {reason}")
+    if all(hasattr(first, name) for name in ("obs", "reward", "done")):
+        return _brax(env)
+    if hasattr(first, "observation") and hasattr(first, "is_termination"):
+        return _navix(env)
+    if isinstance(first, tuple) and len(first) == 2:
+        if hasattr(first[1], "step_type") and hasattr(first[1], "observation"):
+            return _jumanji(env)
+        return _functions(env.reset, env.step, None, getattr(env, "action_space", None))
+    raise _unknown(env, f"its reset returns {_described(first)}")
+
+
+def _unknown(env: Any, reason: str) -> ValueError:
+    return ValueError(
+        f"environment: {type(env).__name__} has none of the shapes that are known: {reason}. "
+        f"Expected one of {SHAPES}"
+    )
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"{len(value)} values"
+    return f"an object of type {type(value).__name__}"
+
+
+def _without_reset(env: Any) -> Any:
+    """The environment without a wrapper that resets it at the end of an episode."""
+    while "AutoReset" in type(env).__name__:
+        inner = getattr(env, "env", None) or getattr(env, "_env", None)
+        if inner is None:
+            break
+        env = inner
+    wrapped = env
+    while wrapped is not None:
+        if "Vmap" in type(wrapped).__name__ or "Randomization" in type(wrapped).__name__:
+            raise ValueError(
+                f"environment: it is wrapped in {type(wrapped).__name__} for many paths at once; "
+                "give the environment itself, paths are drawn side by side anyway"
+            )
+        parts = vars(wrapped) if hasattr(wrapped, "__dict__") else {}
+        wrapped = parts.get("env", parts.get("_env"))
+    return env
+
+
+def _functions(reset: Any, step: Any, params: Any, actions: Any = None) -> Library:
+    """gymnax without an object: what follows the state is a reward, one flag or two, and perhaps a
+    dictionary."""
+    extra = () if params is None else (None,)
+
+    def begin(key, params):
+        given = reset(key, *(params for _ in extra))
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise ValueError(
+                f"environment: reset returned {_described(given)}, expected observation, state"
+            )
+        return given
+
+    def advance(key, state, action, params):
+        to = _parsed(step(key, state, action, *(params for _ in extra)), None)
+        _refuse_numbers(to)
+        return to
+
+    return Library(begin, advance, None, actions, params)
+
+
+def _parsed(given: Any, truncated: Callable[[Any], Any] | None) -> Outcome:
+    values: tuple[Any, ...] = tuple(given) if isinstance(given, tuple | list) else (given,)
+    info = values[-1] if isinstance(values[-1], dict) else {}
+    rest = values[:-1] if isinstance(values[-1], dict) else values
+    if len(rest) not in (4, 5):
+        raise ValueError(
+            f"environment: step returned {len(values)} values, expected observation, state, "
+            "reward, done, or terminated and truncated in place of done, and perhaps a dictionary"
+        )
+    observation, state, reward, terminated, *cut = rest
+    late = cut[0] if cut else truncated(state) if truncated else jnp.asarray(False)
+    final = info.get("final_observation")
+    if jax.tree.map(jnp.shape, final) == jax.tree.map(jnp.shape, observation):
+        observation = final  # that before the reset
+    return Outcome(state, observation, reward, terminated, late)
+
+
+def _gymnax(env: Any, params: Any) -> Library:
+    """`step_env` does not reset at the end of an episode. Before 1.0 its flag includes the time
+    limit, and what it says at the limit counts as cut off."""
+    own, limit = getattr(type(env), "step_env", None), _limit(params, "max_steps_in_episode")
+
+    def advance(key, state, action, params):
+        if own is None:
+            return in_time(_parsed(env.step(key, state, action, params), None))
+        late = getattr(env, "is_truncated", None)
+        given = env.step_env(key, state, action, params)
+        return in_time(_parsed(given, None if late is None else lambda s: late(s, params)))
+
+    def in_time(to: Outcome) -> Outcome:
+        if hasattr(env, "is_truncated") or limit is None or not hasattr(to.state, "time"):
+            return to
+        return to._replace(
+            truncated=to.state.time >= limit, terminated=to.terminated & (to.state.time < limit)
+        )
+
+    def begin(key, params):
+        return env.reset(key, params)
+
+    return Library(begin, advance, limit, env.action_space(params), params)
+
+
+def _brax(env: Any) -> Library:
+    def seen(state):
+        obs = state.obs
+        return obs["state"] if isinstance(obs, dict) and "state" in obs else obs
+
+    def begin(key, _):
+        state = env.reset(key)
+        return seen(state), state
+
+    def advance(key, state, action, _):
+        to = env.step(state, action)
+        late = to.info.get("truncation", jnp.zeros_like(to.done)) > 0
+        return Outcome(to, seen(to), to.reward, (to.done > 0) & ~late, late)
+
+    config = getattr(env, "_config", None)
+    limit = _limit(env, "episode_length") or _limit(config, "episode_length") or LONGEST
+    return Library(begin, advance, limit, gymnasium.spaces.Box(-1.0, 1.0, (int(env.action_size),)))
+
+
+def _jumanji(env: Any) -> Library:
+    last = 2
+
+    def begin(key, _):
+        state, first = env.reset(key)
+        return first.observation, state
+
+    def advance(key, state, action, _):
+        state, to = env.step(state, action)
+        ends, ended = to.step_type == last, to.discount == 0
+        return Outcome(state, to.observation, to.reward, ends & ended, ends & ~ended)
+
+    spec = getattr(env, "action_spec", None)
+    return Library(begin, advance, _limit(env, "time_limit"), spec() if callable(spec) else spec)
+
+
+def _navix(env: Any) -> Library:
+    def begin(key, _):
+        first = env.reset(key)
+        return first.observation, first
+
+    def advance(key, state, action, _):
+        to = env.step(state, action)
+        return Outcome(to, to.observation, to.reward, to.is_termination(), to.is_truncation())
+
+    return Library(begin, advance, _limit(env, "max_steps"), getattr(env, "action_space", None))
+
+
+def _limit(of: Any, name: str) -> int | None:
+    limit = getattr(of, name, None)
+    return None if limit is None else int(limit)
+
+
+def actions_of(space: Any) -> Actions | None:
+    """An action space of any library, told by its attributes: a number of choices, or bounds."""
+    if space is None:
+        return None
+    if isinstance(space, gymnasium.Space):
+        return spaces.actions(space)
+    if isinstance(space, int | np.integer):
+        return spaces.actions(gymnasium.spaces.Discrete(checks.whole("actions", space, 1)))
+    for name in ("n", "num_values", "n_elements"):
+        count = getattr(space, name, None)
+        if count is not None:
+            count = np.asarray(count)
+            if count.ndim == 0:
+                return spaces.actions(gymnasium.spaces.Discrete(int(count)))
+            return spaces.actions(gymnasium.spaces.MultiDiscrete(count))
+    for low, high in (("low", "high"), ("minimum", "maximum")):
+        if hasattr(space, low) and hasattr(space, high):
+            return _box(getattr(space, low), getattr(space, high), space)
+    return None
+
+
+def _box(low: Any, high: Any, space: Any) -> Actions:
+    shape, dtype = tuple(getattr(space, "shape", np.shape(low))), getattr(space, "dtype", "f4")
+    if shape == () and np.issubdtype(np.dtype(dtype), np.integer) and np.all(np.asarray(low) == 0):
+        return spaces.actions(gymnasium.spaces.Discrete(int(high) + 1))
+    low, high = (np.broadcast_to(np.asarray(x, np.float32), shape) for x in (low, high))
+    return spaces.actions(gymnasium.spaces.Box(low, high, dtype=np.float32))
+
+
+def _words(key: PRNGKeyArray) -> Any:
+    """A key as two words, which every library takes."""
+    return jax.random.bits(key, (2,), jnp.uint32)
+
+
+def _single(tree: Any) -> Any:
+    """Arrays of a tree in single precision."""
+    narrow = {"float64": jnp.float32, "int64": jnp.int32}
+    return jax.tree.map(
+        lambda x: x.astype(narrow[x.dtype.name]) if x.dtype.name in narrow else x, tree
+    )
+
+
+def _seen(observation: Any) -> Shaped[Array, " *observation"]:
+    """One array of the numbers of an observation."""
+    leaves = jax.tree.leaves(observation)
+    if len(leaves) == 1 and jnp.ndim(leaves[0]) > 0:
+        x = leaves[0]
+        return x if x.dtype == jnp.uint8 else x.astype(_real(x))
+    return ravel_pytree([jnp.asarray(x).astype(_real(x)) for x in leaves])[0]
+
+
+def _real(x: Any) -> Any:
+    dtype = jnp.result_type(x)
+    return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32
+
+
+def _flag(x: Any) -> Bool[Array, ""]:
+    return jnp.asarray(x, bool).reshape(())
+
+
+def _number(x: Any) -> Float[Array, ""]:
+    return jnp.asarray(x).astype(_real(x)).reshape(())
+
+
+def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Shapes and types of what a function returns; ValueError if it cannot be traced."""
+    try:
+        return jax.eval_shape(function, *args)
+    except jax.errors.ConcretizationTypeError as problem:
+        raise ValueError(
+            f"environment: {name} of {_called(env)} computes with Python numbers (float(), int(), "
+            f"if, or NumPy) and cannot be compiled: {_line(problem)}"
+        ) from problem
+    except TypeError as problem:
+        if isinstance(env, tuple | list | Adapted):
+            raise ValueError(
+                f"environment: {name} of {_called(env)} failed: {_line(problem)}"
+            ) from problem
+        raise _unknown(env, f"{name} failed: {_line(problem)}") from problem
+
+
+def _called(env: Any) -> str:
+    return env.name if isinstance(env, Adapted) else type(env).__name__
+
+
+def _line(problem: Exception) -> str:
+    return str(problem).strip().split("\n")[0]
+
+
+def _check(env: Adapted) -> None:
+    """ValueError unless a step returns arrays: one real number, flags, and an observation like that
+    of the reset. Nothing is computed, and without an action space nothing is known."""
+    space, before, after = env.actions, [], []
+    if space is None:
+        return
+    if isinstance(space, Bounded):
+        drawn = jnp.zeros((1, space.size), jnp.float32)
+    else:
+        drawn = jnp.zeros((1,) if space.scalar else (1, len(space.sizes)), jnp.int32)
+
+    def stepped(key):
+        observation, state = env.library.reset(_words(key), env.params)
+        before.append(observation)
+        after.append(env.library.step(_words(key), state, env.within(drawn)[0], env.params))
+
+    _traced(env, "step", stepped, jax.random.key(0))
+    to = after[0]
+    for name in ("reward", "terminated", "truncated"):
+        _check_one(env.name, name, getattr(to, name))
+    shapes = [[jnp.shape(x) for x in jax.tree.leaves(o)] for o in (before[0], to.observation)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"environment: step of {env.name} returned an observation of shape {shapes[1]}, and "
+            f"reset one of shape {shapes[0]}"
+        )
+
+
+def _check_one(env: str, name: str, value: Any) -> None:
+    dtype, shape = jnp.result_type(value), jnp.shape(value)
+    if name == "reward":
+        real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+        fits, expected = real, "one real number"
+    else:
+        fits, expected = dtype == jnp.bool_, "one boolean"
+    if not fits or math.prod(shape) != 1:
+        raise ValueError(
+            f"environment: step of {env} returned {dtype} of shape {shape} as {name}, expected "
+            f"{expected}"
+        )
+
+
+def _refuse_numbers(to: Outcome) -> None:
+    """ValueError if a function of the user's returned a number of Python, which most likely lost
+    its dependence on the state."""
+    for name in ("reward", "terminated", "truncated"):
+        value = getattr(to, name)
+        if isinstance(value, bool | int | float):
+            raise ValueError(
+                f"environment: step returned the Python {type(value).__name__} {value!r} as "
+                f"{name}, which is the same in every step; return an array, such as "
+                "jnp.asarray(...)"
+            )
