@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import problem
 
-from bayespg import evidence, quadrature
+from bayespg import evidence, fisher, quadrature
 from bayespg._support.precision import in_float64
 from bayespg.fisher import Dense
+from bayespg.posterior import component_statistics
 
 INF = float("inf")
 M, n = 8, 2
@@ -203,3 +204,73 @@ def test_returns_and_scores_that_vanish_leave_numbers(x64):
     found = jax.jit(evidence._choose_model1)(U, R, Dense(np.zeros((2, 2))))
     assert all(np.isfinite(x).all() for x in found)
     assert (np.asarray(found.noise) > 0).all()
+
+
+# Without an n x n array.
+
+
+@pytest.mark.parametrize("model", ["model1", "model2"])
+def test_the_posterior_is_that_of_the_choice(batch, model):
+    U, R, G = batch
+    choice = getattr(evidence, f"choose_{model}")(U, R, G)
+    options = {"scale": choice.scale, "noise": choice.noise, "baseline": choice.baseline}
+    if model == "model1":
+        options = {"scale": choice.scale, "noise": np.broadcast_to(choice.noise, U.shape)}
+    expected = getattr(quadrature, model)(U, R, G, **options)
+    found = getattr(evidence, model)(U, R, G)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-6)
+    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("paths", [5, 40])
+def test_model1_with_one_noise_per_component_is_the_same_in_every_form(paths):
+    """By one spectrum of K for all components, by one factorisation for each, and by features."""
+    U, R, G = problem(paths, n)
+    scale, noise = np.array([0.5, 2.0]), np.broadcast_to([0.1, 0.3], U.shape)
+    slightly = noise * (1 + 1e-12 * np.arange(paths)[:, None])  # not the same for all paths
+    spectral, each, weight = (
+        quadrature.model1(U, R, G, noise=s2, scale=scale, form=form)
+        for s2, form in ((noise, "dual"), (slightly, "dual"), (noise, "weight"))
+    )
+    for field in ("mean", "covariance", "influence", "explained", "freedom"):
+        expected = getattr(each, field)
+        np.testing.assert_allclose(getattr(spectral, field), expected, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(getattr(weight, field), expected, rtol=1e-6, atol=1e-9)
+    assert spectral.info["evidence"] == pytest.approx(each.info["evidence"])
+
+
+def largest(traced) -> int:
+    """The number of entries of the largest array that a program makes."""
+    sizes = [v.aval.size for e in traced.eqns for v in e.outvars if hasattr(v.aval, "size")]
+    inner = jax.tree.leaves(
+        [list(e.params.values()) for e in traced.eqns],
+        is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr"),
+    )
+    programs = [getattr(x, "jaxpr", x) for x in inner if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
+    return max([*sizes, *map(largest, programs)])
+
+
+@pytest.mark.parametrize("kind", ["isotropic", "outer products"])
+@pytest.mark.parametrize("model", ["model1", "model2"])
+def test_no_array_is_larger_than_the_scores_by_more_than_a_factor(model, kind):
+    """3,000 parameters and 10 episodes: n x n would be 300 times the scores."""
+
+    def run(U, R):
+        G = fisher.monte_carlo(U) if kind == "outer products" else fisher.Isotropic(3000, 1.0)
+        found = getattr(evidence, model)(U, R, G)
+        return found.mean, component_statistics(found)
+
+    with jax.enable_x64(True):
+        program = jax.make_jaxpr(run)(np.ones((10, 3000)), np.arange(10.0))
+    assert largest(program.jaxpr) <= 50 * 10 * 3000
+
+
+@pytest.mark.parametrize("model", ["model1", "model2"])
+def test_a_hundred_thousand_parameters(model):
+    rng = np.random.default_rng(0)
+    U = rng.normal(size=(20, 100_000))
+    w = rng.normal(size=100_000) / np.sqrt(100_000)
+    R = 5 + 3 * U @ w + rng.normal(size=20)
+    found = getattr(evidence, model)(U, R, fisher.Isotropic(100_000, 1.0))
+    lower, upper = found.interval()
+    assert np.mean((lower <= 3 * w) & (3 * w <= upper)) > 0.9

@@ -13,6 +13,7 @@ from bayespg.posterior import (
     Diagonal,
     Downdate,
     GradientPosterior,
+    Multiple,
     component_statistics,
     direction_statistics,
 )
@@ -200,8 +201,11 @@ def explained_root(G, scale: float):
 Z, Z_LOW = explained_root(G, 2.0), explained_root(LOW, 2.0)
 LAZY = {
     "diagonal": (lambda: Diagonal(jnp.linspace(0.5, 2, d)), np.diag(np.linspace(0.5, 2, d))),
-    "downdate": (lambda: Downdate(Dense(jnp.asarray(G)), 2.0, Z), 2 * G - Z.T @ Z),
-    "low rank": (lambda: Downdate(LowRank(U, 1.0), 2.0, Z_LOW), 2 * LOW - Z_LOW.T @ Z_LOW),
+    "downdate": (lambda: Downdate(Multiple(Dense(jnp.asarray(G)), 2.0), Z), 2 * G - Z.T @ Z),
+    "low rank": (
+        lambda: Downdate(Multiple(LowRank(U, 1.0), 2.0), Z_LOW),
+        2 * LOW - Z_LOW.T @ Z_LOW,
+    ),
 }
 
 
@@ -329,7 +333,9 @@ def test_what_is_left_of_the_prior_is_the_covariance_of_what_the_mean_misses():
     d = np.arange(6.0)
     assert along(found, d)[1] ** 2 == pytest.approx(d @ (D.T @ D + L) @ d)
     Z = np.linalg.cholesky(2 * G - np.asarray(found.covariance) + 1e-12 * np.eye(6)).T
-    lazy = eqx.tree_at(lambda p: p.covariance, found, Downdate(Dense(jnp.asarray(G)), 2.0, Z))
+    lazy = eqx.tree_at(
+        lambda p: p.covariance, found, Downdate(Multiple(Dense(jnp.asarray(G)), 2.0), Z)
+    )
     np.testing.assert_allclose(components(lazy)[1], spread, rtol=1e-6)
     assert along(lazy, d)[1] == pytest.approx(float(along(found, d)[1]))
 

@@ -20,6 +20,7 @@ TAKES_ANYTHING = {
         "environments.host.Host.__init__",
         "evidence.choose_model1",
         "evidence.choose_model2",
+        "evidence.model1",
         "evidence.model2",
         "fisher.inputs.checked",
         "fisher.distributions.of_gaussian",

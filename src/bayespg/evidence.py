@@ -6,6 +6,7 @@ overall scale is maximised in closed form. Model 1 is the same with one column o
 component, each with its own scale.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -29,15 +30,21 @@ __all__ = [
     "choose_model1",
     "choose_model2",
     "chosen",
+    "model1",
     "model2",
     "profile",
     "spectrum",
+    "spectrum_of_gram",
 ]
 
 RATIOS = (-4.0, 8.0)
 """The decades that are searched for c/s^2 and v/s^2."""
 GRID = 33
 ZOOMS = 5
+FINE = 385
+"""The points of the grid that the components of Model 1 share."""
+COMPONENTS = 1024
+"""The number of components of Model 1 whose evidence is maximised at once."""
 TINIEST = 1e-30
 """The smallest noise variance, for returns that are all zero."""
 
@@ -71,11 +78,25 @@ def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
     """Diagonalise K = Psi Psi' through the smaller of its two Gram matrices."""
     M, p = Psi.shape
     if p >= M:
-        eigenvalues, Q = jnp.linalg.eigh(Psi @ Psi.T)
-    else:
-        eigenvalues, E = jnp.linalg.eigh(Psi.T @ Psi)
-        safe = jnp.maximum(eigenvalues, eigenvalues[-1] * M * jnp.finfo(Psi.dtype).eps)
-        Q = (Psi @ E) / jnp.sqrt(jnp.where(safe > 0, safe, 1.0))
+        return spectrum_of_gram(Psi @ Psi.T, y)
+    return _coordinates(*_eigenvectors(Psi), y)
+
+
+def _eigenvectors(Psi: Float[Array, "M p"]) -> tuple[Float[Array, " p"], Float[Array, "M p"]]:
+    """The eigenvalues and eigenvectors of Psi Psi' for p < M."""
+    eigenvalues, E = jnp.linalg.eigh(Psi.T @ Psi)
+    safe = jnp.maximum(eigenvalues, eigenvalues[-1] * Psi.shape[0] * jnp.finfo(Psi.dtype).eps)
+    return eigenvalues, (Psi @ E) / jnp.sqrt(jnp.where(safe > 0, safe, 1.0))
+
+
+def spectrum_of_gram(K: Float[Array, "M M"], y: Float[Array, " M"]) -> Spectrum:
+    """Diagonalise K itself, which needs no features."""
+    eigenvalues, Q = jnp.linalg.eigh(K)
+    return _coordinates(eigenvalues, Q, y)
+
+
+def _coordinates(eigenvalues, Q: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
+    M, p = Q.shape
     ones = jnp.ones_like(y)
     qy, q1 = Q.T @ y, Q.T @ ones
     ry, r1 = y - Q @ qy, ones - Q @ q1
@@ -92,7 +113,7 @@ def spectrum(Psi: Float[Array, "M p"], y: Float[Array, " M"]) -> Spectrum:
 
 
 def profile(
-    spectrum: Spectrum, ratio: Float[Array, ""], baseline_ratio: Float[Array, ""]
+    spectrum: Spectrum, ratio: Float[Array, ""], baseline_ratio: float | Float[Array, ""]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Greatest log evidence over s^2 at c = ratio s^2 and v = baseline_ratio s^2, and that s^2.
 
@@ -101,13 +122,16 @@ def profile(
     observation.
     """
     weights = 1 / (1 + ratio * spectrum.eigenvalues)
-    yy = jnp.sum(weights * spectrum.y**2) + spectrum.rest_yy
-    y1 = jnp.sum(weights * spectrum.y * spectrum.ones) + spectrum.rest_y1
-    oo = jnp.sum(weights * spectrum.ones**2) + spectrum.rest_11
+    quadratic = jnp.sum(weights * spectrum.y**2) + spectrum.rest_yy
+    log_det = -jnp.sum(jnp.log(weights))
     flat = jnp.isinf(baseline_ratio)
-    finite = jnp.where(flat, 0.0, baseline_ratio)
-    quadratic = yy - y1**2 / (1 / baseline_ratio + oo)
-    log_det = -jnp.sum(jnp.log(weights)) + jnp.where(flat, jnp.log(oo), jnp.log1p(finite * oo))
+    if not isinstance(baseline_ratio, float | int) or baseline_ratio != 0:
+        baseline_ratio = jnp.asarray(baseline_ratio, quadratic.dtype)
+        y1 = jnp.sum(weights * spectrum.y * spectrum.ones) + spectrum.rest_y1
+        oo = jnp.sum(weights * spectrum.ones**2) + spectrum.rest_11
+        finite = jnp.where(flat, 0.0, baseline_ratio)
+        quadratic = quadratic - y1**2 / (1 / baseline_ratio + oo)
+        log_det = log_det + jnp.where(flat, jnp.log(oo), jnp.log1p(finite * oo))
     count = spectrum.samples - flat
     total = jnp.sum(spectrum.y**2) + spectrum.rest_yy
     floor = FLOOR * total / spectrum.samples + TINIEST
@@ -116,10 +140,13 @@ def profile(
     return value, s2
 
 
-def _maximise(state: Spectrum, baseline) -> Choice:
+def _maximise(
+    state: Spectrum, baseline, least: float | Float[Array, ""] = SIGNAL, near=None
+) -> Choice:
     """Zoom a grid over (c/s^2, v/s^2) onto the greatest profile evidence.
 
-    `baseline` None chooses its variance too; otherwise it is 0 or infinity.
+    `baseline` None chooses its variance too; otherwise it is 0 or infinity. `least` is the
+    smallest M c/s^2. `near` is the best point of `_on_a_grid`, where that is known.
     """
     low, high = RATIOS
     free = baseline is None
@@ -129,10 +156,10 @@ def _maximise(state: Spectrum, baseline) -> Choice:
     unit = state.samples / jnp.where(size > 0, size, state.samples)
 
     def ratio(a):
-        return jnp.maximum(unit * 10**a, SIGNAL / state.samples)
+        return jnp.maximum(unit * 10**a, least / state.samples)
 
     def value(a, b):
-        return profile(state, ratio(a), 10**b if free else jnp.asarray(baseline, a.dtype))[0]
+        return profile(state, ratio(a), 10**b if free else baseline)[0]
 
     def zoom(box, _):
         (a, b), half = box
@@ -144,11 +171,31 @@ def _maximise(state: Spectrum, baseline) -> Choice:
         return (centre, half * 4 / GRID), None
 
     middle = jnp.asarray((low + high) / 2, state.y.dtype)
-    start = ((middle, middle), jnp.asarray((high - low) / 2, state.y.dtype))
-    ((a, b), _), _ = jax.lax.scan(zoom, start, None, ZOOMS)
-    w = 10**b if free else jnp.asarray(baseline, a.dtype)
+    half, zooms = ((high - low) / 2, ZOOMS) if near is None else ((high - low) / (FINE - 1), 1)
+    start = ((middle if near is None else near, middle), jnp.asarray(half, state.y.dtype))
+    ((a, b), _), _ = jax.lax.scan(zoom, start, None, zooms)
+    w = 10**b if free else baseline
     log_evidence, s2 = profile(state, ratio(a), w)
-    return Choice(ratio(a) * s2, s2, jnp.where(w > 0, w * s2, 0.0), log_evidence)
+    constant = jnp.asarray(w, s2.dtype)
+    return Choice(ratio(a) * s2, s2, jnp.where(constant > 0, constant * s2, 0.0), log_evidence)
+
+
+def _on_a_grid(
+    eigenvalues: Float[Array, " p"], squares: Float[Array, "p n"], rest: Float[Array, " n"], M: int
+) -> Float[Array, " n"]:
+    """The point of a fine grid with the greatest evidence, for each of n sets of observations
+    without a baseline: one product of matrices for all of them.
+
+    `squares` are those of the coordinates, and `rest` the square of what lies outside their span.
+    """
+    size = jnp.sum(eigenvalues)
+    grid = jnp.linspace(*RATIOS, FINE, dtype=squares.dtype)
+    ratios = jnp.maximum(10**grid * M / jnp.where(size > 0, size, M), SIGNAL / M)[:, None]
+    total = jnp.sum(squares, 0) + rest
+    quadratic = (1 / (1 + ratios * eigenvalues)) @ squares + rest
+    s2 = jnp.maximum(quadratic / M, FLOOR * total / M + TINIEST)
+    log_det = jnp.sum(jnp.log1p(ratios * eigenvalues), 1)
+    return grid[jnp.argmin(quadratic / s2 + log_det[:, None] + M * jnp.log(s2), 0)]
 
 
 def choose_model2(
@@ -160,20 +207,11 @@ def choose_model2(
 ) -> Choice:
     """Kernel scale and noise of Model 2 that maximise the evidence.
 
-    `baseline` is infinity (flat, restricted likelihood), 0 (none) or None (choose its variance as
-    well). Use as ``model2(..., scale=choice.scale, noise=choice.noise, baseline=choice.baseline)``.
+    Arguments are those of `evidence.model2`, which computes the posterior with this choice. By
+    hand: ``quadrature.model2(..., scale=choice.scale, noise=choice.noise,
+    baseline=choice.baseline)``.
     """
-    baseline = None if baseline is None else checks.number("baseline", baseline)
-    if baseline not in (None, 0, np.inf):
-        raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
-    inside = traced(scores, returns, fisher)
-    problem = (scores, returns, fisher)
-    U, R, G = problem if inside else fishers.checked_problem(*problem)
-    if baseline != 0 and R.shape[0] == 1:
-        raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
-    if inside:
-        return _choose_model2(U, R, G, baseline)
-    return _sound(in_float64(_choose_model2)(U, R, G, baseline))
+    return _for_model2(_choose_model2, scores, returns, fisher, baseline)
 
 
 def model2(
@@ -183,22 +221,80 @@ def model2(
     *,
     baseline: float | None = float("inf"),
 ) -> GradientPosterior:
-    """`quadrature.model2` with the scale and noise of greatest evidence, as `choose_model2`."""
-    choice = choose_model2(scores, returns, fisher, baseline=baseline)
-    return quadrature.model2(
-        scores, returns, fisher,
-        noise=choice.noise, scale=choice.scale, baseline=choice.baseline,
-    )  # fmt: skip
+    """Model 2 with the kernel scale and noise of greatest evidence: the gradient with error bars
+    from scores, returns and a Fisher matrix alone.
+
+    Arguments:
+        scores: (M, n), one row per episode: the gradient of the logarithm of its probability with
+            respect to the n parameters, sum_t grad log mu(a_t | x_t).
+        returns: (M,), the return of each episode.
+        fisher: the Fisher matrix of episodes, an (n, n) array or an object of `bayespg.fisher`.
+            `fisher.of_softmax` and `fisher.of_gaussian` compute it with the actions integrated
+            out, which is the best estimate; `fisher.monte_carlo(scores)` needs scores only.
+        baseline: the prior variance of a constant that is added to the returns: infinity, so that
+            a shift of the returns changes nothing; 0 for none; or None to choose it too.
+
+    With more parameters than episodes memory is that of the scores, unless `fisher` is an (n, n)
+    array itself.
+
+        >>> rng = np.random.default_rng(0)
+        >>> scores = rng.normal(size=(50, 2))  # G is the identity
+        >>> returns = 5 + scores @ [1.0, -2.0] + rng.normal(size=50)
+        >>> posterior = evidence.model2(scores, returns, np.eye(2))
+        >>> posterior.mean, posterior.interval(0.95), posterior.probability_uphill()
+    """
+    found = _for_model2(_model2, scores, returns, fisher, baseline)
+    return found if traced(scores, returns, fisher) else quadrature.sound(found)
 
 
-def _choose_model2(U, R, fisher, baseline) -> Choice:
-    kernel = kernels.Linear(fishers.as_fisher(fisher))
-    return _in_units(kernel.features(U), R, baseline)
+def _for_model2(function, scores, returns, fisher, baseline):
+    """`function` of the checked arguments of `model2`, with the choice it returns checked."""
+    baseline = None if baseline is None else checks.number("baseline", baseline)
+    if baseline not in (None, 0, np.inf):
+        raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
+    inside = traced(scores, returns, fisher)
+    problem = (scores, returns, fisher)
+    U, R, G = problem if inside else fishers.checked_problem(*problem)
+    if baseline != 0 and R.shape[0] == 1:
+        raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
+    if inside:
+        return function(U, R, G, baseline)[0]
+    found, choice = in_float64(function)(U, R, G, baseline)
+    _sound(choice)
+    return found
 
 
-def _in_units(Psi, y, baseline) -> Choice:
+def _choose_model2(U, R, fisher, baseline) -> tuple[Choice, Choice]:
+    kernel, (M, n) = kernels.Linear(fishers.as_fisher(fisher)), U.shape
+    diagonal = spectrum_of_gram if n >= M else spectrum
+    of = kernel.gram(U, U) if n >= M else kernel.features(U)
+    choice = _in_units(lambda y: diagonal(of, y), R, baseline, SIGNAL * _share(kernel.fisher))
+    return choice, choice
+
+
+def _share(D: Fisher) -> float | Float[Array, ""]:
+    """By how much damping makes the kernel smaller: rank(G) / tr(D^-1 G). The least scale is that
+    much larger, so that the same part of the gradient is retained with any damping."""
+    if not isinstance(D, fishers.Damped):
+        return 1.0
+    kept = D.effective(D.information)
+    return jnp.where(kept > 0, fishers.rank(D) / jnp.where(kept > 0, kept, 1.0), 1.0)
+
+
+def _model2(U, R, fisher, baseline) -> tuple[GradientPosterior, Choice]:
+    G = fishers.as_fisher(fisher)
+    choice, _ = _choose_model2(U, R, G, baseline)
+    found = quadrature.model2(
+        U, R, G, noise=choice.noise, scale=choice.scale, baseline=choice.baseline
+    )
+    return found, choice
+
+
+def _in_units(
+    diagonalised, y, baseline, least: float | Float[Array, ""] = SIGNAL, near=None
+) -> Choice:
     """`_maximise` for observations in units of the largest, so that their squares do not overflow;
-    variances that would vanish stay at `LEAST`.
+    variances that would vanish stay at `LEAST`. `diagonalised` makes a `Spectrum` of them.
 
     A flat baseline makes the evidence independent of a constant. It is subtracted first, so that
     neither the floor of the noise nor rounding depends on it.
@@ -207,12 +303,12 @@ def _in_units(Psi, y, baseline) -> Choice:
         y = less(y, jnp.mean(y))
     largest = jnp.max(jnp.abs(y))
     unit = jnp.where(largest > 0, largest, 1.0)
-    scale, noise, constant, value = _maximise(spectrum(Psi, y / unit), baseline)
+    scale, noise, constant, value = _maximise(diagonalised(y / unit), baseline, least, near)
     count = y.size - (baseline == jnp.inf)
-    least = LEAST * jnp.finfo(y.dtype).tiny
+    tiny = LEAST * jnp.finfo(y.dtype).tiny
     return Choice(
-        jnp.maximum(scale * unit**2, least),
-        jnp.maximum(noise * unit**2, least),
+        jnp.maximum(scale * unit**2, tiny),
+        jnp.maximum(noise * unit**2, tiny),
         constant * unit**2,
         value - count * jnp.log(unit),
     )
@@ -234,7 +330,8 @@ def choose_model1(
 ) -> Choice:
     """Kernel scale and noise of Model 1, one of each per component.
 
-    Use as ``model1(..., scale=choice.scale, noise=np.broadcast_to(choice.noise, scores.shape))``.
+    `evidence.model1` computes the posterior with this choice. By hand: ``quadrature.model1(...,
+    scale=choice.scale, noise=np.broadcast_to(choice.noise, scores.shape))``.
     """
     if traced(scores, returns, fisher):
         return _choose_model1(scores, returns, fisher)
@@ -242,7 +339,55 @@ def choose_model1(
     return _sound(in_float64(_choose_model1)(U, R, G))
 
 
+def model1(
+    scores: Float[Array, "M n"], returns: Float[Array, " M"], fisher: Fisher | Float[Array, "n n"]
+) -> GradientPosterior:
+    """Model 1 with the kernel scales and noises of greatest evidence, one of each per component.
+
+    Arguments:
+        scores: (M, n), one row per episode, as for `evidence.model2`.
+        returns: (M,), the return of each episode.
+        fisher: the Fisher matrix of episodes, an (n, n) array or an object of `bayespg.fisher`.
+
+        >>> posterior = evidence.model1(scores, returns, np.eye(2))
+        >>> posterior.mean, posterior.interval(0.95)
+    """
+    if traced(scores, returns, fisher):
+        return _model1(scores, returns, fisher)[0]
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
+    found, choice = in_float64(_model1)(U, R, G)
+    _sound(choice)
+    return quadrature.sound(found)
+
+
 def _choose_model1(U, R, fisher) -> Choice:
-    Psi = kernels.Quadratic(fishers.as_fisher(fisher)).features(U)
-    fits = jax.vmap(lambda y: _in_units(Psi, y, 0.0), 1)(R[:, None] * U)
-    return Choice(fits.scale, fits.noise, jnp.zeros(()), jnp.sum(fits.log_evidence))
+    kernel, (M, n) = kernels.Quadratic(fishers.as_fisher(fisher)), U.shape
+    if (n + 1) * (n + 2) // 2 >= M:
+        eigenvalues, Q = jnp.linalg.eigh(kernel.gram(U, U))
+    else:
+        eigenvalues, Q = _eigenvectors(kernel.features(U))
+    eigenvalues = jnp.maximum(eigenvalues, 0.0)
+
+    def choose(u: Float[Array, "k n"]) -> Choice:
+        Y = R * u
+        largest = jnp.max(jnp.abs(Y), 1, keepdims=True)
+        Z = Y / jnp.where(largest > 0, largest, 1.0)
+        along = Z @ Q
+        outside = jnp.maximum(jnp.sum(Z**2, 1) - jnp.sum(along**2, 1), 0.0)
+        near = _on_a_grid(eigenvalues, along.T**2, outside * (Q.shape[1] < M), M)
+        one = functools.partial(_coordinates, eigenvalues, Q)
+        return jax.vmap(lambda y, a: _in_units(one, y, 0.0, near=a))(Y, near)
+
+    # A few thousand components at once: the grid of each takes memory.
+    rows = U.T
+    count = -(-n // COMPONENTS)
+    padded = jnp.pad(rows, ((0, count * min(n, COMPONENTS) - n), (0, 0))) if count > 1 else rows
+    fits = jax.lax.map(choose, padded.reshape(count, -1, M))
+    scale, noise, _, value = (x.reshape(-1)[:n] for x in fits)
+    return Choice(scale, noise, jnp.zeros(()), jnp.sum(value))
+
+
+def _model1(U, R, fisher) -> tuple[GradientPosterior, Choice]:
+    G = fishers.as_fisher(fisher)
+    choice = _choose_model1(U, R, G)
+    return quadrature.model1(U, R, G, noise=choice.noise[None], scale=choice.scale), choice

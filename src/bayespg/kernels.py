@@ -226,7 +226,11 @@ class FisherKernel(Batched):
 
 
 class Linear(FisherKernel):
-    """u' G^-1 v, the Fisher kernel of Eq. 27, against grad Pr(xi) (Proposition 4)."""
+    """u' G^-1 v, the Fisher kernel of Eq. 27, against grad Pr(xi) (Proposition 4).
+
+    With a damped matrix D the kernel is u' D^-1 v: R(xi) = u(xi)'w with w ~ N(0, D^-1), and the
+    gradient is G w.
+    """
 
     fisher: Fisher
 
@@ -240,28 +244,35 @@ class Linear(FisherKernel):
         return jnp.sum(U * self.fisher.solve(U), -1)
 
     def cross(self, U: Float[Array, "M n"]) -> Float[Array, "n M"]:
-        """B = U."""
-        return U.T
+        """B = U, or G D^-1 U."""
+        return fishers.carried(self.fisher, U).T
 
     def prior(self) -> Float[Array, "n n"]:
-        """B_0 = G."""
-        return self.fisher.matrix()
+        """B_0 = G, or G D^-1 G."""
+        return fishers.carried(self.fisher, fishers.readout(self.fisher).matrix())
 
     def explained(self, U: Float[Array, "M n"], gain: Float[Array, "n M"]) -> Float[Array, ""]:
-        return jnp.sum(gain.T * self.fisher.solve(U)) / fishers.directions(self.fisher)
+        G = fishers.readout(self.fisher)
+        return jnp.sum(gain.T * G.solve(U)) / fishers.directions(G)
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M n"]:
         """The whitened scores."""
         return as_dense(self.fisher).whiten(U)
 
     def functional(self) -> Float[Array, "n n"]:
-        """A root of G."""
+        """A root of G; G times a root of D^-1 where D is damped."""
         dense = as_dense(self.fisher)
+        if isinstance(self.fisher, fishers.Damped):
+            return dense.whiten(self.fisher.information.matrix())
         return dense.colour(jnp.eye(dense.size)).T
 
 
 class Quadratic(FisherKernel):
-    """(1 + u' G^-1 v)^2, the quadratic Fisher kernel of Eq. 23, against Pr(xi) (Proposition 3)."""
+    """(1 + u' G^-1 v)^2, the quadratic Fisher kernel of Eq. 23, against Pr(xi) (Proposition 3).
+
+    With a damped matrix D in the place of G the integrals are still those of scores whose second
+    moments are G.
+    """
 
     fisher: Fisher
 
@@ -275,12 +286,14 @@ class Quadratic(FisherKernel):
         return (1 + jnp.sum(U * self.fisher.solve(U), -1)) ** 2
 
     def cross(self, U: Float[Array, "M n"]) -> Float[Array, "1 M"]:
-        """b_i = 1 + u_i' G^-1 u_i."""
-        return 1 + jnp.sum(U * self.fisher.solve(U), -1)[None]
+        """b_i = 1 + u_i' G^-1 u_i; 1 + u_i' D^-1 G D^-1 u_i where D is damped."""
+        W = self.fisher.solve(U)
+        return 1 + jnp.sum(fishers.carried(self.fisher, U) * W, -1)[None]
 
     def prior(self) -> Float[Array, "1 1"]:
-        """b_0 = 1 + n, n the rank of G where it is singular: E[u' G^-1 u]."""
-        return (1.0 + fishers.rank(self.fisher)).reshape(1, 1)
+        """b_0 = 1 + n, n the rank of G where it is singular: E[u' G^-1 u]; 1 + tr(D^-1 G D^-1 G)
+        where D is damped."""
+        return (1.0 + fishers.overlap(self.fisher)).reshape(1, 1)
 
     def explained(self, U: Float[Array, "M n"], gain: Float[Array, "1 M"]) -> Float[Array, ""]:
         return jnp.sum(gain * self.cross(U)) / self.prior()[0, 0]
@@ -297,10 +310,14 @@ class Quadratic(FisherKernel):
 
     def functional(self) -> Float[Array, "1 p"]:
         """The expectation of the features: 1 for the constant and for the square of each direction
-        with information, where E[s s'] = I."""
+        with information, where E[s s'] = I; E[s s'] = W'G W where D^-1 = W W' is damped."""
         dense = as_dense(self.fisher)
         n = dense.size
-        parts = (np.ones(1), np.zeros(n), dense.known, np.zeros(n * (n - 1) // 2))
+        squares, products = dense.known, np.zeros(n * (n - 1) // 2)
+        if isinstance(self.fisher, fishers.Damped):
+            S = dense.whiten(dense.whiten(self.fisher.information.matrix()).T)
+            squares, products = jnp.diagonal(S), jnp.sqrt(2.0) * S[np.triu_indices(n, 1)]
+        parts = (np.ones(1), np.zeros(n), squares, products)
         return jnp.concatenate([jnp.asarray(part, dense.G.dtype) for part in parts])[None]
 
 

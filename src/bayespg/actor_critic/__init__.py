@@ -58,7 +58,7 @@ from bayespg.algebra import sparse, sparsification
 from bayespg.algebra.conditioning import Groups
 from bayespg.algebra.sparse import Linear, Matrix, Rows
 from bayespg.algebra.sparsification import Sparsify
-from bayespg.fisher import Dense, Fisher
+from bayespg.fisher import Damped, Dense, Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, GradientPosterior, informed
 from bayespg.quadrature import SINGULAR
@@ -223,7 +223,10 @@ def _from_arrays(
         jnp.asarray(terminated), jnp.ones(N, bool), discount, Groups(episodes, episode),
     )  # fmt: skip
     steps = layout(*rows, lambda_)
-    prior = Prior(state_kernel, fishers.as_fisher(fisher), 1.0 if scale is None else scale)
+    D, G = fishers.as_fisher(fisher), None
+    if isinstance(D, Damped):
+        D, G = D.solver, D.information
+    prior = Prior(state_kernel, D, 1.0 if scale is None else scale, information=G)
     info = {}
     if elsewhere is not None:
         G = fishers.as_dense(prior.fisher)
@@ -289,6 +292,7 @@ def of_steps(
 
 def _choose(scores: Matrix, fisher: Any) -> Form:
     large = isinstance(scores, Linear) or scores.shape[1] > LARGE
+    fisher = fisher.solver if isinstance(fisher, Damped) else fisher
     lazy = isinstance(fisher, Fisher) and not isinstance(fisher, Dense)
     return "matrix-free" if large or lazy else "weight"
 

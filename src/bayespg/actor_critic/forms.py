@@ -77,7 +77,7 @@ def _in_weight_space(
     root = at.covariance_root(V)
     G = prior.readout
     if remainder is None:
-        covariance: Any = Downdate(G, prior.scale, at.explained_root(V))
+        covariance: Any = Downdate(prior.spread(), at.explained_root(V))
         explained = jnp.ones(())
     else:
         covariance = remainder + root.T @ root

@@ -18,7 +18,7 @@ from bayespg.algebra.conditioning import Groups, Segments, Tails
 from bayespg.algebra.sparse import Matrix
 from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
-from bayespg.posterior import Covariance, Damped, Multiple
+from bayespg.posterior import Damped, Invertible, Multiple
 
 RANK = 64
 """The number of features of a state kernel inside a transformation, where it cannot be adapted."""
@@ -173,7 +173,7 @@ class Prior(NamedTuple):
         """B_0 of the gradient: c G D^-1 G, which is c G for D = G (Eq. 41)."""
         return self.cross(self.readout.matrix())
 
-    def spread(self) -> Covariance:
+    def spread(self) -> Invertible:
         """B_0 as an operator."""
         if self.information is None:
             return Multiple(self.fisher, self.scale)

@@ -218,12 +218,12 @@ class Conditioned(NamedTuple):
     """B C: the mean is gain @ y."""
     alpha: Float[Array, "M q"]
     """C y."""
-    diagonal: Float[Array, " M"]
+    diagonal: Float[Array, " M"] | Float[Array, "M n"]
     """The diagonal of C: one over the predictive variance of each sample given the others."""
     freedom: Float[Array, ""]
     """tr(Sigma C): the degrees of freedom left for the noise, M minus the effective number of
     parameters."""
-    covariance: Float[Array, "k k"] | None
+    covariance: Float[Array, "k k"] | Float[Array, " n"] | None
     root: Float[Array, "r k"] | None
     """Z with B C B' = Z'Z, where the covariance was not asked for."""
     log_evidence: Float[Array, " q"]
@@ -239,7 +239,7 @@ class Conditioned(NamedTuple):
 
         For k functionals of one set of observations or one functional of q sets.
         """
-        C_ii = self.diagonal[:, None]
+        C_ii = self.diagonal if self.diagonal.ndim == 2 else self.diagonal[:, None]
         known = C_ii > 0
         return self.gain.T * jnp.where(known, self.alpha / jnp.where(known, C_ii, 1.0), 0.0)
 
@@ -279,6 +279,40 @@ def dual(
         log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + unknown.observations(M) * LOG_2PI),
         condition=condition,
         whitener=R,
+    )
+
+
+def by_component(
+    K: Float[Array, "M M"],
+    b: Float[Array, " M"],
+    b0: Float[Array, ""],
+    Y: Float[Array, "M n"],
+    noise: Float[Array, " n"],
+    scale: Float[Array, " n"],
+) -> Conditioned:
+    """One functional of n independent processes, column j of Y a sample of the process with kernel
+    scale_j K and noise_j, by one spectrum of K: cost n M^2.
+
+    Rows of `gain` and entries of `covariance`, `freedom` and `condition` belong to the components,
+    and so do columns of `alpha` and `diagonal`.
+    """
+    eigenvalues, E = jnp.linalg.eigh(K)
+    variances = scale[:, None] * jnp.maximum(eigenvalues, 0.0) + noise[:, None]
+    inverse = 1 / variances
+    along, Z = E.T @ b, E.T @ Y
+    diagonal = inverse @ (E**2).T
+    log_evidence = -0.5 * (
+        jnp.sum(Z.T**2 * inverse, 1) + jnp.sum(jnp.log(variances), 1) + K.shape[0] * LOG_2PI
+    )
+    return Conditioned(
+        gain=(scale[:, None] * along * inverse) @ E.T,
+        alpha=E @ (Z * inverse.T),
+        diagonal=diagonal.T,
+        freedom=jnp.sum(noise[:, None] * inverse, 1),
+        covariance=scale * b0 - jnp.sum((scale[:, None] * along) ** 2 * inverse, 1),
+        root=None,
+        log_evidence=log_evidence,
+        condition=jnp.max((variances @ (E**2).T) * diagonal, 1),
     )
 
 

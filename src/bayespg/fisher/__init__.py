@@ -27,7 +27,7 @@ from bayespg.fisher.estimates import (
     step_weights,
 )
 from bayespg.fisher.inputs import checked, checked_matrix, checked_problem
-from bayespg.fisher.matrices import Dense, Fisher, as_dense
+from bayespg.fisher.matrices import Damped, Dense, Fisher, as_dense, carried, reached, readout
 from bayespg.fisher.networks import Network, network
 from bayespg.fisher.structured import (
     Implicit,
@@ -35,12 +35,15 @@ from bayespg.fisher.structured import (
     Isotropic,
     LowRank,
     Sparse,
+    Spectral,
     as_fisher,
     directions,
+    overlap,
     rank,
 )
 
 __all__ = [
+    "Damped",
     "Dense",
     "Fisher",
     "Implicit",
@@ -49,9 +52,11 @@ __all__ = [
     "LowRank",
     "Network",
     "Sparse",
+    "Spectral",
     "actions_integrated_out",
     "as_dense",
     "as_fisher",
+    "carried",
     "checked",
     "checked_matrix",
     "checked_problem",
@@ -67,7 +72,10 @@ __all__ = [
     "of_softmax",
     "of_states",
     "of_step_scores",
+    "overlap",
     "rank",
+    "reached",
+    "readout",
     "recursive",
     "recursive_inverse",
     "step_weights",

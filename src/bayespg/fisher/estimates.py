@@ -13,8 +13,8 @@ from bayespg._support.types import Array
 from bayespg.algebra.sparse import Rows
 from bayespg.environments import Environment, Solved, check_solved, lqr
 from bayespg.environments.trajectories import Trajectories
-from bayespg.fisher.matrices import Dense, Fisher
-from bayespg.fisher.structured import Inverse, LowRank, Sparse
+from bayespg.fisher.matrices import Damped, Dense, Fisher
+from bayespg.fisher.structured import Inverse, Sparse, Spectral, outer_products
 from bayespg.policies import (
     AnyPolicy,
     Policy,
@@ -23,10 +23,6 @@ from bayespg.policies import (
     memory,
     sparse_information_root,
 )
-
-DAMPING = 0.1
-"""The largest damping of `monte_carlo` in units of the mean eigenvalue. The gradient of Model 2 is
-then some 10 % longer than without (docs/how-to/scores.md)."""
 
 
 def exact(environment: Solved, policy: Policy) -> Dense:
@@ -193,43 +189,32 @@ def _weighted(U: Float[Array, "N n"], weights: Float[Array, " N"]) -> Dense:
     return Dense((U.T * weights) @ U)
 
 
-def monte_carlo(scores: Float[Array, "M n"], damping: float = 0.0) -> Fisher:
-    """(1/M) sum_i u_i u_i' + damping I (Section 4.3); with damping and n > M no n x n array is
-    formed.
+def monte_carlo(scores: Float[Array, "M n"], damping: float | None = None) -> Fisher:
+    """G = (1/M) sum_i u_i u_i' (Section 4.3), for when only scores are known.
 
-    The gradient of Model 2 is G w with w the weights of the scores, so that the damping lengthens
-    it: by the factor (l + damping) / l along an eigenvector of eigenvalue l, which has no limit. A
-    damping of more than a tenth of the mean eigenvalue tr(G) / n is refused; a hundredth is a good
-    size. Inside a transformation nothing is refused.
+    `damping` is in units of the mean eigenvalue: one solves with D = G + delta I,
+    delta = damping tr(G) / n. Gradients are read out with G itself (`Damped`), so that no damping
+    makes them longer: along every eigenvector of G the mean of Model 2 is at most that of Monte
+    Carlo. None is n / M, at most 1, which is about the error of the eigenvalues of G; 0 solves with
+    G, and Model 2 is then equivalent to Monte Carlo. Coverage hardly depends on it, and the width
+    of intervals does where n exceeds M (docs/how-to/scores.md). With more parameters than paths no
+    n x n array is formed.
     """
     if traced(scores, damping):
         return _monte_carlo(scores, damping)
-    U, damping = checks.scores(scores), float(checks.nonnegative("damping", damping, ()))
-    _refuse_long_gradients(U, damping)
-    return checks.sound("scores, damping", in_float64(_monte_carlo)(U, damping))
-
-
-def _refuse_long_gradients(U: Float[np.ndarray, "M n"], damping: float) -> None:
-    largest = np.abs(U).max()
-    if largest == 0:
-        return
-    with np.errstate(over="ignore"):
-        share = damping / largest / largest / np.mean((U / largest) ** 2)
-    if share > 1.01 * DAMPING:
-        raise ValueError(
-            f"damping: {damping:.3g} is {share:.3g} times the mean eigenvalue of the scores' outer "
-            f"products, and Model 2's gradient would be about {1 + share:.3g} times too long; give "
-            f"at most {DAMPING / share * damping:.3g}, better {DAMPING / share * damping / 10:.1g}"
-        )
+    U = checks.scores(scores)
+    kappa = None if damping is None else checks.nonnegative("damping", damping, ())
+    kappa = 0.0 if kappa is not None and kappa == 0 else kappa
+    return checks.sound("scores, damping", in_float64(_monte_carlo)(U, kappa))
 
 
 def _monte_carlo(scores, damping) -> Fisher:
     M, n = scores.shape
-    if damping > 0 and n > M:
-        return LowRank(scores / jnp.sqrt(M), damping)
-    if damping > 0:
-        return Dense(scores.T @ scores / M + damping * jnp.eye(n))
-    return average(scores[:, None, :])
+    damping = min(1.0, n / M) if damping is None else damping
+    G = outer_products(scores) if n > M else average(scores[:, None, :])
+    if not traced(damping) and damping == 0:
+        return G
+    return Damped(G, damping * G.trace() / n)
 
 
 def leave_one_out(
@@ -239,7 +224,7 @@ def leave_one_out(
 
     G_{-i} w_{-i} = g_{-i} - (G_i w_{-i} - g_{-i}) / (M - 1),   g_{-i} = G w_{-i}.
     """
-    factors = G.factors if isinstance(G, Dense) else None
+    factors = G.factors if isinstance(G, Dense | Spectral) else None
     M = influence.shape[0]
     if factors is None or factors.shape[0] != M or M == 1:
         return influence

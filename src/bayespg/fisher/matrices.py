@@ -178,6 +178,74 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     return G, D * T, W / units, known
 
 
+class Damped(Fisher):
+    """D = G + damping I, where G is singular or nearly so.
+
+    The damping belongs to the prior of the weights, w ~ N(0, c D^-1). A gradient is G w and not
+    D w, which is longer by the factor (l + damping) / l along an eigenvector of G with eigenvalue
+    l. This is therefore the matrix D in every respect, and `information` is the matrix G that
+    estimators read gradients out with.
+    """
+
+    information: Fisher
+    """G."""
+    solver: Fisher
+    """D."""
+
+    def __init__(self, information: Fisher, damping: float | Float[Array, ""]):
+        self.information = information
+        self.solver = information.damped(jnp.asarray(damping))
+
+    @property
+    def size(self) -> int:
+        return self.solver.size
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.solver.multiply(V)
+
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.solver.solve(V)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        return self.solver.sample(key, shape)
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.solver.matrix()
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.solver.diagonal()
+
+    def trace(self) -> Float[Array, ""]:
+        return self.solver.trace()
+
+    def damped(self, damping: Float[Array, ""]) -> Fisher:
+        return self.solver.damped(damping)
+
+    def effective(self, G: Fisher) -> Float[Array, ""]:
+        return self.solver.effective(G)
+
+    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.solver.solve_roughly(V)
+
+
+def readout(fisher: Fisher) -> Fisher:
+    """G, with which a gradient G w is read out of weights w: the matrix itself, or what it was
+    before damping."""
+    return fisher.information if isinstance(fisher, Damped) else fisher
+
+
+def carried(fisher: Fisher, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    """V D^-1 G, the covariance of V w and the gradient G w for w ~ N(0, D^-1); V where D = G."""
+    return readout(fisher).multiply(fisher.solve(V)) if isinstance(fisher, Damped) else V
+
+
+def reached(fisher: Fisher, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    """V without what no score reaches: G^+ G V where damping makes a singular G regular."""
+    return readout(fisher).solve(readout(fisher).multiply(V)) if isinstance(fisher, Damped) else V
+
+
 def as_dense(fisher: Fisher) -> Dense:
     """The matrix as an array, factorised; whitening and determinants need that."""
+    if isinstance(fisher, Damped):
+        return as_dense(fisher.solver)
     return fisher if isinstance(fisher, Dense) else Dense(fisher.matrix())

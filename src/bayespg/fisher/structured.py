@@ -16,7 +16,7 @@ from bayespg._support.types import Array
 from bayespg.algebra import sparse
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparse import Rows
-from bayespg.fisher.matrices import Dense, Explicit, Fisher
+from bayespg.fisher.matrices import Damped, Dense, Explicit, Fisher
 
 NEEDED = (
     "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
@@ -94,6 +94,84 @@ def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
     """Apply a function of columns to the rows of V."""
     flat = V.reshape(-1, V.shape[-1])
     return function(flat.T).T.reshape(V.shape)
+
+
+class Spectral(Fisher):
+    """sum_j l_j q_j q_j' + rest (I - sum_j q_j q_j'), q_j orthonormal: the average of a few outer
+    products, or with a `rest` the same with damping, without an n x n array.
+
+    Where an eigenvalue is zero it acts through its generalised inverse.
+    """
+
+    directions: Float[Array, "r n"]
+    """q_j."""
+    eigenvalues: Float[Array, " r"]
+    """l_j."""
+    rest: Float[Array, ""]
+    """The eigenvalue of every direction orthogonal to all q_j."""
+    factors: Float[Array, "M r n"] | None = None
+    """As of `Dense`."""
+
+    @property
+    def size(self) -> int:
+        return self.directions.shape[-1]
+
+    def _apply(self, function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """The product with the matrix whose eigenvalues are a function of these."""
+        rest = function(self.rest)
+        along = (function(self.eigenvalues) - rest) * (V @ self.directions.T)
+        return rest * V + along @ self.directions
+
+    @float64_when_eager
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self._apply(lambda l: l, V)
+
+    @float64_when_eager
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self._apply(lambda l: jnp.where(l > 0, 1 / jnp.where(l > 0, l, 1.0), 0.0), V)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        z = jax.random.normal(key, (*shape, self.size), self.directions.dtype)
+        return self._apply(jnp.sqrt, z)
+
+    @float64_when_eager
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.multiply(jnp.eye(self.size, dtype=self.directions.dtype))
+
+    @float64_when_eager
+    def diagonal(self) -> Float[Array, " n"]:
+        return self.rest + (self.eigenvalues - self.rest) @ self.directions**2
+
+    @float64_when_eager
+    def trace(self) -> Float[Array, ""]:
+        r, n = self.directions.shape
+        return jnp.sum(self.eigenvalues) + (n - r) * self.rest
+
+    @float64_when_eager
+    def damped(self, damping: Float[Array, ""]) -> "Spectral":
+        return Spectral(self.directions, self.eigenvalues + damping, self.rest + damping)
+
+    @float64_when_eager
+    def effective(self, G: Fisher) -> Float[Array, ""]:
+        Q = self.directions
+        along = jnp.sum(Q * G.multiply(Q), -1)
+        inside = jnp.sum(jnp.where(self.eigenvalues > 0, along / self.eigenvalues, 0.0))
+        outside = jnp.maximum(G.trace() - jnp.sum(along), 0.0)
+        return inside + jnp.where(self.rest > 0, outside / self.rest, 0.0)
+
+    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.solve(V)
+
+
+def outer_products(scores: Float[Array, "M n"]) -> Spectral:
+    """(1/M) sum_i u_i u_i' of fewer paths than parameters."""
+    M, n = scores.shape
+    largest = jnp.max(jnp.abs(scores))
+    unit = jnp.where(largest > 0, largest, 1.0)
+    _, values, Q = jnp.linalg.svd(scores / unit, full_matrices=False)
+    known = values > n * jnp.finfo(values.dtype).eps * values[0]
+    eigenvalues = jnp.where(known, (unit * values / jnp.sqrt(M)) ** 2, 0.0)
+    return Spectral(Q, eigenvalues, jnp.zeros((), Q.dtype), scores[:, None, :])
 
 
 class Sparse(Fisher):
@@ -273,6 +351,12 @@ def rank(fisher: Fisher) -> Float[Array, ""]:
     """The number of directions in which G has information, less than n where G is singular."""
     if isinstance(fisher, Inverse):
         return rank(fisher.of)
+    if isinstance(fisher, Damped):
+        return rank(fisher.information)
+    if isinstance(fisher, Spectral):
+        r, n = fisher.directions.shape
+        known = jnp.sum(fisher.eigenvalues > 0) + (n - r) * (fisher.rest > 0)
+        return known.astype(fisher.eigenvalues.dtype)
     if isinstance(fisher, Dense):
         return jnp.sum(fisher.known).astype(fisher.G.dtype)
     return jnp.asarray(float(fisher.size))
@@ -281,6 +365,17 @@ def rank(fisher: Fisher) -> Float[Array, ""]:
 def directions(fisher: Fisher) -> Float[Array, ""]:
     """The rank as a divisor, at least 1 for a policy without any information."""
     return jnp.maximum(rank(fisher), 1.0)
+
+
+def overlap(fisher: Fisher) -> Float[Array, ""]:
+    """tr(D^-1 G D^-1 G): the rank of G for D = G, and less with damping."""
+    if not isinstance(fisher, Damped):
+        return rank(fisher)
+    D, G = fisher.solver, fisher.information
+    if isinstance(D, Spectral) and isinstance(G, Spectral):
+        return jnp.sum((G.eigenvalues / jnp.where(G.eigenvalues > 0, D.eigenvalues, 1.0)) ** 2)
+    S = D.solve(G.matrix())
+    return jnp.sum(S * S.T)
 
 
 def is_operator(fisher: Any) -> bool:

@@ -32,7 +32,7 @@ def actions_integrated_out(batch: Batch) -> Fisher:
 
 def monte_carlo_fisher(batch: Batch) -> Fisher:
     """G of paths from outer products of their scores."""
-    return fishers.monte_carlo(batch.scores)
+    return fishers.monte_carlo(batch.scores, damping=0.0)
 
 
 def maximum_likelihood(batch: Batch) -> Fisher:

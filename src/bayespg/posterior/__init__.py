@@ -24,7 +24,9 @@ from bayespg.posterior.operators import (
     Diagonal,
     Downdate,
     Influence,
+    Invertible,
     Multiple,
+    of_gradient,
 )
 from bayespg.posterior.statistics import (
     component_statistics,
@@ -45,10 +47,12 @@ __all__ = [
     "GradientPosterior",
     "Influence",
     "Interval",
+    "Invertible",
     "Multiple",
     "component_statistics",
     "direction_statistics",
     "influences",
+    "of_gradient",
     "region_statistics",
     "rescaled",
     "uphill",

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, PRNGKeyArray
 
+from bayespg import fisher as fishers
 from bayespg._support.types import Array
-from bayespg.fisher import Fisher
+from bayespg.fisher import Fisher, Spectral
 
 LARGE = 2048
 """The number of parameters beyond which a covariance is an operator."""
@@ -55,24 +56,22 @@ class Diagonal(Invertible):
 
 
 class Downdate(Covariance):
-    """scale G - Z'Z: the prior covariance minus what the samples explained."""
+    """B_0 - Z'Z: the prior covariance minus what the samples explained."""
 
-    fisher: Fisher
-    scale: float | Float[Array, ""]
+    prior: Invertible
     Z: Float[Array, "M n"]
 
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.scale * self.fisher.multiply(V) - (V @ self.Z.T) @ self.Z
+        return self.prior.multiply(V) - (V @ self.Z.T) @ self.Z
 
     def diagonal(self) -> Float[Array, " n"]:
-        return self.scale * self.fisher.diagonal() - jnp.sum(self.Z**2, 0)
+        return self.prior.diagonal() - jnp.sum(self.Z**2, 0)
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
-        """x - Z' E d(l) E' Z (scale G)^-1 x for x ~ N(0, scale G), where Z (scale G)^-1 Z' = E
-        diag(l) E' and d(l) = (1 - sqrt(1 - l)) / l: a root of the difference, with no n x n
-        array."""
-        x = jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
-        W = self.fisher.solve(self.Z) / self.scale
+        """x - Z' E d(l) E' Z B_0^-1 x for x ~ N(0, B_0), where Z B_0^-1 Z' = E diag(l) E' and
+        d(l) = (1 - sqrt(1 - l)) / l: a root of the difference, with no n x n array."""
+        x = self.prior.sample(key, k)
+        W = self.prior.solve(self.Z)
         eigenvalues, E = jnp.linalg.eigh(W @ self.Z.T)
         l = jnp.clip(eigenvalues, 1e-12, 1.0)
         shrink = (1 - jnp.sqrt(1 - l)) / l
@@ -98,7 +97,7 @@ class Multiple(Invertible):
         return jnp.sqrt(self.scale) * self.fisher.sample(key, (k,))
 
 
-class Damped(Covariance):
+class Damped(Invertible):
     """scale G D^-1 G, the prior of the gradient G w with w ~ N(0, scale D^-1)."""
 
     information: Fisher
@@ -110,12 +109,27 @@ class Damped(Covariance):
         G = self.information
         return self.scale * G.multiply(self.fisher.solve(G.multiply(V)))
 
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        G = self.information
+        return G.solve(self.fisher.multiply(G.solve(V))) / self.scale
+
     def diagonal(self) -> Float[Array, " n"]:
+        G, D = self.information, self.fisher
+        if isinstance(G, Spectral) and isinstance(D, Spectral):  # their eigenvectors are the same
+            l = G.eigenvalues
+            return self.scale * (l**2 / jnp.where(l > 0, D.eigenvalues, 1.0)) @ G.directions**2
         return jnp.diagonal(self.multiply(jnp.eye(self.fisher.size)))
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:
         drawn = self.fisher.solve(self.fisher.sample(key, (k,)))
         return jnp.sqrt(self.scale) * self.information.multiply(drawn)
+
+
+def of_gradient(fisher: Fisher, scale: float | Float[Array, ""]) -> Invertible:
+    """The prior of the gradient G w for w ~ N(0, scale D^-1), where D is G or has damping."""
+    if isinstance(fisher, fishers.Damped):
+        return Damped(fisher.information, fisher.solver, scale)
+    return Multiple(fisher, scale)
 
 
 class Influence(eqx.Module):

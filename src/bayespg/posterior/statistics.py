@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
-from bayespg.fisher import Dense
+from bayespg.fisher import Dense, reached
 from bayespg.posterior.agreement import GROUPS, agreement, contributions, judged
 from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import Covariance, Downdate, Influence, Invertible
@@ -63,7 +63,7 @@ def _component_left_over(posterior: Moments) -> Float[Array, " n"]:
     if isinstance(S, Downdate):
         assert isinstance(prior, Invertible)
         Z = S.Z / _explained(posterior)[0]
-        squared = jnp.sum(Z * (prior.solve(S.Z) @ S.Z.T @ Z), 0)
+        squared = jnp.einsum("mn,mn->n", Z, prior.solve(S.Z) @ S.Z.T @ Z)
         left = prior.diagonal() - 2 * jnp.sum(S.Z * Z, 0) + squared
     else:
         every = jnp.eye(posterior.mean.size, dtype=posterior.mean.dtype)
@@ -274,7 +274,8 @@ def region_statistics(posterior: Moments, gradient: Float[Array, " n"], robust: 
     M, n = D.shape
 
     def metric(V):
-        return V if posterior.fisher is None else posterior.fisher.solve(V)
+        G = posterior.fisher
+        return V if G is None else G.solve(reached(G, V))
 
     K = D @ metric(D).T
     q = jnp.diagonal(K)

@@ -44,7 +44,7 @@ def coupled(
 
 def _coupled(U, R, G, D, noise) -> Integral:
     kernel = kernels.Quadratic(fishers.as_fisher(G))
-    d, V = jnp.linalg.eigh(kernel.fisher.matrix() if D is None else D)
+    d, V = jnp.linalg.eigh(fishers.readout(kernel.fisher).matrix() if D is None else D)
     spectrum, Q = jnp.linalg.eigh(kernel.gram(U, U))
     Y, b = Q.T @ (R[:, None] * U) @ V, Q.T @ kernel.cross(U)[0]
     variances = d * spectrum[:, None] + noise  # of every direction of paths, component by component

@@ -21,7 +21,7 @@ from bayespg.algebra import conditioning, sparsification
 from bayespg.algebra.conditioning import Conditioned
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Fisher
-from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, Multiple, informed
+from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, informed, of_gradient
 from bayespg.quadrature.integrals import Integral, bayes_hermite, integral, vector_integral
 
 __all__ = [
@@ -71,7 +71,9 @@ def model1(
     scale = checks.positive("scale", scale, ((n,),))
     form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
     _enough_noise(noise, M, (n + 1) * (n + 2) // 2)
-    return _sound(in_float64(_model1)(U, R, G, noise, scale, sparsify, form))
+    if noise.ndim == 2 and np.all(noise == noise[:1]):
+        noise = noise[:1]
+    return sound(in_float64(_model1)(U, R, G, noise, scale, sparsify, form))
 
 
 def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPosterior:
@@ -82,7 +84,18 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
-    if noise.ndim == 2 or scale.ndim == 1:  # one regression per component
+    one_noise = noise.ndim == 0 or noise.shape == (1, n)
+    if one_noise and (noise.ndim or scale.ndim) and sparsify is None and form == "dual":
+        by_component = (jnp.broadcast_to(x.reshape(-1), (n,)) for x in (noise, scale))
+        at = conditioning.by_component(
+            kernel.gram(U, U), kernel.cross(U)[0], kernel.prior()[0, 0], Y, *by_component
+        )
+        covariance = at.covariance
+        influence = at.leave_one_out()
+        added = at.gain.T * Y
+        mean = jnp.sum(added, 0)
+        explained = at.gain @ kernel.cross(U)[0] / kernel.prior()[0, 0]
+    elif noise.ndim == 2 or scale.ndim == 1:  # one regression per component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
         at = jax.vmap(lambda y, s2, c: condition(y[:, None], s2, c), in_axes=(1, 1, 0))(
             Y, noise, jnp.broadcast_to(scale, (n,))
@@ -100,7 +113,8 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         mean = (at.gain @ Y)[0]
         explained = kernel.explained(U, at.gain)
     assert covariance is not None
-    variance = jnp.broadcast_to(covariance[..., 0, 0], (n,))
+    variance = covariance if covariance.ndim == 1 else covariance[..., 0, 0]
+    variance = jnp.broadcast_to(variance, (n,))
     return GradientPosterior(
         mean=mean,
         covariance=jnp.diag(variance) if n <= LARGE else Diagonal(variance),
@@ -167,31 +181,32 @@ def model2(
     prior = informed.checked(prior_mean, prior_covariance, G, scale)
     if prior is not None:
         found = in_float64(_informed)(U, R, G, noise, baseline, prior, form)
-        return _sound(found)
-    return _sound(in_float64(_model2)(U, R, G, noise, baseline, scale, sparsify, form))
+        return sound(found)
+    return sound(in_float64(_model2)(U, R, G, noise, baseline, scale, sparsify, form))
 
 
 def _model2(scores, returns, fisher, noise, baseline, scale, sparsify, form) -> GradientPosterior:
     U, (M, n) = scores, scores.shape
-    G = fishers.as_fisher(fisher)
+    D = fishers.as_fisher(fisher)
+    G, prior = fishers.readout(D), of_gradient(D, jnp.asarray(scale, U.dtype))
     form = _choose(form, M, n, noise)
-    kernel = kernels.Linear(G)
+    kernel = kernels.Linear(D)
     condition, info = _conditioner(kernel, U, sparsify, form)
     shifted = conditioning.less(returns, jnp.mean(returns))
     y = jnp.where(jnp.isinf(baseline), shifted, returns)[:, None]
     at = condition(y, jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype), baseline)
     mean = (at.gain @ y)[:, 0]
-    covariance = at.covariance if at.root is None else Downdate(G, scale, at.root)
+    covariance = at.covariance if at.root is None else Downdate(prior, at.root)
     assert covariance is not None
     return GradientPosterior(
         mean=mean,
         covariance=covariance,
-        fisher=G,
+        fisher=D,
         influence=fishers.leave_one_out(G, mean, at.leave_one_out()),
         explained=kernel.explained(U, at.gain),
         freedom=at.freedom,
         info=_info(G, at) | info,
-        prior=Multiple(G, jnp.asarray(scale, U.dtype)),
+        prior=prior,
         retained=_retained(G.solve(U) @ at.gain),
         # What paths add to a fit that passes close to every return cancels one another.
         unbiased=shifted[:, None] * U,
@@ -298,6 +313,6 @@ def regular(condition: float | Float[Array, ""]) -> None:
         raise ValueError(SINGULAR_MESSAGE)
 
 
-def _sound(posterior: GradientPosterior) -> GradientPosterior:
+def sound(posterior: GradientPosterior) -> GradientPosterior:
     regular(posterior.info["condition"])
     return checks.sound("scores, returns", posterior)

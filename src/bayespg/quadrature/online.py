@@ -76,9 +76,10 @@ class Online:
         w, m = in_float64(_solve)(self._G, u), self.paths
         inner, own = self._U[:m] @ w, u @ w
         if self._model == 1:  # Eq. 23, R u and 1 + u' G^-1 u
-            k, kk, y, b = (1 + inner) ** 2, (1 + own) ** 2, R * u, np.array([1 + own])
+            k, kk, y = (1 + inner) ** 2, (1 + own) ** 2, R * u
         else:  # Eq. 27, R and u
-            k, kk, y, b = inner, own, np.array([R]), u
+            k, kk, y = inner, own, np.array([R])
+        b = in_float64(_quadratic_cross if self._model == 1 else _linear_cross)(self._G, u)
         inverse = self._R[:m, :m]
         row, variance = inverse @ (self._scale * k), self._scale * kk + self._noise
         left = np.sqrt(np.maximum(variance - row @ row, np.finfo(float).tiny))
@@ -122,6 +123,14 @@ def _quadratic_prior(G: Fisher) -> Float[Array, "1 1"]:
 
 def _linear_prior(G: Fisher) -> Float[Array, "n n"]:
     return kernels.Linear(G).prior()
+
+
+def _quadratic_cross(G: Fisher, u: Float[Array, " n"]) -> Float[Array, " 1"]:
+    return kernels.Quadratic(G).cross(u[None])[:, 0]
+
+
+def _linear_cross(G: Fisher, u: Float[Array, " n"]) -> Float[Array, " n"]:
+    return kernels.Linear(G).cross(u[None])[:, 0]
 
 
 def _solve(G: Fisher, u: Float[Array, " n"]) -> Float[Array, " n"]:

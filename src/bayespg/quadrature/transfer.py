@@ -37,4 +37,4 @@ def model2_with_prior(
 
 
 def _explained(U, G, g0) -> Float[Array, " M"]:
-    return U @ fishers.as_fisher(G).solve(g0)
+    return U @ fishers.readout(fishers.as_fisher(G)).solve(g0)

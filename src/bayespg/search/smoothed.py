@@ -250,7 +250,7 @@ def conditioned(
     noise = jnp.where(taken, model.noise, 1.0)
     G, large = Isotropic(n, s), n > LARGE
     at = conditioning.dual(K, B.T, None if large else jnp.diag(b0), y[:, None], noise, constant)
-    covariance = at.covariance if at.root is None else Downdate(G, s**2 * b0[0], at.root)
+    covariance = at.covariance if at.root is None else Downdate(Diagonal(b0), at.root)
     assert covariance is not None
     return GradientPosterior(
         mean=(at.gain @ y[:, None])[:, 0],
