@@ -216,7 +216,7 @@ def test_angles_stay_on_their_circle():
     model = models.fit(found)
     paths = rollout(model.environment(horizon=50), policy, jax.random.key(0), 8)
     np.testing.assert_allclose(np.sum(np.asarray(paths.states)[..., :2] ** 2, -1), 1, atol=1e-4)
-    assert np.all(np.asarray(model.circles.pairs)[2] == 0)
+    assert np.all(np.asarray(model.observed.circles.pairs)[2] == 0)
 
 
 def test_the_oldest_transitions_are_replaced():
@@ -236,7 +236,7 @@ def test_few_transitions_and_constant_observations_are_enough(rows):
     found = models.transitions(x, np.zeros(rows, int), np.ones(rows), x, np.ones(rows, bool))
     model = models.fit(found)
     environment = model.environment(jax.random.key(0))
-    start = jax.jit(environment.reset, static_argnums=1)(jax.random.key(2), 4)
+    start = eqx.filter_jit(environment.reset)(jax.random.key(2), 4)
     y, rewards, ended = stepped(environment, start, jnp.zeros(4, jnp.int32))
     np.testing.assert_allclose(y[:, 0], 3.0, rtol=1e-5)
     assert np.isfinite(y).all()

@@ -9,9 +9,8 @@ from bayespg._support.random import WORD, child, host_key
 from bayespg.agents.agent import Agent
 from bayespg.environments.classic import MountainCarContinuous
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning.advance import FADE, FAILED, SILENT, fading
 from bayespg.paths.acting import times_of
-from bayespg.paths.persistence import held
+from bayespg.paths.persistence import FADE, FAILED, SILENT, fading, held
 from bayespg.paths.rollout import rollout
 from bayespg.paths.worlds import OnDevice, world
 from bayespg.policies import named

@@ -11,7 +11,7 @@ from bayespg.agents.agent import Agent
 from bayespg.environments import classic
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import trust
-from bayespg.learning.advance import _informed
+from bayespg.paths.persistence import informed
 
 
 def trusting(rho, pairs=1.0):
@@ -119,11 +119,11 @@ def test_rewards_that_depend_on_time_alone_say_nothing(ended):
         np.zeros((5, 3, 1)), np.zeros((5, 3), int), np.tile(np.arange(5.0)[:, None], 3), mask,
         np.full(3, ended), np.zeros((3, 1)),
     )  # fmt: skip
-    assert not _informed(paths)
+    assert not informed(paths)
     shorter = mask & (np.arange(15).reshape(5, 3) != 10)
     rewards = np.where(np.arange(15).reshape(5, 3) % 7 == 1, 2.0, paths.rewards)
     for change in ({"mask": shorter}, {"rewards": rewards}):
-        assert _informed(dataclasses.replace(paths, **change))
-    assert not _informed(dataclasses.replace(paths, terminated=np.array([ended, ended, not ended])))
+        assert informed(dataclasses.replace(paths, **change))
+    assert not informed(dataclasses.replace(paths, terminated=np.array([ended, ended, not ended])))
     ones = dataclasses.replace(paths, mask=shorter, rewards=np.ones((5, 3)))
-    assert _informed(ones) == ended
+    assert informed(ones) == ended

@@ -6,7 +6,7 @@
 
 An update plays a real episode, or a few where they are short, updates the model
 (`bayespg.models`) with all transitions so far, and improves the policy on episodes that the model
-simulates (`bayespg.learning.simulated`).
+simulates (`bayespg.agents.simulated`).
 """
 
 from typing import Any
@@ -21,11 +21,10 @@ from bayespg._support import compilation, device
 from bayespg._support.precision import to_numpy
 from bayespg._support.random import child, episode_seeds, fast_key, host_key
 from bayespg._support.types import Array
-from bayespg.agents import build, describe, metrics, names, serialise, settings
+from bayespg.agents import build, describe, metrics, names, serialise, settings, simulated
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.metrics import Evaluation
 from bayespg.environments.trajectories import Trajectories
-from bayespg.learning import simulated
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.observations import Normalised, Normaliser, no_statistics
 from bayespg.models import Knowledge, Model
@@ -251,7 +250,9 @@ class MBAC(BaseAgent):
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
         with self.precision():
-            seen = self.state.normaliser(jnp.asarray(np.asarray(model.visited, np.float32)))
+            seen = self.state.normaliser(
+                jnp.asarray(np.asarray(model.observed.visited, np.float32))
+            )
             return float(_divergence(before, self.state.policy, seen))
 
     def _play(self) -> list[Trajectories]:

@@ -27,8 +27,8 @@ from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.observations import Normalised, Normaliser, Recent
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
+from bayespg.paths import persistence as exploration
 from bayespg.paths import scores
-from bayespg.paths.persistence import explorers
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.posterior import GradientPosterior, direction_statistics, uphill
 
@@ -36,10 +36,6 @@ CLOSE = 1e-5
 """Two mean returns that differ by this share are equal: rewards are summed in single precision."""
 ROUNDING = 100
 """A gradient within this many rounding errors of its terms counts as zero."""
-FADE, FAILED, SILENT = 0.05, 0.75, 0.01
-"""Share of the persistence of exploration that an update takes away: if the episodes that explored
-persistently returned at least as much as the others, if they returned less, and if rewards say
-nothing about the actions, so that there is still everything to explore."""
 WANDER = 11
 """Marks the keys of random directions."""
 STAGES = (
@@ -142,20 +138,6 @@ def begin(
     )  # fmt: skip
 
 
-def fading(
-    persistence: Float[Array, ""] | None, paths: Trajectories, informed: Bool[Array, ""] | bool
-) -> Float[Array, ""] | None:
-    """The persistence of exploration after another batch, whose rewards say something about the
-    actions or do not (`informed`): a little less, and much less if the episodes that explored
-    independently returned more."""
-    if persistence is None:
-        return None
-    R, these = returns(paths), explorers(paths.mask.shape[1])
-    persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
-    taken = jnp.where(other > persistent, FAILED, FADE)
-    return persistence * (1 - jnp.where(informed, taken, SILENT))
-
-
 class Record(NamedTuple):
     """Numbers that describe one update. Those that are NaN by default cost more than the others,
     and are computed where they are asked for."""
@@ -245,9 +227,10 @@ def advance(
     used, too.
 
     A gradient that is rounding is zero, and makes no step. If rewards say nothing about the actions
-    (`_informed`), a policy stays as it is if it has seen lower returns, or if all rewards are gains
-    and no episode ended. Any other has nothing to lose: random steps, shorter as the persistence of
-    exploration fades, are how it comes to a goal that no episode has reached, as on a mountain car.
+    (`bayespg.paths.persistence.informed`), a policy stays as it is if it has seen lower returns, or
+    if all rewards are gains and no episode ended. Any other has nothing to lose: random steps,
+    shorter as the persistence of exploration fades, are how it comes to a goal that no episode has
+    reached, as on a mountain car.
 
     Without `described` the slope along the step, its error, the probability of going uphill and the
     divergence are NaN. They do not change the update, and may cost more than the gradient.
@@ -255,8 +238,8 @@ def advance(
     theta, rebuild = flatten(state.policy)
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
     mean = jnp.mean(returns(batch.paths))
-    informed = _informed(batch.paths) if estimator.needs.states else jnp.asarray(True)
-    content = (mean - state.lowest > CLOSE * jnp.abs(mean)) | _only_gains(batch.paths)
+    informed = exploration.informed(batch.paths) if estimator.needs.states else jnp.asarray(True)
+    content = (mean - state.lowest > CLOSE * jnp.abs(mean)) | exploration.only_gains(batch.paths)
     stays = ~informed & content
     posterior = _rounded(estimator(batch), estimator, batch, stays)
     if estimator.needs.recent and state.persistence is not None:
@@ -295,7 +278,7 @@ def advance(
     )  # fmt: skip
     updated, played, taken = state.counts
     counts = Counts(updated + 1, played + M, taken + batch.paths.mask.sum(dtype=taken.dtype))
-    fewer = fading(state.persistence, batch.paths, informed)
+    fewer = exploration.fading(state.persistence, batch.paths, informed)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.persistence), new,
         (counts, going & new.running, fewer), is_leaf=lambda x: x is None,
@@ -356,33 +339,6 @@ def _wandering(
 
     mean = jax.lax.cond(lost, random, lambda: posterior.mean)
     return eqx.tree_at(lambda p: p.mean, posterior, mean)
-
-
-def _informed(paths: Trajectories) -> Bool[Array, ""]:
-    """Whether the rewards say anything about the actions: False if all rewards are equal and no
-    episode ended by itself, or if several episodes have the same lengths and the same rewards, step
-    by step; rewards are equal if they differ by rounding only.
-
-    What an episode still earns is then a function of time alone, or unknown. Values of time would
-    explain it, and scores, whose mean is zero at each time, cannot: what values of states leave to
-    them is an error of these values.
-    """
-    taken, ended = paths.mask, paths.terminated
-    rewards = jnp.where(taken, paths.rewards, 0.0)
-    rounding = 10 * jnp.finfo(rewards.dtype).eps * jnp.max(jnp.abs(rewards))
-    filled = jnp.where(taken, rewards, rewards[0, 0])
-    constant = ~jnp.any(ended) & (jnp.max(filled) - jnp.min(filled) <= rounding)
-    if taken.shape[1] == 1:
-        return ~constant
-    alike = jnp.all(taken == taken[:, :1])
-    apart = jnp.max(jnp.max(rewards, 1) - jnp.min(rewards, 1))
-    return ~(constant | (alike & (apart <= rounding)))
-
-
-def _only_gains(paths: Trajectories) -> Bool[Array, ""]:
-    """Whether every step was rewarded and no episode ended by itself, so that none could have been
-    better by ending."""
-    return jnp.all(jnp.where(paths.mask, paths.rewards, 1.0) > 0) & ~jnp.any(paths.terminated)
 
 
 def _divergence(batch: Batch):

@@ -150,11 +150,15 @@ def advantages(
     following = jnp.where(last, ends, jnp.roll(V, -1, 0))
     rewards = jnp.where(paths.mask, paths.rewards, 0.0)
     delta = jnp.where(paths.mask, rewards + discount * following - V, 0.0)
+    return jnp.where(paths.mask, tails(delta, last, discount * lambda_), 0.0)
+
+
+def tails(x: Float[Array, "T M"], last: Bool[Array, "T M"], decay: float) -> Float[Array, "T M"]:
+    """sum_l decay^l x_{t+l} over the steps of each path, up to the one that is its `last`."""
 
     def back(tail, now):
-        d, end = now
-        tail = d + discount * lambda_ * jnp.where(end, 0.0, tail)
+        one, end = now
+        tail = one + decay * jnp.where(end, 0.0, tail)
         return tail, tail
 
-    sums = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]
-    return jnp.where(paths.mask, sums, 0.0)
+    return jax.lax.scan(back, jnp.zeros_like(x[0]), (x, last), reverse=True)[1]

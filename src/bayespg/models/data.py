@@ -53,12 +53,12 @@ class Inputs(eqx.Module):
 
 
 def choices(*sizes: int) -> Inputs:
-    """Actions that are choices among so many options."""
+    """Actions that are choices, each among as many options as its number says."""
     return Inputs(tuple(checks.whole("sizes", size, 2) for size in sizes))
 
 
 def numbers(size: int) -> Inputs:
-    """Actions of so many numbers without bounds."""
+    """Actions of `size` numbers without bounds."""
     size = checks.whole("size", size, 1)
     return Inputs(None, (False,) * size, (0.0,) * size, (1.0,) * size)
 
@@ -127,7 +127,7 @@ class Transitions(eqx.Module):
 
 
 def empty(states: int, inputs: Inputs, capacity: int = CAPACITY) -> Transitions:
-    """None yet, of states of so many numbers."""
+    """No transitions yet, for states of `states` numbers."""
 
     def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
         return np.zeros((capacity, *shape), dtype)

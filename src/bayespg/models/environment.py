@@ -12,8 +12,7 @@ from bayespg._support.random import normal
 from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.models.data import Inputs
-from bayespg.models.features import Circles, Terms, Units
-from bayespg.models.termination import States
+from bayespg.models.features import Circles, Quadratic, Terms, Units
 
 HORIZON, DISCOUNT = 200, 0.99
 
@@ -26,13 +25,44 @@ class Knowledge(NamedTuple):
     terminated: Callable[[Any, Any, Any], Any] | None = None
 
 
-class Learned(Environment):
-    """The mean or a draw of a model.
+class Observed(eqx.Module):
+    """Where states and rewards were observed. Predictions stay within these ranges, which are
+    widened a little, so that simulated episodes cannot diverge."""
 
-    Half of the episodes begin at observed first states, with a little noise (that of a kernel
-    density estimate), the others at any observed state. States and rewards stay within the observed
-    range, widened a little, so that episodes cannot diverge.
-    """
+    circles: Circles
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+    lowest: Float[Array, ""]
+    """Range of rewards."""
+    highest: Float[Array, ""]
+    firsts: Float[Array, "F d"]
+    """First states of episodes."""
+    first_count: Int[Array, ""]
+    width: Float[Array, " d"]
+    """Standard deviation of the noise that is added to these."""
+    visited: Float[Array, "S d"]
+
+    def states(self, x: Float[Array, "N d"]) -> Float[Array, "N d"]:
+        """The nearest states that are within the range and on the circles."""
+        return self.circles(jnp.clip(x, self.low, self.high))
+
+    def rewards(self, r: Float[Array, " N"]) -> Float[Array, " N"]:
+        """The nearest rewards that are within the range."""
+        return jnp.clip(r, self.lowest, self.highest)
+
+    def starts(self, key: PRNGKeyArray, paths: int) -> Float[Array, "M d"]:
+        """Half of them observed first states, with a little noise (that of a kernel density
+        estimate), the others any observed states."""
+        key_first, key_noise, key_any = jax.random.split(key, 3)
+        half = paths // 2
+        first = self.firsts[jax.random.randint(key_first, (paths - half,), 0, self.first_count)]
+        first = first + self.width * normal(key_noise, first.shape, first.dtype)
+        anywhere = self.visited[jax.random.randint(key_any, (half,), 0, len(self.visited))]
+        return jnp.concatenate([self.states(first), anywhere])
+
+
+class Learned(Environment):
+    """The mean or a draw of a model. Its episodes begin as `Observed.starts` says."""
 
     inputs: Inputs
     states: Units
@@ -43,31 +73,17 @@ class Learned(Environment):
     noise: Float[Array, " d1"]
     """Standard deviations."""
     offset: Float[Array, ""]
-    ends: States
+    ends: Quadratic
     end_weights: Float[Array, " q"]
     can_end: Bool[Array, ""]
-    circles: Circles
-    low: Float[Array, " d"]
-    high: Float[Array, " d"]
-    lowest: Float[Array, ""]
-    highest: Float[Array, ""]
-    firsts: Float[Array, "F d"]
-    first_count: Int[Array, ""]
-    width: Float[Array, " d"]
-    visited: Float[Array, "S d"]
+    observed: Observed
     curiosity: Float[Array, ""]
     horizon: int = eqx.field(static=True)
     discount: float = eqx.field(static=True)
     known: Knowledge = eqx.field(static=True, default=Knowledge())
 
     def reset(self, key: PRNGKeyArray, paths: int) -> Float[Array, "M d"]:
-        key_first, key_noise, key_any = jax.random.split(key, 3)
-        half = paths // 2
-        first = self.firsts[jax.random.randint(key_first, (paths - half,), 0, self.first_count)]
-        first = first + self.width * normal(key_noise, first.shape, first.dtype)
-        anywhere = self.visited[jax.random.randint(key_any, (half,), 0, len(self.visited))]
-        first = self.circles(jnp.clip(first, self.low, self.high))
-        return jnp.concatenate([first, anywhere])
+        return self.observed.starts(key, paths)
 
     def step(
         self,
@@ -91,7 +107,7 @@ class Learned(Environment):
         y = self.features(self.states(states), encoded) @ self.weights
         apart, y = y[:, d + 1 :], y[:, : d + 1] + self.constant
         y = y + self.noise * normal(key_noise, y.shape, y.dtype)
-        following = self.circles(jnp.clip(states + y[:, :d], self.low, self.high))
+        following = self.observed.states(states + y[:, :d])
         if self.known.terminated is None:
             logit = self.ends(self.states(following)) @ self.end_weights
             chance = jax.random.uniform(key_end, (M,), logit.dtype)
@@ -99,7 +115,7 @@ class Learned(Environment):
         else:
             ended = self._told(self.known.terminated, states, actions, following).astype(bool)
         if self.known.reward is None:
-            rewards = jnp.clip(y[:, d], self.lowest, self.highest)
+            rewards = self.observed.rewards(y[:, d])
             rewards = rewards + jnp.where(ended, self.offset, 0.0)
         else:
             rewards = self._told(self.known.reward, states, actions, following)

@@ -91,7 +91,7 @@ class Waves(eqx.Module):
     frequencies: Float[Array, "m D"]
     phases: Float[Array, " m"]
 
-    def __call__(self, z: Float[Array, "N D"]) -> Float[Array, "N m"]:
+    def __call__(self, z: Float[Array, "*N D"]) -> Float[Array, "*N m"]:
         size = math.sqrt(2 / self.phases.size)
         return size * cosine(z @ self.frequencies.T + self.phases)
 
@@ -125,3 +125,34 @@ class Terms(eqx.Module):
         return jnp.concatenate(
             [jnp.full_like(z[:, :1], LEVEL), LINE * z, PRODUCT * pairs, WAVE * self.waves(z)], 1
         )
+
+
+MOST_PAIRS = 8
+"""Dimensions up to which all products are features of a state; beyond, squares only."""
+
+
+class Quadratic(eqx.Module):
+    """psi(x) = (1, x, x_i x_j, waves), each part times the prior standard deviation of its
+    weights."""
+
+    waves: Waves
+    sizes: tuple[float, float, float, float] = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        d = self.waves.frequencies.shape[1]
+        return 1 + d + len(_pairs(d)[0]) + self.waves.phases.size
+
+    def __call__(self, x: Float[Array, "*N d"]) -> Float[Array, "*N q"]:
+        level, line, square, wave = self.sizes
+        i, j = _pairs(x.shape[-1])
+        return jnp.concatenate(
+            [
+                jnp.full_like(x[..., :1], level), line * x, square * x[..., i] * x[..., j],
+                wave * self.waves(x),
+            ], -1,
+        )  # fmt: skip
+
+
+def _pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.triu_indices(d) if d <= MOST_PAIRS else (np.arange(d), np.arange(d))

@@ -22,9 +22,8 @@ from bayespg._support import checks
 from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.data import Inputs, Transitions
-from bayespg.models.environment import DISCOUNT, HORIZON, Knowledge, Learned
+from bayespg.models.environment import DISCOUNT, HORIZON, Knowledge, Learned, Observed
 from bayespg.models.features import (
-    Circles,
     Terms,
     Units,
     Waves,
@@ -82,18 +81,7 @@ class Model(eqx.Module):
     offset: Float[Array, ""]
     """What a step that ends the episode earns beyond others."""
     termination: Termination
-    circles: Circles
-    low: Float[Array, " d"]
-    high: Float[Array, " d"]
-    lowest: Float[Array, ""]
-    """Range of rewards, as `low` and `high` of states."""
-    highest: Float[Array, ""]
-    firsts: Float[Array, "F d"]
-    """First states of episodes."""
-    first_count: Int[Array, ""]
-    width: Float[Array, " d"]
-    """Standard deviation of the noise that is added to these."""
-    visited: Float[Array, "S d"]
+    observed: Observed
     length: Int[Array, ""]
     """Which of `LENGTHS`."""
 
@@ -117,9 +105,9 @@ class Model(eqx.Module):
         """What a step leads to from each state with each action of a policy."""
         with jax.enable_x64(True):
             x = checks.array("states", states)
-            if x.ndim != 2 or x.shape[1] != self.low.size:
+            if x.ndim != 2 or x.shape[1] != self.observed.low.size:
                 raise ValueError(
-                    f"states: expected shape (N, {self.low.size}), found {tuple(x.shape)}"
+                    f"states: expected shape (N, {self.observed.low.size}), found {tuple(x.shape)}"
                 )
             a = jnp.asarray(actions)
             if len(a) != len(x):
@@ -137,9 +125,9 @@ def _predict(model: Model, x: Any, actions: Any) -> Prediction:
 
     change, deviation = outputs(model.dynamics, model.changes)
     reward, reward_deviation = outputs(model.rewards, model.payments)
-    following = model.circles(jnp.clip(x + change, model.low, model.high))
+    following = model.observed.states(x + change)
     return Prediction(
-        following, deviation, jnp.clip(reward[:, 0], model.lowest, model.highest),
+        following, deviation, model.observed.rewards(reward[:, 0]),
         reward_deviation[:, 0], model.termination.probability(model.states(following)),
     )  # fmt: skip
 
@@ -167,10 +155,8 @@ def _environment(model, key, curiosity, horizon, discount, known) -> Learned:
         weights=jnp.concatenate([jnp.concatenate([W, w], 1) * units, *spread], 1),
         constant=jnp.concatenate([model.changes.mean, model.payments.mean]),
         noise=noise * units, offset=model.offset, ends=model.termination.features, end_weights=v,
-        can_end=model.termination.known, circles=model.circles, low=model.low, high=model.high,
-        lowest=model.lowest, highest=model.highest, firsts=model.firsts,
-        first_count=model.first_count, width=model.width, visited=model.visited,
-        curiosity=curiosity, horizon=horizon, discount=discount, known=known,
+        can_end=model.termination.known, observed=model.observed, curiosity=curiosity,
+        horizon=horizon, discount=discount, known=known,
     )  # fmt: skip
 
     def single(x: Any) -> Any:
@@ -189,7 +175,7 @@ class Basis(NamedTuple):
 
 
 def basis(key: PRNGKeyArray, states: int, actions: int, count: int = COUNT) -> Basis:
-    """For so many numbers of a state and of an encoded action, with `count` waves."""
+    """`count` waves, for states and encoded actions with this many numbers."""
     with jax.enable_x64(True):
         keys = jax.random.split(key)
         return Basis(
@@ -294,11 +280,11 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
         inputs=data.inputs, states=states, changes=changes, payments=payments, features=phi,
         dynamics=dynamics, rewards=rewards, offset=offset * payments.scale[0],
         termination=termination.fit(X, states(following), ended, count, basis.ends),
-        circles=circles_of(S, used.astype(S.dtype)), low=low, high=high,
-        lowest=lowest[0], highest=highest[0], firsts=firsts,
-        first_count=jnp.minimum(many, STARTS),
-        width=spread * jnp.maximum(many, 1) ** (-1 / (S.shape[1] + 4)),
-        visited=S[jnp.arange(STARTS) * count // STARTS], length=length,
+        observed=Observed(
+            circles_of(S, used.astype(S.dtype)), low, high, lowest[0], highest[0], firsts,
+            jnp.minimum(many, STARTS), spread * jnp.maximum(many, 1) ** (-1 / (S.shape[1] + 4)),
+            S[jnp.arange(STARTS) * count // STARTS],
+        ), length=length,
     )  # fmt: skip
 
 

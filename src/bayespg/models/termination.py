@@ -15,11 +15,10 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bayespg._support.types import Array
-from bayespg.models.features import Waves
+from bayespg.models.features import Quadratic, Waves
 
 ENDS, OTHERS = 256, 1024
 ITERATIONS = 30
@@ -27,34 +26,16 @@ LENGTH = 1.2
 """Length scale of the waves, in units of sqrt(d)."""
 COUNT = 100
 """Number of waves."""
-LEVEL, LINE, SQUARE, WAVE = 50.0, 50.0, 50.0, 15.0
-"""Prior standard deviations."""
-MOST_PAIRS = 8
-"""Dimensions up to which all products are features; beyond, squares only."""
+SIZES = (50.0, 50.0, 50.0, 15.0)
+"""Prior standard deviations of the parts of psi."""
 LONGEST = 4.0
 """How far a Newton step may change any logit."""
-
-
-class States(eqx.Module):
-    """psi(x)."""
-
-    waves: Waves
-
-    def __call__(self, x: Float[Array, "N d"]) -> Float[Array, "N q"]:
-        d = x.shape[1]
-        i, j = np.triu_indices(d) if d <= MOST_PAIRS else (np.arange(d), np.arange(d))
-        return jnp.concatenate(
-            [
-                jnp.full_like(x[:, :1], LEVEL), LINE * x, SQUARE * x[:, i] * x[:, j],
-                WAVE * self.waves(x),
-            ], 1,
-        )  # fmt: skip
 
 
 class Termination(eqx.Module):
     """The posterior of v."""
 
-    features: States
+    features: Quadratic
     mean: Float[Array, " q"]
     root: Float[Array, "q q"]
     """Lower triangular L with L L' the precision."""
@@ -84,7 +65,7 @@ def fit(
     """The posterior given the first `count` rows, in units in which their numbers are of size
     one. A state from which a step was made had not ended the episode."""
     C = len(ended)
-    psi = States(waves.stretched(LENGTH))
+    psi = Quadratic(waves.stretched(LENGTH), SIZES)
     ended = ended & (jnp.arange(C) < count)
     newest = jnp.argsort(jnp.where(ended, -jnp.arange(C), 1), stable=True)[:ENDS]
     found = jnp.minimum(jnp.sum(ended), ENDS)

@@ -9,7 +9,7 @@ lean the same way, for 1 / (1 - rho) steps on average.
 Scores remain those of independent draws, so that with rho > 0 the estimated gradient is only
 approximately that of the policy, and where pushing the same way leads astray it is none. Without it
 some tasks show no reward at all. So only every second episode of a batch explores persistently, and
-rho fades during training, fast if the others return more (`bayespg.learning.advance.fading`).
+rho fades during training, fast if the others return more (`fading`).
 """
 
 import jax
@@ -17,6 +17,12 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
+from bayespg.environments.trajectories import Trajectories, returns
+
+FADE, FAILED, SILENT = 0.05, 0.75, 0.01
+"""Share of the persistence of exploration that an update takes away: if the episodes that explored
+persistently returned at least as much as the others, if they returned less, and if rewards say
+nothing about the actions, so that there is still everything to explore."""
 
 
 def held(
@@ -40,3 +46,44 @@ def among(
     fresh ones for the others."""
     these = explorers(len(fresh), before).reshape(-1, *(1 for _ in fresh.shape[1:]))
     return jnp.where(these, again, fresh)
+
+
+def fading(
+    persistence: Float[Array, ""] | None, paths: Trajectories, informed: Bool[Array, ""] | bool
+) -> Float[Array, ""] | None:
+    """The persistence of exploration after another batch, whose rewards say something about the
+    actions or do not (`informed`): a little less, and much less if the episodes that explored
+    independently returned more."""
+    if persistence is None:
+        return None
+    R, these = returns(paths), explorers(paths.mask.shape[1])
+    persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
+    taken = jnp.where(other > persistent, FAILED, FADE)
+    return persistence * (1 - jnp.where(informed, taken, SILENT))
+
+
+def informed(paths: Trajectories) -> Bool[Array, ""]:
+    """Whether the rewards say anything about the actions: False if all rewards are equal and no
+    episode ended by itself, or if several episodes have the same lengths and the same rewards, step
+    by step; rewards are equal if they differ by rounding only.
+
+    What an episode still earns is then a function of time alone, or unknown. Values of time would
+    explain it, and scores, whose mean is zero at each time, cannot: what values of states leave to
+    them is an error of these values.
+    """
+    taken, ended = paths.mask, paths.terminated
+    rewards = jnp.where(taken, paths.rewards, 0.0)
+    rounding = 10 * jnp.finfo(rewards.dtype).eps * jnp.max(jnp.abs(rewards))
+    filled = jnp.where(taken, rewards, rewards[0, 0])
+    constant = ~jnp.any(ended) & (jnp.max(filled) - jnp.min(filled) <= rounding)
+    if taken.shape[1] == 1:
+        return ~constant
+    alike = jnp.all(taken == taken[:, :1])
+    apart = jnp.max(jnp.max(rewards, 1) - jnp.min(rewards, 1))
+    return ~(constant | (alike & (apart <= rounding)))
+
+
+def only_gains(paths: Trajectories) -> Bool[Array, ""]:
+    """Whether every step was rewarded and no episode ended by itself, so that none could have been
+    better by ending."""
+    return jnp.all(jnp.where(paths.mask, paths.rewards, 1.0) > 0) & ~jnp.any(paths.terminated)

@@ -7,19 +7,20 @@ along the natural gradient of GAE as far as a Kullback-Leibler limit allows. Man
 one compiled program in single precision.
 """
 
-import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.environments.trajectories import Trajectories
+from bayespg.learning import values as values_of
 from bayespg.learning.observations import Normalised, Normaliser
 from bayespg.models.environment import Learned
+from bayespg.models.features import Quadratic, draw_waves
 from bayespg.policies import AnyPolicy, base, flatten
 
 LAMBDA, LIMIT, DAMPING = 0.97, 0.03, 0.1
@@ -41,33 +42,14 @@ TRUST = 0.5
 """Standard deviation of a simulated state, in units of that of observed ones, beyond which it is
 not followed further."""
 WAVES, LENGTH = 100, 0.7
-"""Features of values, and their length scale in units of sqrt(d)."""
+"""Waves among the features of values, and their length scale in units of sqrt(d)."""
+SIZES = (10.0, 3.0, 1.0, 3.0)
+"""Prior standard deviations of the parts of these features."""
 
 
-class Basis(eqx.Module):
-    """Features of values: (1, x, x_i x_j, waves)."""
-
-    frequencies: Float[np.ndarray, "m d"]
-    phases: Float[np.ndarray, " m"]
-
-    @property
-    def size(self) -> int:
-        d = self.frequencies.shape[1]
-        return 1 + d + d * (d + 1) // 2 + len(self.phases)
-
-    def __call__(self, x: Float[Array, "*N d"]) -> Float[Array, "*N q"]:
-        i, j = np.triu_indices(x.shape[-1])
-        waves = math.sqrt(2 / len(self.phases)) * jnp.cos(x @ self.frequencies.T + self.phases)
-        one = jnp.ones_like(x[..., :1])
-        return jnp.concatenate([10 * one, 3 * x, x[..., i] * x[..., j], 3 * waves], -1)
-
-
-def basis(size: int) -> Basis:
-    """For observations of `size` numbers."""
-    rng = np.random.default_rng(0)
-    frequencies = rng.standard_normal((WAVES, size)) / (LENGTH * math.sqrt(size))
-    phases = rng.uniform(0, 2 * math.pi, WAVES)
-    return Basis(frequencies.astype(np.float32), phases.astype(np.float32))
+def basis(size: int) -> Quadratic:
+    """Features of the values of observations of `size` numbers."""
+    return Quadratic(draw_waves(jax.random.key(0), size, WAVES).stretched(LENGTH), SIZES)
 
 
 class Progress(eqx.Module):
@@ -88,7 +70,7 @@ def improve(
     environment: Learned,
     policy: AnyPolicy,
     normaliser: Normaliser,
-    basis: Basis,
+    basis: Quadratic,
     values: Float[Array, " q"],
     key: PRNGKeyArray,
     updates: int,
@@ -96,7 +78,7 @@ def improve(
     limit: Float[Array, ""] | float = LIMIT,
     trust: Float[Array, ""] | float = TRUST,
 ) -> tuple[AnyPolicy, Float[Array, " q"], Progress]:
-    """The policy after so many updates on so many simulated episodes each, and the weights of the
+    """The policy after `updates` updates on `paths` simulated episodes each, and the weights of the
     values. A policy whose simulated advantages are all equal stays as it is."""
     theta, rebuild = flatten(policy)
     slow = _slow(policy)
@@ -110,7 +92,8 @@ def improve(
         psi = basis(jnp.concatenate([seen, normaliser(found.final)[None]]))
         advantages, values = _advantages(found, psi, values, environment.discount)
         weights = found.mask.reshape(-1).astype(theta.dtype)
-        credit, spread = _standardised(advantages, found.mask)
+        centred, spread = values_of.centred(advantages, found.mask)
+        credit = centred / jnp.where(spread > 0, spread, 1.0)
 
         def gain(t, states, actions, credit):
             now: Any = rebuild(t)
@@ -133,7 +116,7 @@ def improve(
         d = slow * (d1 + d2) / 2
         length = jnp.sqrt(2 * limit * jnp.minimum(2 * share, 1.0) / jnp.maximum(d @ G @ d, 1e-12))
         new = theta + length * d
-        sound = (spread > 1e-6) & jnp.all(jnp.isfinite(new))
+        sound = (spread > 0) & jnp.all(jnp.isfinite(new))
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         progress = Progress(
             jnp.sum(jnp.where(found.mask, found.rewards, 0.0)) / paths,
@@ -190,15 +173,9 @@ def _advantages(
         V = psi @ values
         # A path that has ended stays where it is, so the row after its last step is its last state.
         following = jnp.where(ended, 0.0, V[1:])
-        delta = jnp.where(paths.mask, paths.rewards + discount * following - V[:-1], 0.0)
-
-        def back(tail, now):
-            d, end = now
-            tail = d + discount * LAMBDA * jnp.where(end, 0.0, tail)
-            return tail, tail
-
-        tails = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, last), reverse=True)[1]
-        return tails, V[:-1]
+        rewards = jnp.where(paths.mask, paths.rewards, 0.0)
+        delta = jnp.where(paths.mask, rewards + discount * following - V[:-1], 0.0)
+        return values_of.tails(delta, last, discount * LAMBDA), V[:-1]
 
     def fit(_, values):
         advantages, V = judged(values)
@@ -207,16 +184,6 @@ def _advantages(
 
     values = jax.lax.fori_loop(0, FITS, fit, values)
     return judged(values)[0], values
-
-
-def _standardised(
-    x: Float[Array, "T M"], taken: Bool[Array, "T M"]
-) -> tuple[Float[Array, "T M"], Float[Array, ""]]:
-    """x with mean 0 and variance 1 over the steps taken, and its standard deviation before."""
-    count = jnp.sum(taken)
-    mean = jnp.sum(jnp.where(taken, x, 0.0)) / count
-    spread = jnp.sqrt(jnp.sum(jnp.where(taken, x - mean, 0.0) ** 2) / count)
-    return jnp.where(taken, (x - mean) / jnp.maximum(spread, 1e-6), 0.0), spread
 
 
 def _slow(policy: AnyPolicy) -> Float[np.ndarray, " n"]:
