@@ -144,8 +144,8 @@ def adapt(
 
     `env` has one of the shapes at the top of this module; `params` are those of gymnax, by default
     its own. `horizon` is the number of steps after which an episode is cut off, by default the
-    environment's own limit, or 1000 if one of brax or jumanji has none. `actions` is the number of choices or the action
-    space, for policies by name; libraries have one.
+    environment's own limit, or 1000 if one of brax or jumanji has none. `actions` is the number of
+    choices or the action space, for policies by name; libraries have one.
 
     An observation that is a tree becomes one vector of all its numbers, of Playground's
     dictionaries only the part "state"; a single array keeps its shape. Actions in bounds are
