@@ -312,6 +312,13 @@ def test_the_environment_s_own_limit_cuts_off_too():
         np.testing.assert_array_equal(paths.final[:, 0], -LIMIT)
 
 
+def test_where_a_library_has_no_limit_there_is_a_usual_one():
+    class Endless(Brax):
+        episode_length = None
+
+    assert [adapt(Endless()).horizon, adapt(Endless(), horizon=2000).horizon] == [1000, 2000]
+
+
 def test_parameters_may_differ_between_runs():
     def until(key, state, action, goal):
         seen, after, reward, _ = step(key, state, action)

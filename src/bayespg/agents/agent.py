@@ -48,11 +48,11 @@ class Agent(BaseAgent):
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
     environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.agents.names`) or objects. A policy may have a memory. The default policy of
-    estimators with a damped metric is "fourier" for choices and "mlp" for continuous actions, and
-    "linear" of all others; an environment of the paper has the paper's policy. `options` go to
-    `gymnasium.make`; everything else is in `Settings`. A setting that would have no effect is
-    refused.
+    `bayespg.agents.names`) or objects. A policy may have a memory, and may be a network of any
+    library (`bayespg.policies.network`). The default policy of estimators with a damped metric is
+    "fourier" for choices and "mlp" for continuous actions, and "linear" of all others; an
+    environment of the paper has the paper's policy. `options` go to `gymnasium.make`; everything
+    else is in `Settings`. A setting that would have no effect is refused.
     """
 
     def __init__(

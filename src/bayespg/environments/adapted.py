@@ -47,8 +47,8 @@ SHAPES = (
 )
 DISCOUNT = 0.99
 LONGEST = 1000
-"""Steps of an episode of brax, whose environments have no limit of their own; brax trains with
-it."""
+"""Steps of an episode where an environment of brax or jumanji has no limit of its own; brax trains
+with it."""
 
 
 class Outcome(NamedTuple):
@@ -70,8 +70,11 @@ class Library(NamedTuple):
     step: Callable[[PRNGKeyArray, Any, Any, Any], Outcome]
     """(key, state, action, params)."""
     horizon: int | None
+    """Its own limit of the steps of an episode."""
     actions: Any
     params: Any = None
+    usual: int | None = None
+    """The limit unless another is given, where it has none of its own."""
 
 
 class Now(NamedTuple):
@@ -141,8 +144,8 @@ def adapt(
 
     `env` has one of the shapes at the top of this module; `params` are those of gymnax, by default
     its own. `horizon` is the number of steps after which an episode is cut off, by default the
-    environment's own limit and 1000 for brax. `actions` is the number of choices or the action
-    space, for policies by name; libraries have one.
+    environment's own limit, or 1000 if one of brax or jumanji has none. `actions` is the number of
+    choices or the action space, for policies by name; libraries have one.
 
     An observation that is a tree becomes one vector of all its numbers, of Playground's
     dictionaries only the part "state"; a single array keeps its shape. Actions in bounds are
@@ -153,12 +156,13 @@ def adapt(
     library = _recognised(env, params)
     name = "functions" if isinstance(env, tuple | list) else type(env).__name__
     own = library.horizon
-    if horizon is None and own is None:
+    steps = library.usual if own is None else own
+    if horizon is None and steps is None:
         raise ValueError(
             f"horizon: {name} does not say after how many steps an episode is cut off; give "
             "horizon="
         )
-    steps = own if horizon is None else checks.whole("horizon", horizon, 1)
+    steps = steps if horizon is None else checks.whole("horizon", horizon, 1)
     assert steps is not None
     if own is not None and steps > own:
         raise ValueError(
@@ -308,8 +312,9 @@ def _brax(env: Any) -> Library:
         return Outcome(to, seen(to), to.reward, (to.done > 0) & ~late, late)
 
     config = getattr(env, "_config", None)
-    limit = _limit(env, "episode_length") or _limit(config, "episode_length") or LONGEST
-    return Library(begin, advance, limit, gymnasium.spaces.Box(-1.0, 1.0, (int(env.action_size),)))
+    limit = _limit(env, "episode_length") or _limit(config, "episode_length")
+    box = gymnasium.spaces.Box(-1.0, 1.0, (int(env.action_size),))
+    return Library(begin, advance, limit, box, usual=LONGEST)
 
 
 def _jumanji(env: Any) -> Library:
@@ -325,7 +330,8 @@ def _jumanji(env: Any) -> Library:
         return Outcome(state, to.observation, to.reward, ends & ended, ends & ~ended)
 
     spec = getattr(env, "action_spec", None)
-    return Library(begin, advance, _limit(env, "time_limit"), spec() if callable(spec) else spec)
+    spec = spec() if callable(spec) else spec
+    return Library(begin, advance, _limit(env, "time_limit"), spec, usual=LONGEST)
 
 
 def _navix(env: Any) -> Library:
@@ -391,8 +397,7 @@ def _seen(observation: Any) -> Shaped[Array, " *observation"]:
     """One array of the numbers of an observation."""
     leaves = jax.tree.leaves(observation)
     if len(leaves) == 1 and jnp.ndim(leaves[0]) > 0:
-        x = leaves[0]
-        return x if x.dtype == jnp.uint8 else x.astype(_real(x))
+        return leaves[0].astype(_real(leaves[0]))
     return ravel_pytree([jnp.asarray(x).astype(_real(x)) for x in leaves])[0]
 
 

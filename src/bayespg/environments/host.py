@@ -275,7 +275,8 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
             return made
     raise ValueError(
         "environment: expected an id, a Gymnasium environment, a function that makes one or a "
-        f"bayespg.environments.Environment, found {type(environment).__name__}"
+        f"bayespg.environments.Environment, found {type(environment).__name__}; for an environment "
+        "of gymnax, brax, jumanji or navix give bayespg.environments.adapt(...)"
     )
 
 

@@ -104,7 +104,7 @@ def _check_step(
     time: shapes are known when the program is traced."""
     paths = jax.tree.leaves(states)[0].shape[:1]
     ended = jnp.result_type(ends)
-    before, after = (jax.tree.map(jnp.shape, x) for x in (states, following))
+    before, after = (_shapes(x) for x in (states, following))
     for wrong, given, expected in (
         (jnp.shape(rewards) != paths, f"rewards of shape {jnp.shape(rewards)}", paths),
         (jnp.shape(ends) != paths, f"ends of shape {jnp.shape(ends)}", paths),
@@ -114,6 +114,12 @@ def _check_step(
         if wrong:
             name = type(environment).__name__
             raise ValueError(f"environment: {name}.step gave {given}, expected {expected}")
+
+
+def _shapes(tree: Any) -> Any:
+    """The shape of an array, or those of the arrays of a tree."""
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+    return shapes[0] if len(shapes) == 1 else shapes
 
 
 AT_ONCE, GROWTH = 4096, 4
