@@ -364,6 +364,7 @@ class Warped(kernels.Kernel):
         return self.of(self.warp(x), self.warp(y))
 
 
+@pytest.mark.slow
 def test_a_kernel_may_hold_a_function():
     kernel, sparsify = Warped(jnp.tanh, KERNEL), Sparsify(0.0, 4)
     state = gptd.online(kernel, Z[0], discount=0.9, noise=NOISE, sparsify=sparsify)

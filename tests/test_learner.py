@@ -239,7 +239,7 @@ class Broken(LQR):
         return following, jnp.where(following > 1e30, rewards, self.what), ends
 
 
-@pytest.mark.slow("inf")
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [math.nan, math.inf])
 def test_an_environment_in_jax_that_pays_nonsense_is_named(what):
     one = Agent(Broken(what=what), LinearGaussian(-0.2, 1.0), "model2")

@@ -232,7 +232,7 @@ def learn(estimator, updates=100, paths=40, **settings):
     )  # fmt: skip
 
 
-@pytest.mark.slow("REINFORCE", "Model 2, natural", "REINFORCE, natural")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "settings"),
     [

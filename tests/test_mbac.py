@@ -84,6 +84,7 @@ def test_a_resumed_run_has_the_same_numbers(trained, tmp_path):
     assert json.loads((folder / "config.json").read_text())["estimator"] == "mbac"
 
 
+@pytest.mark.slow
 def test_another_seed_has_other_numbers(trained):
     agent, *_ = trained
     other = bayespg.MBAC("jax/CartPole-v1", seed=2)

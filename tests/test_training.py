@@ -152,6 +152,7 @@ def test_a_step_that_is_too_short_is_taken_and_is_the_last():
     np.testing.assert_array_equal(after, stopped.policy.kappa[:, None].repeat(3, 1))
 
 
+@pytest.mark.slow
 def test_a_run_whose_step_is_not_finite_keeps_its_parameters():
     wild = learn(estimator=Reinforce(), update=updates.conventional(float("inf")), updates=5)
     assert np.isfinite(wild.policy.kappa).all()

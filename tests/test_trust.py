@@ -106,6 +106,7 @@ def test_without_anything_to_lose_random_steps_are_made_and_end():
     assert agent.update()["step_norm"] == 0
 
 
+@pytest.mark.slow
 def test_where_all_rewards_are_equal_gains_no_step_is_made():
     agent = Agent(Forever(horizon=20), "linear", episodes=2, seed=0)
     assert [agent.update()["step_norm"] for _ in range(3)] == [0, 0, 0]
