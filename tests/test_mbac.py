@@ -42,6 +42,7 @@ def test_an_update_reports_its_columns(trained):
     assert all(0 < row["ahead"] <= 30 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_and_draws(tmp_path):
     words = (
         "jax/CartPole-v1",

@@ -236,7 +236,7 @@ def test_few_transitions_and_constant_observations_are_enough(rows):
     found = models.transitions(x, np.zeros(rows, int), np.ones(rows), x, np.ones(rows, bool))
     model = models.fit(found)
     environment = model.environment(jax.random.key(0))
-    start = jax.jit(environment.reset, static_argnums=1)(jax.random.key(2), 4)
+    start = eqx.filter_jit(environment.reset)(jax.random.key(2), 4)
     y, rewards, ended = stepped(environment, start, jnp.zeros(4, jnp.int32))
     np.testing.assert_allclose(y[:, 0], 3.0, rtol=1e-5)
     assert np.isfinite(y).all()

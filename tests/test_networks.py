@@ -397,6 +397,7 @@ def test_states_alone_have_no_scores():
         dataclasses.replace(U, actions=None).products()
 
 
+@pytest.mark.slow
 def test_sums_of_scores_over_groups_are_those_of_dense_scores():
     batch = batch_of("choice")
     U, a = batch.step_scores(), np.random.default_rng(4).normal(size=M * T).astype(np.float32)
@@ -471,6 +472,7 @@ def test_the_preconditioner_solves_with_the_matrix_of_its_rows(case):
     assert subset.trace == pytest.approx(np.trace(Z.T @ Z), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_damping_of_a_metric_is_a_share_of_the_trace(case):
     batch = batch_of(case.kind)
     G = stationary_integrated_out(batch)

@@ -123,6 +123,7 @@ POLICIES = {
 
 @pytest.mark.slow("random-walk-learning", "mountain-car")
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.slow
 def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(task, methods, settings, progress):
         found = {}

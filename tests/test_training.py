@@ -143,6 +143,7 @@ def test_one_run_alone_equals_nothing_else_than_a_run():
     assert single.policy.kappa.shape == (2,)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_too_short_is_taken_and_is_the_last():
     """Algorithm 4, lines 7 and 8."""
     stopped = learn(stop=1e6, updates=4)
