@@ -138,6 +138,7 @@ def every_form(discount: float):
     return jax.tree.map(lambda leaf: leaf[i], every_answer())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discount", DISCOUNTS)
 @pytest.mark.parametrize("form", FORMS)
 def test_vmapped_they_are_the_printed_ones_for_all_episodes_scales_and_discounts(form, discount):
@@ -162,6 +163,7 @@ def test_a_threshold_of_zero_is_the_exact_answer():
         np.testing.assert_allclose(getattr(found, field), getattr(exact, field), atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_jit_and_vmap_equal_the_eager_answer(form):
     found = jax.tree.map(lambda leaf: leaf[0], every_form(0.9)[0][form])

@@ -15,7 +15,6 @@ from typing import get_args
 import equinox as eqx
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -96,6 +95,14 @@ def same(one, other):
     return all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
 
 
+def test_a_walk_is_learned_within_forty_updates():
+    """The highest return is 12; a policy without preferences earns less than 2."""
+    agent = Agent("Walk-v0", "linear", seed=1)
+    returns = [agent.update()["return"] for _ in range(40)]
+    assert np.mean(returns[-10:]) > 7
+
+
+@pytest.mark.slow
 def test_cartpole_is_balanced_within_forty_thousand_steps():
     rows, stop = [], callbacks.StopAtReturn(450, last=2)
     agent = bayespg.BAC("CartPole-v1", seed=0)

@@ -285,7 +285,7 @@ def test_the_policy_that_acts_is_the_one_that_learns(name):
         np.testing.assert_array_equal(probabilities(acting, raw), learning)
 
 
-@pytest.mark.slow("gpomdp-reals", "gpomdp-whole numbers", "model2-whole numbers")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "policy"),
     [(LQR(), LinearGaussian(-0.2, 1.0)), (RandomWalk(4), Tabular(np.zeros(4)))],

@@ -356,7 +356,7 @@ def recent_case(kind: str) -> tuple[object, object]:
         return found, estimate(exact, with_recent(kind, jnp.float64))
 
 
-@pytest.mark.slow("normals")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["choice", "normals"])
 def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_algebra(kind):
     found, whole = recent_case(kind)

@@ -121,9 +121,8 @@ POLICIES = {
 }
 
 
-@pytest.mark.slow("random-walk-learning", "mountain-car")
-@pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.slow
+@pytest.mark.parametrize("name", POLICIES)
 def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(task, methods, settings, progress):
         found = {}

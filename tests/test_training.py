@@ -242,6 +242,7 @@ class Affine(policies.Policy):
         return policies.Normal(self.weights[0] + self.weights[1] * state, jnp.asarray(0.5))
 
 
+@pytest.mark.slow
 def test_a_policy_of_one_s_own_trains_where_only_others_have_exact_answers():
     policy = Affine(jnp.array([0.0, -0.2]))
     update = updates.conventional(1e-3)
