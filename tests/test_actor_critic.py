@@ -138,6 +138,7 @@ def every_form(discount: float):
     return jax.tree.map(lambda leaf: leaf[i], every_answer())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discount", DISCOUNTS)
 @pytest.mark.parametrize("form", FORMS)
 def test_vmapped_they_are_the_printed_ones_for_all_episodes_scales_and_discounts(form, discount):
@@ -162,6 +163,7 @@ def test_a_threshold_of_zero_is_the_exact_answer():
         np.testing.assert_allclose(getattr(found, field), getattr(exact, field), atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_jit_and_vmap_equal_the_eager_answer(form):
     found = jax.tree.map(lambda leaf: leaf[0], every_form(0.9)[0][form])
@@ -337,7 +339,7 @@ def with_lambda(form: str, lambda_: float) -> GradientPosterior:
     return posterior(*MIX, form=form, lambda_=lambda_)
 
 
-@pytest.mark.slow("dual-0.8", "weight-0.0")
+@pytest.mark.slow("dual-0.0", "dual-0.8", "weight-0.0")
 @pytest.mark.parametrize("lambda_", [0.0, 0.8])
 @pytest.mark.parametrize("form", ["dual", "weight"])
 def test_a_lambda_on_plain_arrays_is_the_traced_one(form, lambda_):
@@ -381,7 +383,7 @@ def test_episodes_side_by_side_are_those_one_after_the_other():
     np.testing.assert_array_equal(S[~taken.reshape(-1)], 0)
 
 
-@pytest.mark.slow("dual-0.8", "weight-0.0")
+@pytest.mark.slow("dual-0.0", "dual-0.8", "weight-0.0")
 @pytest.mark.parametrize("lambda_", [0.0, 0.8])
 @pytest.mark.parametrize("form", ["dual", "weight"])
 def test_with_any_lambda_influence_equals_refitting(form, lambda_):
@@ -467,7 +469,7 @@ def of_rows(form: str, **kwargs) -> GradientPosterior:
     return posterior(*MIX, scores=ROWS, G=SPARSE_FISHER, **options | kwargs)
 
 
-@pytest.mark.slow("dual")
+@pytest.mark.slow("dual", "dictionary")
 @pytest.mark.parametrize("form", ["auto", "dual", "dictionary"])
 def test_sparse_scores_give_the_dense_answer(form):
     R = dense_rows(SPARSE_FISHER.rows)
@@ -810,6 +812,7 @@ def test_below_trace_1_returns_judge_the_mean():
     assert sparse_scores.unbiased.shape == (len(expected), SIZE)
 
 
+@pytest.mark.slow("dual")
 @pytest.mark.parametrize("form", ["dual", "weight"])
 def test_a_prior_of_the_gradient_is_updated_by_bayes_rule(form):
     """Against a joint Gaussian of the gradient and of the returns-to-go of terminated episodes."""

@@ -194,6 +194,7 @@ def test_the_judges_are_the_unbiased_gradients_of_the_other_paths(M):
     assert found.probability_uphill(natural=True) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow("4-0.0", "20-5.0")
 @pytest.mark.parametrize("bias", [0.0, 5.0])
 @pytest.mark.parametrize("M", [4, 20])
 def test_a_bias_that_all_paths_share_does_not_make_sure(M, bias):

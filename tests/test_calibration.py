@@ -91,6 +91,7 @@ def test_model1_is_not_bold_where_its_kernel_fits_the_noise():
             assert row.said < row.counted + 0.05 + 2 * row.error
 
 
+@pytest.mark.slow
 def test_brute_force_finds_the_exact_gradient():
     policy = LinearGaussian(-0.9, 0.1)
     found, error = calibration.brute_force(

@@ -66,6 +66,7 @@ def gymnasium_steps(name, states, actions):
         yield np.array(task.state), seen, reward, terminated
 
 
+@pytest.mark.slow("Acrobot-v1-float64", "Pendulum-v1-float64", "CartPole-v1-float64")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_step_is_gymnasium_s(name, dtype):
     """Errors are relative to the largest value of a component. Gymnasium rounds observations, and
@@ -165,6 +166,7 @@ STILL = {
 """Policies that balance and that leave the joint alone; elsewhere one without preferences does."""
 
 
+@pytest.mark.slow("Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 def test_paths_are_cut_off_at_gymnasium_s_time_limit(name):
     environment, limit = classic.NAMES[name](), gymnasium.spec(name).max_episode_steps
     policy = STILL.get(name) or jax.tree.map(jnp.zeros_like, POLICIES[name])

@@ -38,7 +38,8 @@ def bayespg(*arguments):
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "cartpole"
     small = ("--steps", 150, "--episodes", 2, "--seeds", 2, "--tensorboard", "--live")
-    done = bayespg("train", "CartPole-v1", *small, "--out", folder)
+    quick = ("--policy", "linear", "--estimator", "fitted")  # to compile
+    done = bayespg("train", "CartPole-v1", *quick, *small, "--out", folder)
     assert done.exit_code == 0, done.output
     assert "10 parameters" in done.output
     return folder
@@ -207,7 +208,8 @@ def test_a_folder_may_have_any_name(tmp_path, name):
 
 def test_training_in_a_folder_of_any_name(tmp_path):
     folder = tmp_path / "x[/bold]$\\bad$"
-    done = bayespg("train", "CartPole-v1", "--steps", 5, "--episodes", 1, "--out", folder)
+    quick = ("--policy", "linear", "--estimator", "gpomdp", "--steps", 5, "--episodes", 1)
+    done = bayespg("train", "CartPole-v1", *quick, "--out", folder)
     assert done.exit_code == 0
     assert f"Run: {folder}" in done.output
     assert f"Picture: {folder / 'plots' / 'learning.png'}" in done.output

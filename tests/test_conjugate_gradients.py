@@ -36,7 +36,7 @@ def residuals(B, found):
     return np.linalg.norm(left, axis=-1) / np.linalg.norm(B, axis=-1)
 
 
-@pytest.mark.parametrize("tolerance", [0.3, 1e-2, 1e-4])
+@pytest.mark.parametrize("tolerance", [0.3, 1e-4])
 def test_residuals_end_below_the_tolerance(tolerance):
     _, B = system()
     assert np.all(residuals(B, solve(B, tolerance=tolerance)) <= 1.1 * tolerance)

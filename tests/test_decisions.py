@@ -225,6 +225,7 @@ def test_a_posterior_without_a_gradient_says_so():
     assert "probability 0.5\nno gradient shows" in str(found)
 
 
+@pytest.mark.slow
 def test_a_number_that_the_paths_do_not_know_is_not_printed():
     """Three paths and fifty parameters: an estimate without bounds, or a mean that paths speak
     against."""

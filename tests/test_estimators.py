@@ -21,7 +21,6 @@ FLAT = float("inf")
 ESTIMATORS = {
     "model 1": E.Model1(fisher=E.exact),
     "model 1, sparse": E.Model1(sparsify=Sparsify(1e-6, 8)),
-    "model 1, noisy rewards": E.Model1(reward_noise=1.0),
     "model 2": E.Model2(fisher=E.exact),
     "model 2, baseline": E.Model2(baseline=FLAT),
     "model 2, evidence": E.Model2(noise=None, baseline=FLAT),

@@ -176,7 +176,7 @@ CHOICES = {
 }
 
 
-@pytest.mark.slow("model2")
+@pytest.mark.slow("model1", "model2")
 @pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
 def test_jit_and_vmap_equal_the_eager_answer(choose):
     batches = [problem(M, n, seed) for seed in range(3)]

@@ -34,7 +34,7 @@ def trained(agent):
     return agent
 
 
-@pytest.mark.slow("BAC-Pendulum-v1-gaussian")
+@pytest.mark.slow("BAC-Pendulum-v1-gaussian", "BAC-MountainCarContinuous-v0-linear")
 @pytest.mark.parametrize(
     ("make", "task", "policy"),
     [

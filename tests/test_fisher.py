@@ -86,6 +86,7 @@ def test_samples_have_the_shape_asked_for(case):
     assert case[0].sample(jax.random.key(0), (2, 3)).shape == (2, 3, n)
 
 
+@pytest.mark.slow("implicit")
 def test_every_kind_gives_model2_the_same_answer(case):
     found, expected = case
     U, R, _ = problem(8, n)
@@ -442,6 +443,7 @@ def test_model1_counts_only_directions_with_information():
     np.testing.assert_allclose(p @ kernel.features(U), kernel.functional()[0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_low_rank_matrix_is_factorised_in_float64():
     """More rows than parameters and little damping: in float32 the factor is NaN."""
     V = np.random.default_rng(0).normal(size=(50, 20))
@@ -661,6 +663,7 @@ def test_g_est_is_algorithm_3_in_expectation_over_its_coins(as_printed):
     assert np.all(np.abs(found.matrix() - tosses.mean(0)) < error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_printed", [False, True])
 def test_coins_drawn_with_a_key_abandon_an_episode_as_often_as_they_should(as_printed):
     """20,000 keys; weights within 4.5 standard errors of their expectation."""

@@ -364,6 +364,7 @@ class Warped(kernels.Kernel):
         return self.of(self.warp(x), self.warp(y))
 
 
+@pytest.mark.slow
 def test_a_kernel_may_hold_a_function():
     kernel, sparsify = Warped(jnp.tanh, KERNEL), Sparsify(0.0, 4)
     state = gptd.online(kernel, Z[0], discount=0.9, noise=NOISE, sparsify=sparsify)
@@ -383,6 +384,7 @@ with jax.enable_x64(True):
 PAIR_MATRIX = printed_kernel(Z, Z) / 2 + 0.5 * oracle.fisher_kernel(U, G)
 
 
+@pytest.mark.slow
 def test_the_kernel_of_pairs_is_the_state_kernel_plus_the_fisher_kernel(x64):
     kernel, pairs = PAIR_KERNEL, (jnp.asarray(Z), jnp.asarray(U))
     np.testing.assert_allclose(kernels.gram(kernel, pairs), PAIR_MATRIX, rtol=1e-9)
@@ -420,6 +422,7 @@ def test_a_critic_of_pairs_is_the_printed_one(sparsify):
     np.testing.assert_allclose(found.covariance((Z, U)), expected.covariance, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_pairs_are_learned_online():
     sparsify = Sparsify(THRESHOLD, N)
     state = gptd.online(PAIR_KERNEL, (Z[0], U[0]), discount=0.9, noise=NOISE, sparsify=sparsify)

@@ -123,7 +123,7 @@ class Bandit(gymnasium.Env):
         return np.zeros(1, np.float32), float(action == self.right), False, True, {}
 
 
-@pytest.mark.slow("bac-returns", "fitted")
+@pytest.mark.slow("bac", "bac-returns")
 @pytest.mark.parametrize("name", ["bac", "bac-returns", "fitted"])
 def test_episodes_of_one_step_that_are_truncated_are_learned_from(name):
     """Random choices are right in half of the episodes; 64 of them are all right by chance in
@@ -239,7 +239,7 @@ class Broken(LQR):
         return following, jnp.where(following > 1e30, rewards, self.what), ends
 
 
-@pytest.mark.slow("inf")
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [math.nan, math.inf])
 def test_an_environment_in_jax_that_pays_nonsense_is_named(what):
     one = Agent(Broken(what=what), LinearGaussian(-0.2, 1.0), "model2")
@@ -285,7 +285,7 @@ def test_the_policy_that_acts_is_the_one_that_learns(name):
         np.testing.assert_array_equal(probabilities(acting, raw), learning)
 
 
-@pytest.mark.slow("gpomdp-reals", "gpomdp-whole numbers", "model2-whole numbers")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "policy"),
     [(LQR(), LinearGaussian(-0.2, 1.0)), (RandomWalk(4), Tabular(np.zeros(4)))],

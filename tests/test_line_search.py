@@ -184,6 +184,7 @@ def test_noisy_gradients_lead_near_the_maximum(level):
     assert np.median(np.linalg.norm(away, axis=1)) < 0.7
 
 
+@pytest.mark.slow
 def test_error_bars_stop_the_doubling_where_nothing_is_known():
     """With noise alone a sign is up half the time, and surely up seldom."""
     flat = functools.partial(quadratic, noise=1.0, curvature=np.zeros((3, 3)))
@@ -232,7 +233,7 @@ def learn(estimator, updates=100, paths=40, **settings):
     )  # fmt: skip
 
 
-@pytest.mark.slow("REINFORCE", "Model 2, natural", "REINFORCE, natural")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "settings"),
     [

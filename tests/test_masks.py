@@ -81,6 +81,7 @@ def test_the_distribution_is_that_of_the_allowed_choices(x64):
     assert not G[~ALLOWED].any()
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("several", [False, True])
 def test_forbidden_choices_are_never_drawn(several):
     logits = jnp.where(ALLOWED, 0.0, FORBIDDEN)

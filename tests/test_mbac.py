@@ -42,6 +42,7 @@ def test_an_update_reports_its_columns(trained):
     assert all(0 < row["ahead"] <= 30 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_and_draws(tmp_path):
     words = (
         "jax/CartPole-v1",
@@ -84,6 +85,7 @@ def test_a_resumed_run_has_the_same_numbers(trained, tmp_path):
     assert json.loads((folder / "config.json").read_text())["estimator"] == "mbac"
 
 
+@pytest.mark.slow
 def test_another_seed_has_other_numbers(trained):
     agent, *_ = trained
     other = bayespg.MBAC("jax/CartPole-v1", seed=2)

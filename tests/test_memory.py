@@ -108,6 +108,7 @@ def test_a_path_s_score_is_the_difference_quotient_of_its_log_likelihood(kind, s
         np.testing.assert_allclose(found[i], quotients, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow("recurrent")
 def test_scores_of_steps_sum_to_scores_of_paths(sample, policy):
     steps = np.asarray(eqx.filter_jit(scores.of_steps)(policy, sample.paths))
     np.testing.assert_allclose(steps.sum(0), sample.scores, atol=1e-12)

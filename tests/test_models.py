@@ -170,16 +170,13 @@ def played(task, policy, seed=0, paths=3):
     return made, found
 
 
-@pytest.fixture(
-    scope="module",
-    params=[classic.Pendulum, pytest.param(classic.CartPole, marks=pytest.mark.slow)],
-    ids=["Pendulum", "CartPole"],
-)
+@pytest.fixture(scope="module", params=[classic.Pendulum, classic.CartPole])
 def learned(request):
     policy, found = played(request.param, "linear")
     return policy, found, models.fit(found)
 
 
+@pytest.mark.slow
 def test_a_learned_model_is_an_environment(learned):
     """The contract of environments: shapes, types, ranges, and the same numbers from the same
     key."""
@@ -211,6 +208,7 @@ def test_training_runs_on_a_learned_model(learned):
     assert found.history.running.all()
 
 
+@pytest.mark.slow
 def test_angles_stay_on_their_circle():
     policy, found = played(classic.Pendulum, "linear")
     model = models.fit(found)

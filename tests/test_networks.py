@@ -355,7 +355,7 @@ def recent_case(kind: str) -> tuple[object, object]:
         return found, estimate(exact, with_recent(kind, jnp.float64))
 
 
-@pytest.mark.slow("normals")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["choice", "normals"])
 def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_algebra(kind):
     found, whole = recent_case(kind)
@@ -396,6 +396,7 @@ def test_states_alone_have_no_scores():
         dataclasses.replace(U, actions=None).products()
 
 
+@pytest.mark.slow
 def test_sums_of_scores_over_groups_are_those_of_dense_scores():
     batch = batch_of("choice")
     U, a = batch.step_scores(), np.random.default_rng(4).normal(size=M * T).astype(np.float32)
@@ -470,6 +471,7 @@ def test_the_preconditioner_solves_with_the_matrix_of_its_rows(case):
     assert subset.trace == pytest.approx(np.trace(Z.T @ Z), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_damping_of_a_metric_is_a_share_of_the_trace(case):
     batch = batch_of(case.kind)
     G = stationary_integrated_out(batch)

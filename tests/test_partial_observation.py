@@ -112,6 +112,7 @@ def test_the_exact_return_over_a_window_of_one_without_noise_is_that_of_lqr(x64)
     np.testing.assert_allclose(lqr.return_over_history(LQR(), 0.0, policy), exact, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_window_is_worth_little_where_control_is_cheap_and_much_where_it_is_dear(x64):
     """At action cost 0.1 the best control cancels the state at once, and the past is of no use."""
     best, dear = partial_observation.best_cost, partial_observation.PLAIN

@@ -232,6 +232,7 @@ def test_an_operators_samples_have_its_moments(lazy):
     assert standard_errors(samples, posterior.mean, expected) < 4
 
 
+@pytest.mark.slow("diagonal", "low rank")
 def test_an_operator_serves_every_question_but_the_models_region(lazy):
     found, expected = lazy
     operator, dense = (make(n=d, covariance=c) for c in (found, expected))

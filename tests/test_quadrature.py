@@ -149,6 +149,7 @@ def test_threshold_zero_equals_dense(batch, model):
     assert sparse.info["evidence"] == pytest.approx(dense.info["evidence"])
 
 
+@pytest.mark.slow("model1-one", "model2-one")
 @pytest.mark.parametrize("noise", NOISE2.values(), ids=NOISE2)
 @pytest.mark.parametrize("model", DROPS)
 def test_a_dictionary_that_drops_members_gives_proposition_5(model, noise):
@@ -195,6 +196,7 @@ def test_each_component_of_a_sparse_model1_has_its_own_noise():
         np.testing.assert_allclose(posterior.covariance[j, j], expected.covariance[j, j], rtol=1e-8)
 
 
+@pytest.mark.slow("model1")
 @pytest.mark.parametrize("model", [model1, model2])
 def test_a_full_dictionary_says_so(model):
     posterior = model(*FOUR, noise=0.1, sparsify=Sparsify(0.1, capacity=2))
@@ -333,7 +335,7 @@ def test_hyperparameters_may_be_traced(batch):
             assert_equal_trees(found, estimate(0.1, baseline, 2.0))
 
 
-@pytest.mark.parametrize("baseline", [0.0, 4.0, INF])
+@pytest.mark.parametrize("baseline", [4.0])
 def test_the_evidence_can_be_differentiated(batch, baseline):
     def evidence(noise):
         return model2(*batch, noise=noise, baseline=baseline).info["evidence"]

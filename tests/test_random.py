@@ -28,6 +28,7 @@ def test_the_inverse_distribution_function_is_accurate():
     np.testing.assert_allclose(_quantile(jnp.asarray(words)), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_streams_of_split_keys_are_uncorrelated():
     z = jax.vmap(lambda key: normal(key, (2_000,)))(jax.random.split(fast_key(1), 100))
     correlations = np.corrcoef(np.asarray(z))[np.triu_indices(100, 1)]

@@ -195,6 +195,7 @@ def test_answers_keep_the_precision_of_the_policy(x64):
     assert {shape.dtype for shape in shapes} == {jnp.dtype(jnp.float32)}
 
 
+@pytest.mark.slow
 def test_answers_for_many_policies_at_once(x64):
     together = jax.jit(jax.vmap(answers))(Tabular(jnp.stack([PAPER, UNEVEN])))
     alone = jax.jit(answers)

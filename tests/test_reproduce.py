@@ -121,7 +121,7 @@ POLICIES = {
 }
 
 
-@pytest.mark.slow("random-walk-learning", "mountain-car")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_learning_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(task, methods, settings, progress):

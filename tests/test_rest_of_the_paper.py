@@ -18,6 +18,7 @@ from bayespg.policies import Gaussian
 U, R, G = problem(20, 3)
 
 
+@pytest.mark.slow("2-model2")
 @pytest.mark.parametrize(("model", "batch"), [(1, quadrature.model1), (2, quadrature.model2)])
 def test_path_by_path_gives_the_batch_answer_after_every_path(model, batch):
     online = quadrature.Online(G, model=model, noise=0.1, scale=2.0)
@@ -121,8 +122,15 @@ def test_example_1_on_a_process_with_finitely_many_features(x64):
         return jnp.array([jnp.sin(theta[0] * x), theta[1] * x**2, theta[0] * theta[1]])
 
     X, theta = jnp.linspace(-1, 1, 4), jnp.array([0.7, -1.2])
-    found = quadrature.gradient_kernel(lambda x, y, s, t: phi(x, s) @ phi(y, t), X, X[:3], theta)
-    J = jax.vmap(lambda x: jax.jacobian(phi, 1)(x, theta))(X)
+
+    @jax.jit
+    def both(X):
+        found = quadrature.gradient_kernel(
+            lambda x, y, s, t: phi(x, s) @ phi(y, t), X, X[:3], theta
+        )
+        return found, jax.vmap(lambda x: jax.jacobian(phi, 1)(x, theta))(X)
+
+    found, J = both(X)
     np.testing.assert_allclose(found, jnp.einsum("mpj,kpl->jlmk", J, J[:3]), atol=1e-12)
 
 

@@ -56,6 +56,7 @@ def test_the_answer_is_that_of_the_variances_chosen_and_no_others_nearby_have_mo
         assert literal(*variances * factors).log_evidence < expected.log_evidence
 
 
+@pytest.mark.slow
 def test_inside_jit_they_are_the_same():
     with jax.enable_x64(True):
         run = jax.jit(lambda r: posterior(rewards=r, episodes=4, form="dual"))

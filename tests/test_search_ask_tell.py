@@ -122,6 +122,7 @@ def test_the_unit_of_returns_does_not_matter():
     np.testing.assert_allclose(one.scale, other.scale, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_costs_over_decades_are_no_obstacle():
     found = play(Search(3, seed=1), 9, lambda theta: -np.exp(-20 * bowl(theta)))
     assert bowl(found.best) > -0.1
@@ -323,6 +324,7 @@ def moved(X, normals, active=False):
     return in_float64(ascent.move)(X, padded, jacobian, taken, mean, scale, normals, active), views
 
 
+@pytest.mark.slow
 def test_the_first_direction_is_the_most_probable_ascent():
     """Against the array-level posterior of the view; rows outside the mask are nothing."""
     X = np.random.default_rng(1).normal(size=(32, 3))
@@ -352,6 +354,7 @@ def test_on_pure_noise_the_search_is_not_sure():
     assert abs(np.mean(said) - 0.5) < 0.15
 
 
+@pytest.mark.slow
 def test_active_draws_are_where_the_gradient_is_known_least():
     """Of three axes one was hardly explored."""
     rng = np.random.default_rng(2)
@@ -383,6 +386,7 @@ def test_draws_resume_exactly(draws, tmp_path):
     assert (products.max() < 1e-9) == (not pairs)
 
 
+@pytest.mark.slow
 def test_few_parameters_have_both_sides():
     """One parameter has one direction, of which a round has both sides."""
     for n in (1, 2, 3):

@@ -90,7 +90,7 @@ class Large(gymnasium.Env):
 
 def test_the_first_update_is_made_in_the_units_of_the_next_policy():
     """The divergence of the first step, measured in its units, is that between both policies."""
-    agent = Agent(Large, "linear", episodes=4, persistence=0.0, seed=0)
+    agent = Agent(Large, "linear", "gpomdp", episodes=4, persistence=0.0, seed=0)
     paths = agent.draw()
     row = agent.update()
     states = np.asarray(paths.states)[np.asarray(paths.mask)]

@@ -145,6 +145,7 @@ def test_one_run_alone_equals_nothing_else_than_a_run():
     assert single.policy.kappa.shape == (2,)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_too_short_is_taken_and_is_the_last():
     """Algorithm 4, lines 7 and 8."""
     stopped = learn(stop=1e6, updates=4)
@@ -154,6 +155,7 @@ def test_a_step_that_is_too_short_is_taken_and_is_the_last():
     np.testing.assert_array_equal(after, stopped.policy.kappa[:, None].repeat(3, 1))
 
 
+@pytest.mark.slow
 def test_a_run_whose_step_is_not_finite_keeps_its_parameters():
     wild = learn(estimator=Reinforce(), update=updates.conventional(float("inf")), updates=5)
     assert np.isfinite(wild.policy.kappa).all()
@@ -242,6 +244,7 @@ class Affine(policies.Policy):
         return policies.Normal(self.weights[0] + self.weights[1] * state, jnp.asarray(0.5))
 
 
+@pytest.mark.slow
 def test_a_policy_of_one_s_own_trains_where_only_others_have_exact_answers():
     policy = Affine(jnp.array([0.0, -0.2]))
     update = updates.conventional(1e-3)

@@ -37,9 +37,7 @@ def policy_for(lanes):
     return jax.tree.map(lambda w: w + jax.random.normal(jax.random.key(2), w.shape), found)
 
 
-@pytest.mark.slow(
-    "Pendulum-v1-True-AutoresetMode.SAME_STEP", "Pendulum-v1-True-AutoresetMode.DISABLED"
-)
+@pytest.mark.slow(*(f"Pendulum-v1-True-{mode}" for mode in MODES))
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("name", "copy"), [("CartPole-v1", True), ("CartPole-v1", False), ("Pendulum-v1", True)]

@@ -125,6 +125,7 @@ def test_eight_workers_learn_what_one_process_learns(fault):
     agents[1].world.players.close()
 
 
+@pytest.mark.slow("mlp")
 @pytest.mark.parametrize("name", ["fourier", "mlp"])
 def test_a_row_of_the_program_does_not_depend_on_the_others(name):
     """A policy with wide layers, whose rows may be vectorised together."""
@@ -137,6 +138,7 @@ def test_a_row_of_the_program_does_not_depend_on_the_others(name):
     assert_same(*drawn)
 
 
+@pytest.mark.slow
 def test_a_search_plays_its_round_there_too():
     agents = [PGPE(Counting, seed=0, workers=count) for count in (None, 2)]
     for agent in agents:

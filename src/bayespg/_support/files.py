@@ -112,22 +112,13 @@ def _no_own(path: Path, kind: str) -> ValueError:
     )
 
 
-def sync(path: Path) -> None:
-    """Force a file to disk."""
-    file = open_own(path, os.O_WRONLY)
-    try:
-        os.fsync(file)
-    except OSError as problem:
-        raise unwritten(path, problem) from problem
-    finally:
-        os.close(file)
-
-
-def cut(path: Path, size: int) -> None:
-    """Remove what a file holds after its first `size` bytes."""
+def sync(path: Path, size: int | None = None) -> None:
+    """Force a file to disk; with `size`, first remove what it holds after that many bytes."""
     file = open_own(path, os.O_RDWR)
     try:
-        os.ftruncate(file, size)
+        if size is not None:
+            os.ftruncate(file, size)
+        os.fsync(file)
     except OSError as problem:
         raise unwritten(path, problem) from problem
     finally:

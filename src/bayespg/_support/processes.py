@@ -111,25 +111,22 @@ def quietly() -> Iterator[None]:
     """A process started here does not receive Ctrl-C, and does not import the main script."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
+    before = block_interrupts()
     try:
-        with _interrupts_blocked():
-            yield
+        yield
     finally:
         sys.modules["__main__"] = main
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """The parent decides what ends."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
+def block_interrupts() -> Any:
+    """Block Ctrl-C in this thread and in the processes that it starts, which inherit that: the
+    parent decides what ends. Returns the signals blocked before; None on Windows, which cannot."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return None
     resource_tracker.ensure_running()  # which a first start would do, and unblock interrupts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def leave_with_parent() -> None:

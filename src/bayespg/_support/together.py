@@ -8,12 +8,10 @@ reserve its memory in advance; the command line sets that up.
 import multiprocessing
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -49,7 +47,7 @@ def run(
 
     # Ctrl-C in a terminal is sent to every process in it. The threads block that signal, and a
     # process that they start inherits the block, so that only this process has to handle it.
-    with ThreadPoolExecutor(jobs, initializer=_block_interrupts) as threads:
+    with ThreadPoolExecutor(jobs, initializer=processes.block_interrupts) as threads:
         try:
             yield from _ended({threads.submit(follow, name): name for name in names})
         except BaseException:
@@ -76,14 +74,6 @@ class _Group:
             self._ended = True
             for process in self._started:
                 process.terminate()
-
-
-def _block_interrupts() -> None:
-    """In the thread that starts processes, which inherit it. Multiprocessing's own helper process
-    is started before, because its start ends with signals unblocked."""
-    if hasattr(signal, "pthread_sigmask"):
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _ended(started: Mapping[Future, str]) -> Iterator[tuple[str, Any]]:

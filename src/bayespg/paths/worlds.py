@@ -44,7 +44,6 @@ class World(abc.ABC):
         """Whether observations are real numbers."""
         return bool(jnp.issubdtype(self.observation.dtype, jnp.floating))
 
-    @abc.abstractmethod
     def play(
         self,
         policy: AnyPolicy,
@@ -55,6 +54,11 @@ class World(abc.ABC):
     ) -> Trajectories:
         """One episode for each seed; `greedy` always takes the most likely action, `persistence` is
         that of exploration."""
+        return self._play(policy, key, seeds, greedy, persistence)
+
+    @abc.abstractmethod
+    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
+        """Where the episodes are played."""
 
     def play_each(
         self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: list[int]
@@ -96,18 +100,8 @@ class OnHost(World):
         """Episodes for which the policy chooses at once."""
         return self.host.lanes
 
-    def play(
-        self,
-        policy: AnyPolicy,
-        key: PRNGKeyArray,
-        seeds: list[int],
-        greedy: bool = False,
-        persistence: Float[Array, ""] | None = None,
-    ) -> Trajectories:
-        return self._play(policy, key, seeds, greedy, times_of(key, self.horizon, persistence))
-
-    def _play(self, policy, key, seeds, greedy, times) -> Trajectories:
-        """Where the episodes are played; `times` as in `Acting`."""
+    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
+        times = times_of(key, self.horizon, persistence)
         return play(self.host, Acting(policy, key, greedy, times=times), seeds)
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
@@ -146,7 +140,8 @@ class InWorkers(OnHost):
     def lanes(self) -> int:
         return self.players.lanes
 
-    def _play(self, policy, key, seeds, greedy, times) -> Trajectories:
+    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
+        times = times_of(key, self.horizon, persistence)
         return self.players.batch(policy, key, seeds, greedy, times)
 
     def play_each(
@@ -182,14 +177,7 @@ class OnDevice(World):
         assert self.environment is not None
         fitting.check_in_jax(policy, self.environment, self.actions)
 
-    def play(
-        self,
-        policy: AnyPolicy,
-        key: PRNGKeyArray,
-        seeds: list[int],
-        greedy: bool = False,
-        persistence: Float[Array, ""] | None = None,
-    ) -> Trajectories:
+    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
         """All episodes follow from the key; only the number of seeds matters. An observation or a
         reward that is not finite raises `EnvironmentFailure`."""
         if greedy:

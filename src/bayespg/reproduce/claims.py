@@ -98,18 +98,17 @@ class Claim:
     def content(self) -> dict[str, Any]:
         """The claim as a dictionary for JSON, with infinite bounds as None."""
         bounds = {"above": self.above, "below": self.below}
+        content = dataclasses.asdict(self)
+        for effect in content["effects"]:
+            del effect["narrowest"]
         return (
-            dataclasses.asdict(self)
-            | {"effects": [_content(effect) for effect in self.effects]}
+            content
+            | {"effects": list(content["effects"])}
             | {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
             | {"verdict": self.verdict, "measured": self.measured}
             | {"kind": self.kind or ("paper" if self.place else "ours")}
             | {"confirmable": self.confirmable}
         )
-
-
-def _content(effect: Effect) -> dict[str, Any]:
-    return {k: v for k, v in dataclasses.asdict(effect).items() if k != "narrowest"}
 
 
 def _fits(effect: Effect, above: float, below: float) -> bool:
@@ -150,8 +149,9 @@ def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
         said = words.format(a=np.mean(a), b=np.mean(b))
         if not (np.mean(a) > 0 and np.mean(b) > 0):
             return _unknown(where, said)
-        influence = b / np.mean(b) - a / np.mean(a)
-        return _of_log(where, math.log(np.mean(b) / np.mean(a)), influence, level, said)
+        ratio, influence = float(np.mean(b) / np.mean(a)), b / np.mean(b) - a / np.mean(a)
+        _, low, high = _student(influence - influence.mean(), level)
+        return Effect(where, ratio, ratio * math.exp(low), ratio * math.exp(high), said)
 
     return _each(pairs, one)
 
@@ -172,24 +172,6 @@ def times(pairs: Pairs) -> tuple[Effect, ...]:
         return Effect(where, float(second / first), float(low), float(high), said)
 
     return _each(pairs, one)
-
-
-def ratios_of_ratios(
-    pairs: Mapping[str, tuple[tuple[Samples, Samples], tuple[Samples, Samples]]],
-) -> tuple[Effect, ...]:
-    """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
-    effects = []
-    for where, both in pairs.items():
-        logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
-        shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
-        error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
-        freedom = min(x.size for x in shifts) - 1
-        reach = student_quantile(_shared(len(pairs)), freedom) * error
-        value = logs[0] - logs[1]
-        words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
-        low, high = math.exp(value - reach), math.exp(value + reach)
-        effects.append(Effect(where, math.exp(value), low, high, words))
-    return tuple(effects)
 
 
 def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
@@ -223,7 +205,7 @@ def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:
 
 def means(samples: Mapping[str, Samples], words: str = "") -> tuple[Effect, ...]:
     """The mean over runs."""
-    level = _shared(len(samples))
+    level = shared_level(len(samples))
     return tuple(
         Effect(where, *_student(np.asarray(x, float), level), words) for where, x in samples.items()
     )
@@ -233,16 +215,11 @@ def shares(counts: Mapping[str, tuple[int, int]], rare: bool = False) -> tuple[E
     """k of n runs, as a fraction, with the interval of Clopper and Pearson."""
     effects = []
     for where, (k, n) in counts.items():
-        level = _shared(len(counts))
+        level = shared_level(len(counts))
         low, high = binomial_interval(k, n, level)
         best = binomial_interval(0 if rare else n, n, level)
         effects.append(Effect(where, k / n, low, high, f"{k} of {n:,} runs", best))
     return tuple(effects)
-
-
-def exactly(where: str, value: float, words: str = "") -> tuple[Effect, ...]:
-    """A number that is computed exactly, without runs."""
-    return (Effect(where, value, value, value, words),)
 
 
 Cell = tuple[str, str]
@@ -301,14 +278,14 @@ def judge(table: Iterable[Row], samples: Cells, value: Any = stored) -> list[Cla
 
 
 def _each(pairs: Pairs, one: Any) -> tuple[Effect, ...]:
-    level = _shared(len(pairs))
+    level = shared_level(len(pairs))
     return tuple(
         one(where, np.asarray(a, float), np.asarray(b, float), level)
         for where, (a, b) in pairs.items()
     )
 
 
-def _shared(count: int) -> float:
+def shared_level(count: int) -> float:
     """The level of each of `count` intervals, by Bonferroni's correction."""
     return 1 - (1 - LEVEL) / count
 
@@ -320,8 +297,3 @@ def _student(samples: Samples, level: float) -> tuple[float, float, float]:
 def _unknown(where: str, words: str) -> Effect:
     """A ratio that is undefined because a mean is not positive."""
     return Effect(where, math.nan, 0.0, math.inf, words)
-
-
-def _of_log(where: str, value: float, influence: Samples, level: float, words: str) -> Effect:
-    _, low, high = _student(influence - influence.mean(), level)
-    return Effect(where, math.exp(value), math.exp(value + low), math.exp(value + high), words)

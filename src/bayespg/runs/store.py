@@ -448,7 +448,7 @@ class Run:
         file."""
         path, whole = self._home / METRICS, self._rows()
         if repair and path.exists() and len(whole) < path.stat().st_size:
-            files.cut(path, len(whole))
+            files.sync(path, len(whole))
         try:
             lines = [line.split(",") for line in whole.decode().split("\n")[:-1]]
         except UnicodeDecodeError as problem:
