@@ -15,6 +15,7 @@ kurtosis (Satterthwaite);
 average.
 """
 
+from bayespg.posterior.agreement import Weights, no_weights
 from bayespg.posterior.decisions import Certain, Episodes
 from bayespg.posterior.gradient import GradientPosterior, Interval, rescaled
 from bayespg.posterior.operators import (
@@ -27,6 +28,7 @@ from bayespg.posterior.operators import (
     Multiple,
 )
 from bayespg.posterior.statistics import (
+    believed,
     component_statistics,
     direction_statistics,
     influences,
@@ -46,9 +48,12 @@ __all__ = [
     "Influence",
     "Interval",
     "Multiple",
+    "Weights",
+    "believed",
     "component_statistics",
     "direction_statistics",
     "influences",
+    "no_weights",
     "region_statistics",
     "rescaled",
     "uphill",

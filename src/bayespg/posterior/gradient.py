@@ -20,7 +20,7 @@ from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, 
 from bayespg.posterior.statistics import (
     component_statistics,
     direction_statistics,
-    measures,
+    judges,
     region_statistics,
     robust_covariance,
     slopes,
@@ -112,11 +112,13 @@ class GradientPosterior(Moments):
         """The probability that the return rises along the mean, or along `direction`.
 
         Without `direction` it is the probability for a step along `mean`, or with `natural` along
-        G^-1 mean. Each path is then judged by the others (see `posterior.agreement`): on returns
-        of pure noise the probability is uniform between 0 and 1, and on average it does not exceed
-        the frequency of going uphill. With M paths it is at most 1 - 2^-M; with one path, or a mean
-        of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they are
-        the judges.
+        G^-1 mean, averaged over what paths leave open about the ratio of signal to noise (see
+        `posterior.agreement`). Over batches drawn from its hyperprior the probability is the
+        frequency of going uphill. For a given task it need not be: paths that neither agree nor
+        disagree say about 0.7, whether there is a weak gradient or none. The column `sure` of a run
+        learns that from earlier updates. With M paths it is at most 1 - 2^-M; with one path, or a
+        mean of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they
+        are the judges, and it may be below one half.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the
@@ -151,8 +153,7 @@ class GradientPosterior(Moments):
         """How many more paths of this kind are needed until a step along the mean goes uphill with
         probability `level`, with an interval of that number.
 
-        With `natural`, the step is along G^-1 mean. The number refers to the actual probability;
-        `probability_uphill` is cautious and reaches `level` later. Both compare the same
+        With `natural`, the step is along G^-1 mean. `probability_uphill` compares the same
         contributions of paths. Where the posterior has `unbiased` gradients of paths, the number is
         that of a step along their mean. At least two paths are needed.
         The number is infinite where the paths show no gradient.
@@ -163,8 +164,8 @@ class GradientPosterior(Moments):
             raise ValueError(
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
-        judges = [np.asarray(K) for K in run(measures, self, natural)]
-        needed = [episodes_needed(K, self.paths, level) for K in judges]
+        judged = [np.asarray(K) for K, _ in run(judges, self, natural)]
+        needed = [episodes_needed(K, self.paths, level) for K in judged]
         return Episodes(*(max(of) for of in zip(*needed, strict=True)))
 
     def certain(self, level: float = 0.95) -> Certain:
