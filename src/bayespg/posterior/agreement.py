@@ -21,7 +21,7 @@ and the probability is the average over r and f (`Weights` on a grid). One batch
 length of the gradient in standard errors, has the density z / (1 + z^2)^(3/2). Averaged over
 batches drawn from it the stated probability is the frequency of going uphill. For a fixed gradient
 it is not: where many directions hide a weak gradient, one batch cannot tell it from none, and the
-statement lies between. In a run r changes slowly, so that updates learn it: `drift`, then `observe`.
+statement lies between. In a run r changes slowly, and updates learn it: `drift`, then `observe`.
 
 A mean can have a bias that all paths share. Where an unbiased gradient of each path is known, these
 are the contributions, and d is the biased mean; the probability may then be below one half.
@@ -30,10 +30,11 @@ are the contributions, and d is the biased mean; the probability may then be bel
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 
@@ -71,11 +72,12 @@ class Spread(NamedTuple):
     """Whether there are two contributions or more, and they are not zero."""
 
 
-def spread(K: Float[Array, "M M"]) -> Spread:
-    """The statistics of the inner products of contributions."""
+def spread(K: Float[Array, "M M"], paths: Float[Array, ""] | None = None) -> Spread:
+    """The statistics of the inner products of contributions; of those that are not zero unless the
+    number of paths is given."""
     rows, own = K.sum(1), jnp.diagonal(K)
     largest = jnp.max(own)
-    M = jnp.sum(own > 0).astype(K.dtype)
+    M = jnp.sum(own > 0).astype(K.dtype) if paths is None else paths
     count = jnp.maximum(M, 2.0)
     between = jnp.maximum(rows.sum(), 0.0) / count
     within = jnp.maximum(own.sum() - between, jnp.finfo(K.dtype).eps * own.sum())
@@ -94,6 +96,12 @@ def prior(paths: Float[Array, ""] | float) -> Weights:
     slab = (1 - NOTHING_TO_LEARN) * slab / jnp.sum(slab)
     weights = jnp.concatenate([jnp.full((1,), NOTHING_TO_LEARN, slab.dtype), slab])
     return jnp.repeat(weights[:, None] / DIRECTIONS.size, DIRECTIONS.size, 1)
+
+
+def draw_strength(key: PRNGKeyArray) -> Float[Array, ""]:
+    """The length of a gradient in standard errors, drawn from the hyperprior."""
+    spike, slab = jax.random.uniform(key, (2,), minval=1e-3)
+    return jnp.where(spike < NOTHING_TO_LEARN, 0.0, jnp.sqrt(1 / slab**2 - 1))
 
 
 def no_weights(dtype: Any) -> Weights:

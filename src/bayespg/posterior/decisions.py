@@ -2,15 +2,18 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from bayespg._support.statistics import normal_quantile
+from bayespg._support.types import Array
+from bayespg.posterior.agreement import RATIOS, observe, prior, spread
 
 
 class Episodes(NamedTuple):
-    """How many more paths of the same kind are needed, with a 95 % interval; infinity where the
-    paths show no gradient."""
+    """How many more paths of the same kind are needed if there is a gradient at all, with a 90 %
+    interval; infinity where all returns are equal."""
 
     more: float
     lower: float
@@ -28,57 +31,33 @@ class Certain(NamedTuple):
     upper: Float[np.ndarray, " k"]
 
 
-def episodes_needed(K: Float[np.ndarray, "B B"], paths: int, level: float) -> Episodes:
-    """The number of further paths, from the inner products K of contributions in the metric of the
-    step.
+def ratio_quantiles(K: Float[Array, "B B"]) -> Float[Array, "3"]:
+    """Quantiles of the ratio of signal to noise of one row of contributions: 0.95, 0.5 and 0.05,
+    if there is a gradient at all; zero where they say nothing (`bayespg.posterior.agreement`)."""
+    of = spread(K)
+    weights = jnp.sum(observe(prior(of.paths).astype(K.dtype), of), 1)[1:]
+    below = jnp.cumsum(weights) / jnp.sum(weights)
+    grid = jnp.log(jnp.asarray(RATIOS[1:], K.dtype))
+    half = (grid[1] - grid[0]) / 2
+    found = jnp.exp(jnp.interp(jnp.asarray([0.95, 0.5, 0.05], K.dtype), below, grid + half))
+    return jnp.where(of.known, found, 0.0)
 
-    Following the mean of M' paths goes uphill with probability Phi(sqrt(lambda M' / M)), where
-    lambda is the squared slope along the true gradient divided by its variance. With V the total
-    variance of the mean and s^2 its variance along the mean, lambda is estimated by (1'K1 - V) /
-    s^2. Its interval inverts the noncentral F distribution of 1'K1 / s^2 with V / s^2 and B - 1
-    degrees of freedom.
+
+def episodes_needed(
+    ratios: Float[np.ndarray, "3"], rows: int, paths: int, level: float
+) -> Episodes:
+    """The number of further paths, from the quantiles of the ratio r of signal to noise of each of
+    `rows` contributions of M paths together.
+
+    Following the mean of M' paths goes uphill with probability Phi(sqrt(r M' rows / M)).
     """
-    B = len(K)
-    whole, unbiased = K.sum(), B / (B - 1)
-    V = unbiased * (np.trace(K) - whole / B)
-    along = K.sum(0)
-    s2 = unbiased * np.sum((along - along.mean()) ** 2) / whole if whole > 0 else 0.0
-    if not s2 > 0:
-        return Episodes(np.inf, 0.0, np.inf) if not whole > 0 else Episodes(0.0, 0.0, 0.0)
-    ratio, f = whole / s2, max(V / s2, 1.0)
-    most, least = (_noncentrality(ratio, f, B - 1, p) for p in (0.025, 0.975))
     z = max(normal_quantile(level), 0.0)
-    return Episodes(*(_more(paths, z, x) for x in (max(ratio - V / s2, 0.0), most, least)))
-
-
-def _more(paths: int, z: float, noncentrality: float) -> float:
     if z == 0:
-        return 0.0
-    total = paths * z**2 / noncentrality if noncentrality > 0 else np.inf
-    return float(np.ceil(max(total - paths, 0.0)))
-
-
-def _noncentrality(ratio: float, f: float, freedom: float, p: float) -> float:
-    """The noncentrality for which `ratio` is the p-quantile of f times F(f, freedom), by the
-    cube-root approximation of Severo and Zelen (1960); 0 where `ratio` is below the quantile at
-    noncentrality 0."""
-
-    def z(noncentrality: float) -> float:
-        a, b = f + noncentrality, noncentrality / (f + noncentrality)
-        w = (ratio / a) ** (1 / 3)
-        first, second = 2 * (1 + b) / (9 * a), 2 / (9 * freedom)
-        return ((1 - second) * w - (1 - first)) / np.sqrt(first + second * w**2)
-
-    wanted = normal_quantile(p)
-    if z(0.0) <= wanted:
-        return 0.0
-    low, high = 0.0, 2 * ratio + 100
-    while z(high) > wanted and high < 1e12 * ratio:
-        high *= 4
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if z(middle) > wanted else (low, middle)
-    return high
+        return Episodes(0.0, 0.0, 0.0)
+    if not np.all(ratios > 0):
+        return Episodes(np.inf, 0.0, np.inf)
+    most, middle, least = np.ceil(np.maximum(z**2 * paths / (rows * ratios) - paths, 0.0))
+    return Episodes(float(middle), float(most), float(least))
 
 
 def known_directions(

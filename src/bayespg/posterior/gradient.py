@@ -14,7 +14,13 @@ from bayespg._support.statistics import f_quantile, student_probability, student
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 from bayespg.posterior import show
-from bayespg.posterior.decisions import Certain, Episodes, episodes_needed, known_directions
+from bayespg.posterior.decisions import (
+    Certain,
+    Episodes,
+    episodes_needed,
+    known_directions,
+    ratio_quantiles,
+)
 from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, RescaledInfluence
 from bayespg.posterior.statistics import (
@@ -155,8 +161,9 @@ class GradientPosterior(Moments):
 
         With `natural`, the step is along G^-1 mean. `probability_uphill` compares the same
         contributions of paths. Where the posterior has `unbiased` gradients of paths, the number is
-        that of a step along their mean. At least two paths are needed.
-        The number is infinite where the paths show no gradient.
+        that of a step along their mean. At least two paths are needed. The numbers suppose that
+        there is a gradient: they are infinite where all returns are equal, and where paths show
+        nothing they are about those of a gradient of two standard errors.
         """
         level = checks.probability("level", level)
         natural = checks.flag("natural", natural)
@@ -164,8 +171,10 @@ class GradientPosterior(Moments):
             raise ValueError(
                 "episodes_needed: the spread of one path is unknown; give two paths or more"
             )
-        judged = [np.asarray(K) for K, _ in run(judges, self, natural)]
-        needed = [episodes_needed(K, self.paths, level) for K in judged]
+        needed = [
+            episodes_needed(np.asarray(ratios), rows, self.paths, level)
+            for ratios, rows in run(_ratios, self, natural)
+        ]
         return Episodes(*(max(of) for of in zip(*needed, strict=True)))
 
     def certain(self, level: float = 0.95) -> Certain:
@@ -195,6 +204,10 @@ class GradientPosterior(Moments):
 
     def _repr_html_(self) -> str | None:
         return None if traced(self) else show.html(self)
+
+
+def _ratios(posterior: Moments, natural: bool) -> list[tuple[Float[Array, "3"], int]]:
+    return [(ratio_quantiles(K), len(K)) for K, _ in judges(posterior, natural)]
 
 
 def _matrix(fisher: Fisher) -> Float[Array, "n n"]:
