@@ -75,5 +75,5 @@ def tag(name: str) -> str:
     return f"{next((group for group, of in GROUPS.items() if name in of), 'train')}/{name}"
 
 
-DRAWN = (C.STEPS, C.RETURN, C.SLOPE, C.SLOPE_ERROR)
+DRAWN = (C.STEPS, C.RETURN, C.SURE)
 """What learning curves are drawn from."""

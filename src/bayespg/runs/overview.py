@@ -1,4 +1,4 @@
-"""Training runs as a page: learning curves, noise of the gradients, settings."""
+"""Training runs as a page: learning curves, certainty of the gradients, settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
