@@ -1,57 +1,70 @@
-"""The probability that following the mean goes uphill, judged path by path."""
-
-import itertools
+"""The probability that following the mean goes uphill, from the agreement of paths."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import problem
+from scipy import stats
 from test_posterior import make
 
 from bayespg import monte_carlo, quadrature
 from bayespg.fisher import Dense
-from bayespg.posterior import Influence, uphill
+from bayespg.posterior import Influence, believed, no_weights, uphill
 from bayespg.posterior.agreement import (
+    DIRECTIONS,
     GROUPS,
-    PATTERNS,
+    NOTHING_TO_LEARN,
+    RATIOS,
+    SHAPE,
     agreement,
+    compared,
     contributions,
-    judged,
-    signs,
+    prior,
 )
 
 agreement, contributions = jax.jit(agreement), jax.jit(contributions)
 
 
-def share_of_shorter(C, metric=None):
-    """The definition: all patterns of signs, one by one."""
+def oracle(C, metric=None, direction=None):
+    """The definition with SciPy: density of the F ratio and of the shape, and Student's t."""
     A = np.eye(C.shape[1]) if metric is None else metric
-    lengths = [
-        (s @ C) @ A @ (s @ C) for s in map(np.array, itertools.product([1, -1], repeat=len(C)))
-    ]
-    ties = np.isclose(lengths, lengths[0])
-    return np.mean(np.where(ties, 0.5, np.less(lengths, lengths[0])))
+    M, total = len(C), C.sum(0)
+    d = total if direction is None else direction
+    cosine = total @ A @ d / np.sqrt((total @ A @ total) * (d @ A @ d))
+    K = C @ A @ C.T
+    between = K.sum() / M
+    within = np.trace(K) - between
+    centred = (np.eye(M) - 1 / M) @ K @ (np.eye(M) - 1 / M)
+    p = M - 1
+    shape = p * np.sum(centred**2) / within**2 - 1
+    freedom = (p - 1) * (p + 2) / 2
+    weights, stated = np.asarray(prior(float(M)), float).copy(), np.empty((32, 13))
+    for i, r in enumerate(RATIOS):
+        for j, f in enumerate(DIRECTIONS):
+            mu = M * r / f
+            density = stats.f.logpdf(between * p / within / (1 + mu), f, f * p) - np.log1p(mu)
+            if freedom > 0:
+                v = shape * (p * f + 2) / 4
+                fit = stats.chi2.logpdf(2 * v, freedom) + np.log(v)
+                density += fit * min(1, SHAPE / max(freedom, 1))
+            weights[i, j] *= np.exp(density)
+            noise = (between / (1 + mu) + within) / (f * M)
+            t = cosine * np.sqrt(between * mu / (1 + mu) / noise)
+            stated[i, j] = stats.t.cdf(t, f * M)
+    answer = np.sum(weights * stated) / np.sum(weights)
+    return np.clip(answer, 2.0**-M, 1 - 2.0**-M)
 
 
-def test_it_is_the_share_of_sign_patterns_whose_sum_is_shorter():
-    rng = np.random.default_rng(0)
-    U, R, G = rng.normal(size=(6, 3)), rng.normal(size=6), problem(6, 3).fisher
+@pytest.mark.parametrize("M", [2, 3, 6, 30])
+def test_it_is_the_average_over_the_ratio_of_signal_to_noise(M):
+    rng = np.random.default_rng(M)
+    U, R, G = rng.normal(size=(M, 3)), rng.normal(size=M) + 0.5, problem(6, 3).fisher
     found = monte_carlo.reinforce(U, R, G)
     C = R[:, None] * U
-    assert found.probability_uphill() == pytest.approx(share_of_shorter(C))
-    expected = share_of_shorter(C, np.linalg.inv(G))
-    assert found.probability_uphill(natural=True) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("M", [1, 5, 11, 12])
-def test_patterns_begin_with_none_changed(M):
-    S = np.asarray(signs(M))
-    assert S.shape == (min(2 ** (M - 1), PATTERNS), M)
-    assert (S[0] == 1).all()
-    assert set(np.unique(S)) <= {-1, 1}
-    if M <= 11:
-        assert len(np.unique(S, axis=0)) == len(S)
+    assert found.probability_uphill() == pytest.approx(oracle(C), abs=5e-3)
+    expected = oracle(C, np.linalg.inv(G))
+    assert found.probability_uphill(natural=True) == pytest.approx(expected, abs=5e-3)
 
 
 @pytest.mark.parametrize("M", [2, 8])
@@ -59,14 +72,56 @@ def test_paths_that_all_agree_say_as_much_as_so_many_can(M):
     assert agreement(jnp.ones((M, M))) == pytest.approx(1 - 2.0**-M)
 
 
+def drawn(rng, M, n, runs):
+    """Inner products and signs of the slope, for gradients from the hyperprior."""
+    length = np.sqrt(1 / rng.uniform(size=runs) ** 2 - 1)
+    z = np.where(rng.uniform(size=runs) < NOTHING_TO_LEARN, 0, np.minimum(length, 100))
+    C = rng.normal(size=(runs, M, n))
+    C[..., 0] += z[:, None] / np.sqrt(M)
+    up = np.where(z > 0, 0.5 + 0.5 * np.sign(C.sum(1)[:, 0]), 0.5)
+    return C @ C.transpose(0, 2, 1), up
+
+
+@pytest.mark.parametrize(("M", "n"), [(4, 2), (4, 30), (30, 3), (20, 200)])
+def test_over_its_hyperprior_it_is_right_above_and_below(M, n):
+    """1,000 batches; standard errors are 0.012 of the mean, and below 0.03 in each part."""
+    K, up = drawn(np.random.default_rng(M * n), M, n, 1000)
+    said = np.asarray(jax.jit(jax.vmap(agreement))(jnp.asarray(K)))
+    assert abs(np.mean(said - up)) < 0.04
+    for part in (said > 0.9, (said > 0.7) & (said <= 0.9), said <= 0.7):
+        if part.sum() > 100:
+            assert abs(np.mean((said - up)[part])) < 0.08
+
+
 @pytest.mark.parametrize(("M", "n"), [(4, 1), (4, 30), (20, 3), (15, 200)])
-def test_pure_noise_is_uniform_whatever_its_spread(M, n):
-    """Contributions with heavy tails; the standard error of the mean over 400 batches is 0.014."""
+def test_heavy_tails_do_not_make_sure(M, n):
+    """No gradient, contributions with heavy tails."""
     rng = np.random.default_rng(M)
     C = rng.normal(size=(400, M, n)) * rng.standard_t(2, size=(400, M, 1))
     said = np.asarray(jax.jit(jax.vmap(agreement))(jnp.asarray(C @ C.transpose(0, 2, 1))))
-    assert abs(said.mean() - 0.5) < 0.05
-    assert np.mean(said > 0.95) < 0.05 + 3 * 0.011
+    assert said.mean() < 0.78
+    assert np.mean(said > 0.95) < 0.03
+
+
+@pytest.mark.parametrize(("signal", "low", "high"), [(0.0, 0.5, 0.58), (4.0, 0.92, 1.0)])
+def test_a_run_learns_how_much_signal_there_is(signal, low, high):
+    """Four paths per update and five directions; the mean over the last of 150 updates. With signal
+    4 a step goes uphill with probability Phi(2) = 0.977."""
+    rng, M, n, runs = np.random.default_rng(0), 4, 5, 40
+    g = np.zeros(n)
+    g[0] = np.sqrt(signal / M)
+
+    def update(weights, C):
+        posterior = make(M=M, n=n, mean=C.sum(0), added=C)
+        said, weights = believed(posterior, False, weights)
+        return weights, said
+
+    C = rng.normal(size=(150, runs, M, n)) + g
+    begin = jnp.broadcast_to(no_weights(jnp.float32), (runs, 32, 13))
+    step = jax.vmap(update)
+    said = np.asarray(jax.lax.scan(step, begin, jnp.asarray(C, jnp.float32))[1])
+    assert low <= said[-30:].mean() <= high
+    assert 0.55 < said[0].mean() < 0.8
 
 
 def test_contributions_are_those_of_an_average():
@@ -96,10 +151,10 @@ def test_padding_contributes_nothing():
 def test_model2_is_judged_by_what_each_path_shows_alone(M, n, baseline):
     U, R, G = problem(M, n)
     found = quadrature.model2(U, R, G, noise=0.3, baseline=baseline)
-    alone = monte_carlo.reinforce(U, R, G, baseline="mean")
-    for natural in (False, True):
-        expected = alone.probability_uphill(natural=natural)
-        assert found.probability_uphill(natural=natural) == pytest.approx(expected, abs=1e-9)
+    H, mean = (R - R.mean())[:, None] * U, np.asarray(found.mean)
+    for natural, metric in ((False, None), (True, np.linalg.inv(G))):
+        expected = oracle(H, metric, mean)
+        assert found.probability_uphill(natural=natural) == pytest.approx(expected, abs=1e-2)
 
 
 def fits(U, R, G):
@@ -160,54 +215,52 @@ class Lazy(Influence):
 def test_of_an_operator_groups_of_paths_are_judged():
     C = np.random.default_rng(0).normal(size=(16, 3)) + 0.3
     posterior = make(M=16, n=3, mean=C.sum(0), added=Lazy(jnp.asarray(C)))
-    expected = share_of_shorter(C.reshape(GROUPS, 2, 3).sum(1))
-    assert posterior.probability_uphill() == pytest.approx(expected, abs=1e-6)
+    expected = oracle(C.reshape(GROUPS, 2, 3).sum(1))
+    assert posterior.probability_uphill() == pytest.approx(expected, abs=5e-3)
 
 
 def test_it_can_be_traced():
     C = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
     posterior = make(M=5, mean=C.sum(0), added=C, fisher=Dense(jnp.eye(2)))
     found = jax.jit(lambda p: uphill(p, natural=True))(posterior)
-    assert found == pytest.approx(share_of_shorter(np.asarray(C)))
+    assert found == pytest.approx(oracle(np.asarray(C)), abs=5e-3)
 
 
-def share_of_flatter(K):
-    """The definition of `judged`, pattern by pattern."""
-    off = K - np.diag(np.diag(K))
-    patterns = [np.array(s) for s in itertools.product([1, -1], repeat=len(K))]
-    shares = []
-    for slopes in ([s @ off.sum(0) for s in patterns], [s @ off @ s for s in patterns]):
-        ties = np.isclose(slopes, slopes[0])
-        shares.append(np.mean(np.where(ties, 0.5, np.less(slopes, slopes[0]))))
-    return min(shares, key=lambda share: abs(share - 0.5))
-
-
-@pytest.mark.parametrize("M", [2, 6])
-def test_the_judges_are_the_unbiased_gradients_of_the_other_paths(M):
+@pytest.mark.parametrize("M", [2, 3, 6])
+def test_the_judges_are_the_unbiased_gradients_of_paths(M):
     rng = np.random.default_rng(M)
     C, H, G = rng.normal(size=(M, 3)), rng.normal(size=(M, 3)) + 0.5, problem(M, 3).fisher
     found = make(
         M=M, n=3, mean=C.sum(0), added=C, unbiased=jnp.asarray(H), fisher=Dense(jnp.asarray(G))
     )
-    assert found.probability_uphill() == pytest.approx(share_of_flatter(C @ H.T), abs=1e-6)
-    expected = share_of_flatter(C @ np.linalg.inv(G) @ H.T)
-    assert found.probability_uphill(natural=True) == pytest.approx(expected, abs=1e-6)
+    expected = oracle(H, None, C.sum(0))
+    assert found.probability_uphill() == pytest.approx(expected, abs=5e-3)
+    expected = oracle(H, np.linalg.inv(G), C.sum(0))
+    assert found.probability_uphill(natural=True) == pytest.approx(expected, abs=5e-3)
 
 
-@pytest.mark.slow("4-0.0", "20-5.0")
-@pytest.mark.parametrize("bias", [0.0, 5.0])
 @pytest.mark.parametrize("M", [4, 20])
-def test_a_bias_that_all_paths_share_does_not_make_sure(M, bias):
+def test_a_bias_that_all_paths_share_does_not_make_sure(M):
     """No gradient; the standard error of a share of 0.05 over 400 batches is 0.011."""
     rng = np.random.default_rng(M)
     H = rng.normal(size=(400, M, 5))
-    C = bias + 0.5 * H + rng.normal(size=(400, M, 5))
-    said = np.asarray(jax.jit(jax.vmap(judged))(jnp.asarray(C @ H.transpose(0, 2, 1))))
+    C = 5.0 + 0.5 * H + rng.normal(size=(400, M, 5))
+
+    def stated(H, C):
+        return agreement(*compared(H, C.sum(0)))
+
+    said = np.asarray(jax.jit(jax.vmap(stated))(jnp.asarray(H), jnp.asarray(C)))
     assert abs(said.mean() - 0.5) < 0.05
-    assert np.mean(said > 0.95) < 0.05 + 3 * 0.011
-    if bias:
-        alike = np.asarray(jax.vmap(agreement)(jnp.asarray(C @ C.transpose(0, 2, 1))))
-        assert alike.mean() > 0.9
+    assert np.mean(said > 0.95) < 0.05
+    alike = np.asarray(jax.vmap(agreement)(jnp.asarray(C @ C.transpose(0, 2, 1))))
+    assert alike.mean() > 0.9
+
+
+def test_a_slope_that_paths_deny_is_below_one_half():
+    H = np.random.default_rng(0).normal(size=(20, 3)) + 1.0
+    K, cosine = compared(jnp.asarray(H), jnp.asarray(-np.ones(3)))
+    assert cosine < -0.9
+    assert agreement(K, cosine) < 0.01
 
 
 def test_a_direction_is_judged_by_the_unbiased_gradients_too():

@@ -1,16 +1,22 @@
-"""bayespg compare: ours beside rivals, with the same evaluations."""
+"""bayespg compare: ours beside rivals, with the same evaluations; and two agents, with the same
+episodes."""
 
 import json
 import math
 import sys
 import types
+from typing import Any, cast
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from bayespg.agents import compare
+from bayespg.agents import compare, paired
+from bayespg.agents.metrics import Evaluation
+from bayespg.agents.paired import _sign, compare_returns
 from bayespg.cli import app, common
 from bayespg.runs import comparison
 
@@ -142,3 +148,56 @@ def test_steps_to_a_threshold_need_two_evaluations_in_a_row():
         {"a": [[(0, 0.0), (9, 1.0)], [(0, 0.0), (9, 3.0)]]}, {"a": [5.0, math.inf]}, {"a": [1.0]}
     )
     assert rows == [["a", "2.00", "2 seeds: 1.00 and 3.00", "not reached (1 of 2 seeds)", "1"]]
+
+
+def test_paired_returns_say_which_policy_is_better():
+    rng = np.random.default_rng(0)
+    start = 100 * rng.normal(size=30)
+    first, second = start + rng.normal(size=30) + 1.0, start + rng.normal(size=30)
+    found = compare_returns(first, second)
+    assert found.probability > 0.95
+    assert found.lower < found.difference < found.upper
+    assert found.difference == pytest.approx(np.mean(first - second))
+    other = compare_returns(second, first)
+    assert other.probability == pytest.approx(1 - found.probability)
+    assert compare_returns(1e-200 * first, 1e-200 * second).probability == found.probability
+    assert "better with probability" in str(found)
+
+
+def test_looking_after_every_ten_pairs_rarely_finds_a_difference_that_is_not_there():
+    """Equal policies, a look after each ten of 100 pairs; the standard error of a share of 0.05
+    over 300 runs is 0.013. A t-test is wrong in about 19 %."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(300, 100)))
+    looks = [np.asarray(jax.vmap(_sign)(x[:, :M])) for M in range(10, 101, 10)]
+    assert np.mean(np.max(looks, 0) >= 0.95) < 0.05 + 2 * 0.013
+
+
+def test_equal_returns_say_one_half_and_bad_ones_are_named():
+    assert compare_returns(np.ones(5), np.ones(5)).probability == 0.5
+    for first, second, name in (
+        ([1.0], [2.0], "first"), ([1.0, 2.0], [1.0], "second"),
+        ([1.0, np.nan], [1.0, 2.0], "first"), (np.ones((2, 2)), np.ones((2, 2)), "first"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{name}"):
+            compare_returns(first, second)
+
+
+def test_agents_are_compared_on_the_same_episodes_until_it_is_clear():
+    class Plays:
+        def __init__(self, better):
+            self.better, self.asked = better, []
+
+        def evaluate(self, episodes, *, deterministic, seed):
+            self.asked.append((episodes, seed))
+            start = np.random.default_rng(seed).normal(size=episodes)
+            noise = np.random.default_rng([seed, self.better]).normal(size=episodes)
+            return Evaluation(100 * start + noise + 2 * self.better, np.ones(episodes))
+
+    good, bad = Plays(1), Plays(0)
+    found = paired.compare(cast(Any, good), cast(Any, bad))
+    assert found.probability > 0.95
+    assert found.episodes < 50
+    assert good.asked == bad.asked
+    assert paired.compare(cast(Any, bad), cast(Any, good), episodes=3).episodes == 3
+    with pytest.raises(ValueError, match=r"^level"):
+        paired.compare(cast(Any, good), cast(Any, bad), level=0.4)

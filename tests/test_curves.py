@@ -1,24 +1,23 @@
 """Learning curves: what of the metrics is drawn, and where."""
 
 import numpy as np
-import pytest
 
 from bayespg.runs import curves, seeds
 from bayespg.runs.columns import DRAWN
 from bayespg.runs.store import Run
 
 
-def metrics(steps, returns, slope=1.0, error=0.5):
+def metrics(steps, returns, sure=0.75):
     """The columns that are drawn."""
     steps = np.array(steps)
-    columns = (steps, np.array(returns, float), *np.broadcast_arrays(slope, error, steps)[:2])
+    columns = (steps, np.array(returns, float), np.broadcast_arrays(sure, steps)[0])
     return dict(zip(DRAWN, columns, strict=True))
 
 
 def test_curves_lie_where_every_seed_has_been():
     found = curves.of_metrics([metrics([10, 20, 40], [0, 1, 2]), metrics([15, 30], [5, 6])])
     assert (found.steps[0], found.steps[-1], found.steps.size) == (15, 30, curves.POINTS)
-    assert found.returns.shape == found.noise.shape == (2, curves.POINTS)
+    assert found.returns.shape == found.sure.shape == (2, curves.POINTS)
     # 0 and 1 at 10 and 20 steps is 0.5 at 15; 1 and 2 at 20 and 40 is 1.5 at 30.
     np.testing.assert_allclose(found.returns[:, [0, -1]], [[0.5, 1.5], [5, 6]])
 
@@ -29,21 +28,10 @@ def test_a_seed_that_ended_before_another_began_leaves_one_point():
     np.testing.assert_allclose(found.returns[:, 0], [2, 5])
 
 
-def test_noise_is_the_standard_error_relative_to_the_slope():
-    found = curves.of_metrics([metrics([1, 2], [0, 0], slope=4.0, error=1.0)])
-    np.testing.assert_allclose(found.noise, 0.25)
-
-
-def test_noise_is_drawn_between_a_thousandth_and_ten():
-    found = curves.of_metrics([metrics([1, 2], [0, 0], error=e) for e in (1e-9, 1e9)])
-    np.testing.assert_allclose(found.noise[:, 0], [1e-3, 10])
-
-
-@pytest.mark.parametrize("slope", [0.0, -1.0, np.nan])
-def test_updates_without_an_uphill_slope_are_left_out_of_the_noise(slope):
-    found = curves.of_metrics([metrics([1, 2, 3], [0, 0, 0], slope=[1.0, slope, 1.0])])
-    np.testing.assert_allclose(found.noise, 0.5)
-    assert np.isnan(curves.of_metrics([metrics([1, 2], [0, 0], slope=slope)]).noise).all()
+def test_updates_that_state_nothing_are_left_out_of_the_probability():
+    found = curves.of_metrics([metrics([1, 2, 3], [0, 0, 0], sure=[0.75, np.nan, 0.75])])
+    np.testing.assert_allclose(found.sure, 0.75)
+    assert np.isnan(curves.of_metrics([metrics([1, 2], [0, 0], sure=np.nan)]).sure).all()
 
 
 def test_a_running_mean_looks_back_over_a_thirtieth_of_the_updates():
@@ -72,7 +60,8 @@ def test_a_figure_has_a_curve_for_each_run_a_line_for_each_seed_and_the_threshol
     assert figure.legends[0].get_texts()[0].get_text() == "one (3 seeds)"
     both, _ = curves.draw([("one", found), ("two", found)], "A-v0").axes
     assert len(both.lines) == 2
-    assert below.get_yscale() == "log"
+    assert below.lines[0].get_ydata()[0] == 0.75
+    assert "uphill" in below.get_title(loc="left")
 
 
 def test_a_legend_shows_a_name_as_it_is():

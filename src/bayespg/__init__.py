@@ -45,7 +45,8 @@ _MODULES = {
 _NAMES = {
     "BAC": "agents.agent", "BPG": "agents.agent", "MCPG": "agents.agent",
     "PGPE": "agents.pgpe", "MBAC": "agents.mbac", "Agent": "agents.agent", "load": "agents.load",
-    "resume": "agents.load", "tuned": "agents.tuned",
+    "resume": "agents.load", "tuned": "agents.tuned", "compare": "agents.paired",
+    "compare_returns": "agents.paired",
     "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
     "Trajectories": "environments.trajectories", "rollout": "paths.rollout",
     "__version__": "_support.version",

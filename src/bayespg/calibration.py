@@ -24,8 +24,11 @@ from bayespg.learning.batch import draw
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, component_statistics, region_statistics, uphill
+from bayespg.posterior.agreement import draw_strength
 
 LEVELS = (0.5, 0.9, 0.95)
+ENDS = ((-1.0, 0.7), (0.7, 0.9), (0.9, 1.0))
+"""Statements between these are counted together."""
 BATCH = 500
 
 
@@ -114,9 +117,12 @@ class Reliability(NamedTuple):
     """The share of batches whose direction went uphill; one half where the gradient is zero."""
     error: float
     """The standard error of the difference of the two."""
-    certain: float
-    """The share of batches whose stated probability is above 0.95."""
     runs: int
+    brier: float
+    """The mean squared difference of the statement and what happened."""
+    parts: tuple[tuple[int, float, float], ...]
+    """For statements up to 0.7, up to 0.9 and above: how many, their mean, and the observed
+    frequency; zeros where there is none."""
 
 
 def reliability(
@@ -143,7 +149,7 @@ def reliability(
 
 def _of_paths(key, truth, environment, policy, estimators, paths):
     batch = draw(environment, policy, key, paths)
-    return [estimator(batch) for estimator in estimators]
+    return jnp.any(truth != 0), [estimator(batch) for estimator in estimators]
 
 
 ArrayEstimator = Callable[[Float[Array, "M n"], Float[Array, " M"], Isotropic], GradientPosterior]
@@ -154,32 +160,36 @@ def reliability_of_arrays(
     *,
     parameters: int,
     paths: int,
-    signal: float,
+    signal: float | None,
     runs: int,
     key: PRNGKeyArray,
     curved: bool = False,
 ) -> list[Reliability]:
     """The same for scores u ~ N(0, I) and returns 3 + g'u + noise, whose gradient is g.
 
-    `signal` is the squared length of g times the number of paths. The noise is normal, or with
-    `curved` the square of one score: it then grows with the score, and is symmetric about nothing.
+    `signal` is the squared length of g times the number of paths; None draws one for each batch
+    from the hyperprior of `probability_uphill`. The noise is normal, or with `curved` the square of
+    one score: it then grows with the score, and is symmetric about nothing.
     """
-    g = np.zeros(parameters)
-    g[0] = np.sqrt(signal / paths)
+    direction = np.eye(1, parameters)[0]
     with jax.enable_x64(True):
+        given = signal if signal is not None else jnp.nan
         followed = _followed(
-            _of_arrays, (list(estimators.values()), paths, np.asarray(curved)), g,
-            jax.random.split(key, runs),
+            _of_arrays, (list(estimators.values()), paths, np.asarray(curved), jnp.asarray(given)),
+            direction, jax.random.split(key, runs),
         )  # fmt: skip
     return _rows(estimators, followed)
 
 
-def _of_arrays(key, g, estimators, M, curved):
+def _of_arrays(key, direction, estimators, M, curved, signal):
+    key_strength, key = jax.random.split(key)
+    z = jnp.where(jnp.isnan(signal), draw_strength(key_strength), jnp.sqrt(signal))
+    g = z / np.sqrt(M) * direction
     key_scores, key_noise = jax.random.split(key)
     U = jax.random.normal(key_scores, (M, g.size))
     plain, grows = jax.random.normal(key_noise, (M,)), (U[:, -1] ** 2 - 1) / jnp.sqrt(2.0)
     R = 3 + U @ g + jnp.where(curved, grows, plain)
-    return [estimator(U, R, Isotropic(g.size, 1.0)) for estimator in estimators]
+    return z > 0, [estimator(U, R, Isotropic(g.size, 1.0)) for estimator in estimators]
 
 
 @eqx.filter_jit
@@ -188,12 +198,13 @@ def _followed(fitted, given, truth, keys):
     exact slopes along them."""
 
     def run(key):
+        there, posteriors = fitted(key, truth, *given)
         return [
             [
-                (uphill(p, natural), truth @ (p.natural if natural else p.mean))
+                (uphill(p, natural), there * (truth @ (p.natural if natural else p.mean)))
                 for natural in _ways(p)
             ]
-            for p in fitted(key, truth, *given)
+            for p in posteriors
         ]
 
     return jax.lax.map(run, keys, batch_size=BATCH)
@@ -213,11 +224,24 @@ def _rows(names, followed) -> list[Reliability]:
             rows.append(
                 Reliability(
                     name, bool(natural), float(said.mean()), float(went.mean()),
-                    float(np.std(said - went) / np.sqrt(said.size)), float(np.mean(said > 0.95)),
-                    said.size,
+                    float(np.std(said - went) / np.sqrt(said.size)), said.size,
+                    brier(said, went), tuple(_part(said, went, *ends) for ends in ENDS),
                 )
             )  # fmt: skip
     return rows
+
+
+def brier(said: Float[np.ndarray, "..."], went: Float[np.ndarray, "..."]) -> float:
+    """The mean squared difference of statements and what happened; one half, where there is no
+    gradient, is a coin."""
+    return float(np.mean((said - went) ** 2 + went * (1 - went)))
+
+
+def _part(said, went, low, high) -> tuple[int, float, float]:
+    inside = (said > low) & (said <= high)
+    if not inside.any():
+        return 0, 0.0, 0.0
+    return int(inside.sum()), float(said[inside].mean()), float(went[inside].mean())
 
 
 def brute_force(

@@ -99,8 +99,8 @@ class StopAtReturn(Callback):
 class StopWhenSure(Callback):
     """End training once no direction is uphill any more, and say what shows it.
 
-    `sure` is the probability of going uphill, judged by episodes that did not choose the direction.
-    Where there is no gradient, its mean over updates is one half; where there is one, it is larger.
+    `sure` is the probability of going uphill, given how far episodes have agreed so far. Where
+    there is no gradient, it falls towards one half; where there is one, it is larger.
     Training ends when its mean over the `last` updates is below `level` with 95 % confidence. An
     update whose episodes all return the same shows no direction and counts as one half, so give a
     run that must first find a reward a larger `last`. PGPE is refused: its `sure` is low where

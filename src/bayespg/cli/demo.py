@@ -26,7 +26,7 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 6,
     steps: Annotated[int, typer.Option(min=1000, help="Environment steps per run.")] = 15_000,
 ) -> None:
-    """Learn CartPole from a few dozen episodes, and show how accurate each gradient was."""
+    """Learn CartPole from a few dozen episodes, and show how sure each step was."""
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     metrics: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}
     rows = []

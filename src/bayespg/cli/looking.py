@@ -67,7 +67,7 @@ def plot(
         ),
     ] = None,
 ) -> None:
-    """Plot learning curves over seeds and the noise of the gradient; several runs in one figure."""
+    """Plot returns over seeds and how probable uphill steps were; several runs in one figure."""
     groups = [folders.group(path) for path in runs]
     tasks = sorted({group.task for group in groups})
     if len(tasks) > 1:

@@ -30,7 +30,13 @@ from bayespg.learning.values import Values
 from bayespg.paths import persistence as exploration
 from bayespg.paths import scores
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
-from bayespg.posterior import GradientPosterior, direction_statistics, uphill
+from bayespg.posterior import (
+    GradientPosterior,
+    Weights,
+    believed,
+    direction_statistics,
+    no_weights,
+)
 
 CLOSE = 1e-5
 """Two mean returns that differ by this share are equal: rewards are summed in single precision."""
@@ -76,6 +82,9 @@ class State(eqx.Module):
     recent: Recent | None
     """Raw observations of recent batches."""
     trust: Trust
+    belief: Weights
+    """What the updates so far say about the ratio of signal to noise, for the column `sure`
+    (`bayespg.posterior.agreement`)."""
     key: PRNGKeyArray
     counts: Counts
     running: Bool[Array, ""]
@@ -130,7 +139,8 @@ def begin(
         policy=policy, optimiser=optimiser, critic=critic,
         normaliser=observations.no_statistics(shape, exempt) if normalised else None,
         recent=observations.no_states(observation) if wanted else None,
-        trust=trust.begin(theta.dtype), key=key, counts=Counts(zero, zero, zero),
+        trust=trust.begin(theta.dtype), belief=no_weights(theta.dtype), key=key,
+        counts=Counts(zero, zero, zero),
         running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
         persistence=(
             jnp.asarray(persistence, jnp.float32) if traced(persistence) or persistence else None
@@ -164,8 +174,8 @@ class Record(NamedTuple):
     slope_error: Float[Array, ""] | float = jnp.nan
     freedom: Float[Array, ""] | float = jnp.nan
     sure: Float[Array, ""] | float = jnp.nan
-    """The probability that following the gradient goes uphill, judged by the episodes that did not
-    choose it; the natural one where there is a Fisher matrix."""
+    """The probability that following the gradient goes uphill, given the updates so far; the
+    natural one where there is a Fisher matrix."""
     divergence: Float[Array, ""] | float = jnp.nan
     """Kullback-Leibler divergence from the old policy to the new, mean over states."""
 
@@ -256,11 +266,14 @@ def advance(
     critic, left, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
     raw = batch.paths if raw is None else raw
+    sure, belief = jnp.asarray(jnp.nan), state.belief
+    if described:
+        sure, belief = believed(posterior, posterior.fisher is not None, state.belief)
     new = State(
         policy=rebuild(theta + change), optimiser=optimiser, critic=critic,
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
         recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
-        key=state.key, counts=state.counts, running=_norm(change) >= stop,
+        belief=belief, key=state.key, counts=state.counts, running=_norm(change) >= stop,
         lowest=jnp.minimum(state.lowest, mean).astype(theta.dtype),
         persistence=state.persistence,
     )  # fmt: skip
@@ -285,6 +298,7 @@ def advance(
     )  # fmt: skip
     record = Record(
         **(_description(posterior, change, divergence, theta) if described else {}),
+        sure=_or_nan(sure),
         gradient_norm=_norm(posterior.mean), step_norm=_norm(change), confirmed=trusted.share(M),
         known=_or_nan(posterior.info.get("known", jnp.nan)),
         persistence=jnp.zeros(()) if state.persistence is None else state.persistence,
@@ -302,7 +316,6 @@ def _description(
     return {
         "slope": _or_nan(slope), "freedom": freedom,
         "slope_error": jnp.where(jnp.isinf(freedom), error, _or_nan(error)),
-        "sure": _or_nan(uphill(posterior, natural=posterior.fisher is not None)),
         "divergence": _or_nan(divergence(theta + change)),
     }  # fmt: skip
 

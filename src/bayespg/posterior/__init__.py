@@ -15,6 +15,7 @@ kurtosis (Satterthwaite);
 average.
 """
 
+from bayespg.posterior.agreement import Weights, no_weights
 from bayespg.posterior.decisions import Certain, Episodes
 from bayespg.posterior.gradient import GradientPosterior, Interval, rescaled
 from bayespg.posterior.operators import (
@@ -29,6 +30,7 @@ from bayespg.posterior.operators import (
     of_gradient,
 )
 from bayespg.posterior.statistics import (
+    believed,
     component_statistics,
     direction_statistics,
     influences,
@@ -49,9 +51,12 @@ __all__ = [
     "Interval",
     "Invertible",
     "Multiple",
+    "Weights",
+    "believed",
     "component_statistics",
     "direction_statistics",
     "influences",
+    "no_weights",
     "of_gradient",
     "region_statistics",
     "rescaled",

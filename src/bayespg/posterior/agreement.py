@@ -1,42 +1,205 @@
 """The probability of going uphill along a direction that the same paths chose.
 
-The mean is a sum of contributions, one per path. If there is no gradient, a contribution could as
-well have had the opposite sign. The length of the mean is therefore compared with its length after
-random changes of sign, and the probability is the share of sign patterns for which it is shorter.
-The squared length minus its expectation under random signs is the sum over all pairs of paths of
-the inner product of their contributions, so each path's direction is judged by the other paths
-only.
+The gradient is a sum of contributions, one per path, and K holds their inner products in the metric
+of the step. Suppose that they are the true gradient plus independent noise in f directions, and
+that in each direction the squared gradient is expected to be mu times the noise variance of the
+sum. The posterior of the gradient is then the sum of contributions times k = mu / (1 + mu), the
+share of its squared length that is signal, and along a direction d, chosen by these paths or not,
 
-For a mean over paths whose contributions are symmetric about zero the result is uniform between 0
-and 1, for any number of paths and parameters and any spread of the paths. Where there is a
-gradient, its average stays below the frequency of going uphill, because both sides of every pair
-are noisy. docs/calibration.md compares the two.
+    P(uphill) = Phi(sqrt(k) t),   t = (sum of contributions)'d / its standard error.
 
-A mean can have a bias that all paths share, and then they agree on a direction that need not go
-uphill. Where an unbiased gradient of each path is known too, `judged` takes its verdict instead.
+With k = 1 this is the ordinary t-test, which is too bold: the noise that is tested has chosen the
+direction. All that is needed is mu and f. With M paths, 1'K1 / M is the sum of squares between zero
+and the mean, and tr K less that is the one within: their ratio is 1 + mu times an F ratio with f
+and f (M - 1) degrees of freedom, and the spread of the inner products shows f. So paths that agree
+better than chance show how large mu is. What they do not show is filled in by a hyperprior on
+
+    r = f mu / M,   the ratio of signal to noise of a single path,
+
+and the probability is the average over r and f (`Weights` on a grid). One batch begins with
+`prior`: in `NOTHING_TO_LEARN` of all cases there is no gradient, and otherwise sqrt(M r), the
+length of the gradient in standard errors, has the density z / (1 + z^2)^(3/2). Averaged over
+batches drawn from it the stated probability is the frequency of going uphill. For a fixed gradient
+it is not: where many directions hide a weak gradient, one batch cannot tell it from none, and the
+statement lies between. In a run r changes slowly, and updates learn it: `drift`, then `observe`.
+
+A mean can have a bias that all paths share. Where an unbiased gradient of each path is known, these
+are the contributions, and d is the biased mean; the probability may then be below one half.
 """
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+import numpy as np
+from jax.scipy.stats import norm
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 
-PATTERNS = 1024
-"""The largest number of sign patterns; if there are more, this many are drawn at random."""
 GROUPS = 8
 """Where influences are an operator, contributions are computed for this many groups of paths; each
 group costs the solution of one linear system."""
+RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 31)])
+"""The grid of r."""
+DIRECTIONS = np.geomspace(1.0, 4096.0, 13)
+"""The grid of f."""
+NOTHING_TO_LEARN = 1 / 3
+"""The prior probability that there is no gradient."""
+MOVES, RENEWED = 0.005, 0.005
+"""How r changes between updates: the probabilities of moving to the next larger value of the grid
+(and of moving to the next smaller one), and of a fresh value from the prior."""
+SHAPE = 20.0
+"""The spread of inner products counts as this many independent ones at most: contributions are not
+normal, and a hundred paths have thousands of pairs."""
+
+Weights = Float[Array, "r f"]
+"""Probabilities of the values of `RATIOS` and `DIRECTIONS`."""
 
 
-def signs(M: int) -> Float[Array, "k M"]:
-    """All sign patterns up to a common sign, or `PATTERNS` random ones; the first is all ones."""
-    count = 2 ** min(M - 1, 60)
-    if count <= PATTERNS:
-        bits = (jnp.arange(count)[:, None] >> jnp.arange(M - 1)) & 1
-        return 1.0 - 2 * jnp.pad(bits, ((0, 0), (1, 0)))
-    drawn = jax.random.rademacher(jax.random.key(0), (PATTERNS, M), jnp.zeros(()).dtype)
-    return drawn.at[0].set(1.0)
+class Spread(NamedTuple):
+    """What K says about signal and noise."""
+
+    paths: Float[Array, ""]
+    """The number of paths that contribute: others are padding."""
+    ratio: Float[Array, ""]
+    """1'K1 / M divided by tr K - 1'K1 / M."""
+    shape: Float[Array, ""]
+    """p tr(C^2) / (tr C)^2 - 1 with C the inner products of contributions less their mean, of which
+    p = M - 1 are independent: about (p - 1)(p + 2) / (p f + 2) in f directions."""
+    known: Bool[Array, ""]
+    """Whether there are two contributions or more, and they are not zero."""
+
+
+def spread(K: Float[Array, "M M"], paths: Float[Array, ""] | None = None) -> Spread:
+    """The statistics of the inner products of contributions; of those that are not zero unless the
+    number of paths is given."""
+    rows, own = K.sum(1), jnp.diagonal(K)
+    largest = jnp.max(own)
+    M = jnp.sum(own > 0).astype(K.dtype) if paths is None else paths
+    count = jnp.maximum(M, 2.0)
+    between = jnp.maximum(rows.sum(), 0.0) / count
+    within = jnp.maximum(own.sum() - between, jnp.finfo(K.dtype).eps * own.sum())
+    known = (M > 1) & (largest > 0)
+    within = jnp.where(known, within, 1.0)
+    squares = jnp.sum(K**2) - 2 * jnp.sum(rows**2) / count + between**2
+    shape = (count - 1) * squares / within**2 - 1
+    least = jnp.finfo(K.dtype).eps
+    return Spread(count, jnp.maximum(between / within, least), jnp.maximum(shape, least), known)
+
+
+def prior(paths: Float[Array, ""] | float) -> Weights:
+    """The hyperprior before the first batch, of this many paths; f is anything."""
+    z2 = paths * RATIOS[1:]
+    slab = z2 / (1 + z2) ** 1.5
+    slab = (1 - NOTHING_TO_LEARN) * slab / jnp.sum(slab)
+    weights = jnp.concatenate([jnp.full((1,), NOTHING_TO_LEARN, slab.dtype), slab])
+    return jnp.repeat(weights[:, None] / DIRECTIONS.size, DIRECTIONS.size, 1)
+
+
+def draw_strength(key: PRNGKeyArray) -> Float[Array, ""]:
+    """The length of a gradient in standard errors, drawn from the hyperprior."""
+    spike, slab = jax.random.uniform(key, (2,), minval=1e-3)
+    return jnp.where(spike < NOTHING_TO_LEARN, 0.0, jnp.sqrt(1 / slab**2 - 1))
+
+
+def no_weights(dtype: Any) -> Weights:
+    """The weights of a run before its first update."""
+    return jnp.zeros((RATIOS.size, DIRECTIONS.size), dtype)
+
+
+def drift(weights: Weights, paths: Float[Array, ""] | float) -> Weights:
+    """What is known about the next update, from what is known about this one."""
+    some = weights[1:]
+    stay = (1 - 2 * MOVES) * some
+    up = jnp.concatenate([some[:1], some[:-1]])
+    down = jnp.concatenate([some[1:], some[-1:]])
+    moved = jnp.concatenate([weights[:1], stay + MOVES * (up + down)])
+    return (1 - RENEWED) * moved + RENEWED * prior(paths).astype(weights.dtype)
+
+
+def observe(weights: Weights, of: Spread) -> Weights:
+    """The weights after a batch. They stay as they are if it has nothing to say."""
+    likelihood = _log_likelihood(of).astype(weights.dtype)
+    new = weights * jnp.exp(likelihood - jnp.max(jnp.where(weights > 0, likelihood, -jnp.inf)))
+    new = new / jnp.sum(new)
+    return jnp.where(of.known & jnp.all(jnp.isfinite(new)), new, weights)
+
+
+def _log_likelihood(of: Spread) -> Weights:
+    """The logarithm of the density of the ratio and the shape, up to a constant.
+
+    The ratio divided by 1 + mu has a beta-prime distribution with a = f / 2 and b = f (M - 1) / 2;
+    with q = ratio / (1 + mu + ratio) and q_0 = a / (a + b) the log density is, by Stirling's
+    formula, -(a + b) KL(q_0, q) + log(a b / (a + b)) / 2 + (1 / (a + b) - 1 / a - 1 / b) / 12. The
+    shape is about (p f + 2)^-1 times twice a chi-squared variable with (p - 1)(p + 2) / 2 degrees
+    of freedom.
+    """
+    f, M = jnp.asarray(DIRECTIONS, of.ratio.dtype), of.paths
+    ratio, p = of.ratio / (1 + _mu(M, of.ratio.dtype)), M - 1
+    a, b = f / 2, f * p / 2
+    share = 1 / M
+    apart = share * jnp.log(share * (1 + ratio) / ratio)
+    apart = apart + (1 - share) * jnp.log((1 - share) * (1 + ratio))
+    rest = jnp.log(a * b / (a + b)) / 2 + (1 / (a + b) - 1 / a - 1 / b) / 12
+    freedom = (p - 1) * (p + 2) / 2
+    v = of.shape * (p * f + 2) / 4
+    shape = freedom / 2 * jnp.log(v) - v
+    return (
+        rest
+        - (a + b) * apart
+        + jnp.where(freedom > 0, shape, 0.0) * jnp.minimum(1.0, SHAPE / jnp.maximum(freedom, 1.0))
+    )
+
+
+def _mu(M: Float[Array, ""], dtype) -> Weights:
+    return M * jnp.asarray(RATIOS, dtype)[:, None] / jnp.asarray(DIRECTIONS, dtype)
+
+
+def probability(weights: Weights, of: Spread, cosine: Float[Array, ""] | float = 1.0):
+    """The probability of going uphill along a direction that has this cosine with the sum of
+    contributions, in the metric of K; one half if they say nothing.
+
+    With the noise variance estimated from all sums of squares t has f M degrees of freedom, and
+
+        k t^2 = f M mu ratio / (1 + mu + ratio) cosine^2.
+    """
+    f, mu = jnp.asarray(DIRECTIONS, of.ratio.dtype), _mu(of.paths, of.ratio.dtype)
+    nu = f * of.paths
+    t = cosine * jnp.sqrt(nu * mu * of.ratio / (1 + mu + of.ratio))
+    normal = t * (1 - 1 / (4 * nu)) / jnp.sqrt(1 + t**2 / (2 * nu))  # of Student's t
+    stated = jnp.sum(weights.astype(of.ratio.dtype) * norm.cdf(normal))
+    return jnp.where(of.known, jnp.where(jnp.isnan(cosine), jnp.nan, stated), 0.5)
+
+
+def agreement(K: Float[Array, "M M"], cosine: Float[Array, ""] | float = 1.0):
+    """The probability of going uphill from one batch. M paths that all agree are no stronger
+    evidence than M tosses of a coin, so that it is at most 1 - 2^-M."""
+    of = spread(K)
+    stated = probability(observe(prior(of.paths).astype(K.dtype), of), of, cosine)
+    least = 2.0**-of.paths
+    stated = jnp.clip(stated, least, 1 - least)
+    return jnp.where(jnp.all(jnp.isfinite(K)), stated, jnp.nan)
+
+
+def compared(
+    C: Float[Array, "B n"], mean: Float[Array, " n"], metric: Callable[[Array], Array] | None = None
+) -> tuple[Float[Array, "B B"], Float[Array, ""]]:
+    """Inner products of the rows of C in a metric, in units of the largest entry, and the cosine of
+    their sum with the mean. Both are zero if the mean is zero."""
+    C = jnp.where(jnp.any(mean != 0), C / _unit(C), 0.0)
+    both = jnp.concatenate([C, (mean / _unit(mean))[None]])
+    K = both @ (both if metric is None else metric(both)).T
+    K = (K + K.T) / 2
+    squared = K[-1, -1] * jnp.maximum(jnp.sum(K[:-1, :-1]), 0.0)
+    cosine = jnp.sum(K[:-1, -1]) / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+    return K[:-1, :-1], jnp.clip(jnp.where(squared > 0, cosine, 0.0), -1.0, 1.0)
+
+
+def _unit(X: Float[Array, "..."]) -> Float[Array, ""]:
+    largest = jnp.max(jnp.abs(X), initial=0.0)
+    return jnp.where(largest > 0, largest, 1.0)
 
 
 def contributions(mean: Float[Array, " n"], influence: Float[Array, "M n"]) -> Float[Array, "M n"]:
@@ -62,44 +225,3 @@ def contributions(mean: Float[Array, " n"], influence: Float[Array, "M n"]) -> F
 def _present(influence: Float[Array, "M n"]) -> Bool[Array, " M"]:
     present = jnp.any(influence != 0, 1)
     return present | ~jnp.any(present)
-
-
-def agreement(K: Float[Array, "M M"]) -> Float[Array, ""]:
-    """The share of sign patterns s with s'Ks below 1'K1, where ties count one half and K holds the
-    inner products of contributions.
-
-    It lies between 2^-M and 1 - 2^-M. If the contributions sum to zero it is one half.
-    """
-    S = signs(K.shape[0]).astype(K.dtype)
-    return _share_below(jnp.sum((S @ K) * S, 1), K)
-
-
-def judged(K: Float[Array, "M M"]) -> Float[Array, ""]:
-    """The probability of going uphill along a direction to which path e adds c_e, from the slope
-    K_ef that the unbiased gradient h_f of path f shows along c_e.
-
-    a_f = sum_{e != f} K_ef is the slope that path f shows along the part of the direction that the
-    other paths chose. Two shares of sign patterns are computed from them, and the one nearer to one
-    half is the answer:
-
-    - of sum_f s_f a_f below sum_f a_f: the direction is fixed, its slope is in doubt. This sees a
-      bias that all paths share;
-    - of sum_{e != f} s_e s_f K_ef below the same sum: the direction is in doubt too. Where all is
-      noise, the first share is too bold, because each pair of paths is counted twice.
-    """
-    apart = K * (1 - jnp.eye(K.shape[0], dtype=K.dtype))
-    slopes = signs(K.shape[0]).astype(K.dtype) @ apart.sum(0)
-    alone = _share_below(jnp.concatenate([slopes, -slopes]), apart)
-    together = agreement(apart)
-    return jnp.where(jnp.abs(alone - 0.5) < jnp.abs(together - 0.5), alone, together)
-
-
-def _share_below(slopes: Float[Array, " k"], K: Float[Array, "M M"]) -> Float[Array, ""]:
-    """The share of `slopes` below the first, where ties count one half; one half if the first is
-    within rounding of zero, for sums of entries of K with changed signs."""
-    whole, size = slopes[0], jnp.sum(jnp.abs(K))
-    rounding = 8 * jnp.finfo(K.dtype).eps * size
-    ties = jnp.abs(slopes - whole) <= rounding
-    below = jnp.mean(jnp.where(ties, 0.5, slopes < whole))
-    share = jnp.where(jnp.abs(whole) <= rounding, 0.5, below)
-    return jnp.where(jnp.isfinite(size), share, jnp.nan)

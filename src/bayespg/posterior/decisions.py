@@ -2,17 +2,17 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
+from bayespg.posterior.agreement import RATIOS, observe, prior, spread
 
 
 class Episodes(NamedTuple):
-    """How many more paths of the same kind are needed, with a 95 % interval; infinity where the
-    paths show no gradient."""
+    """How many more paths of the same kind are needed if there is a gradient at all, with a 90 %
+    interval; infinity where all returns are equal."""
 
     more: float | Float[Array, ""]
     lower: float | Float[Array, ""]
@@ -33,62 +33,31 @@ class Certain(NamedTuple):
     is the number of parameters, and the rows that are False are not among the certain ones."""
 
 
-def episodes_needed(K: Float[Array, "B B"], paths: int, level: Any) -> Episodes:
-    """The number of further paths, from the inner products K of contributions in the metric of the
-    step.
+def ratio_quantiles(K: Float[Array, "B B"]) -> Float[Array, "3"]:
+    """Quantiles of the ratio of signal to noise of one row of contributions: 0.95, 0.5 and 0.05,
+    if there is a gradient at all; zero where they say nothing (`bayespg.posterior.agreement`)."""
+    of = spread(K)
+    weights = jnp.sum(observe(prior(of.paths).astype(K.dtype), of), 1)[1:]
+    below = jnp.cumsum(weights) / jnp.sum(weights)
+    grid = jnp.log(jnp.asarray(RATIOS[1:], K.dtype))
+    half = (grid[1] - grid[0]) / 2
+    found = jnp.exp(jnp.interp(jnp.asarray([0.95, 0.5, 0.05], K.dtype), below, grid + half))
+    return jnp.where(of.known, found, 0.0)
 
-    Following the mean of M' paths goes uphill with probability Phi(sqrt(lambda M' / M)), where
-    lambda is the squared slope along the true gradient divided by its variance. With V the total
-    variance of the mean and s^2 its variance along the mean, lambda is estimated by (1'K1 - V) /
-    s^2. Its interval inverts the noncentral F distribution of 1'K1 / s^2 with V / s^2 and B - 1
-    degrees of freedom.
+
+def episodes_needed(ratios: Float[Array, "3"], rows: int, paths: int, level: Any) -> Episodes:
+    """The number of further paths, from the quantiles of the ratio r of signal to noise of each of
+    `rows` contributions of M paths together.
+
+    Following the mean of M' paths goes uphill with probability Phi(sqrt(r M' rows / M)).
     """
-    B = len(K)
-    whole, unbiased = jnp.sum(K), B / (B - 1)
-    V = unbiased * (jnp.trace(K) - whole / B)
-    along, some = K.sum(0), whole > 0
-    s2 = unbiased * jnp.sum((along - along.mean()) ** 2) / jnp.where(some, whole, jnp.inf)
-    spread = s2 > 0
-    s2 = jnp.where(spread, s2, 1.0)
-    ratio, f = whole / s2, jnp.maximum(V / s2, 1.0)
-    most, least = (_noncentrality(ratio, f, B - 1, p) for p in (0.025, 0.975))
-    z = jnp.maximum(ndtri(level), 0.0).astype(K.dtype)
-    needed = (_more(paths, z, x) for x in (jnp.maximum(ratio - V / s2, 0.0), most, least))
-    without = (jnp.where(some, 0.0, x) for x in (jnp.inf, 0.0, jnp.inf))
-    return Episodes(*(jnp.where(spread, a, b) for a, b in zip(needed, without, strict=True)))
-
-
-def _more(paths: int, z: Float[Array, ""], noncentrality: Float[Array, ""]) -> Float[Array, ""]:
-    total = paths * z**2 / jnp.where(noncentrality > 0, noncentrality, 1.0)
-    total = jnp.where(noncentrality > 0, total, jnp.inf)
-    return jnp.where(z == 0, 0.0, jnp.ceil(jnp.maximum(total - paths, 0.0)))
-
-
-def _noncentrality(ratio: Any, f: Any, freedom: float, p: float) -> Float[Array, ""]:
-    """The noncentrality for which `ratio` is the p-quantile of f times F(f, freedom), by the
-    cube-root approximation of Severo and Zelen (1960); 0 where `ratio` is below the quantile at
-    noncentrality 0."""
-
-    def z(noncentrality: Any) -> Any:
-        a, b = f + noncentrality, noncentrality / (f + noncentrality)
-        w = (ratio / a) ** (1 / 3)
-        first, second = 2 * (1 + b) / (9 * a), 2 / (9 * freedom)
-        return ((1 - second) * w - (1 - first)) / jnp.sqrt(first + second * w**2)
-
-    def beyond(high: Any) -> Any:
-        return (z(high) > wanted) & (high < 1e12 * ratio)
-
-    def halve(_: Any, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
-        low, high = bounds
-        middle = (low + high) / 2
-        above = z(middle) > wanted
-        return jnp.where(above, middle, low), jnp.where(above, high, middle)
-
-    ratio = jnp.asarray(ratio)
-    wanted = ndtri(jnp.asarray(p, ratio.dtype))
-    high = jax.lax.while_loop(beyond, lambda high: 4 * high, 2 * ratio + 100)
-    high = jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(high), high))[1]
-    return jnp.where(z(jnp.zeros_like(high)) <= wanted, 0.0, high)
+    z = jnp.maximum(ndtri(level), 0.0).astype(ratios.dtype)
+    some = ratios > 0
+    total = z**2 * paths / (rows * jnp.where(some, ratios, 1.0))
+    needed = jnp.ceil(jnp.maximum(jnp.where(some, total, jnp.inf) - paths, 0.0))
+    most, middle, least = jnp.where(z == 0, 0.0, needed)
+    lower = jnp.where(jnp.all(some), most, 0.0)
+    return Episodes(middle, lower, least)
 
 
 def known_directions(

@@ -25,14 +25,20 @@ from bayespg._support.statistics import (
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 from bayespg.posterior import show
-from bayespg.posterior.decisions import Certain, Episodes, episodes_needed, known_directions
+from bayespg.posterior.decisions import (
+    Certain,
+    Episodes,
+    episodes_needed,
+    known_directions,
+    ratio_quantiles,
+)
 from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import LARGE, Covariance, Influence, Rescaled, RescaledInfluence
 from bayespg.posterior.statistics import (
     component_statistics,
     direction_statistics,
+    judges,
     largest,
-    measures,
     region_statistics,
     robust_covariance,
     slopes,
@@ -130,11 +136,13 @@ class GradientPosterior(Moments):
         """The probability that the return rises along the mean, or along `direction`.
 
         Without `direction` it is the probability for a step along `mean`, or with `natural` along
-        G^-1 mean. Each path is then judged by the others (see `posterior.agreement`): on returns
-        of pure noise the probability is uniform between 0 and 1, and on average it does not exceed
-        the frequency of going uphill. With M paths it is at most 1 - 2^-M; with one path, or a mean
-        of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they are
-        the judges.
+        G^-1 mean, averaged over what paths leave open about the ratio of signal to noise (see
+        `posterior.agreement`). Over batches drawn from its hyperprior the probability is the
+        frequency of going uphill. For a given task it need not be: paths that neither agree nor
+        disagree say about 0.7, whether there is a weak gradient or none. The column `sure` of a run
+        learns that from earlier updates. With M paths it is at most 1 - 2^-M; with one path, or a
+        mean of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they
+        are the judges, and it may be below one half.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the
@@ -162,11 +170,11 @@ class GradientPosterior(Moments):
         """How many more paths of this kind are needed until a step along the mean goes uphill with
         probability `level`, with an interval of that number.
 
-        With `natural`, the step is along G^-1 mean. The number refers to the actual probability;
-        `probability_uphill` is cautious and reaches `level` later. Both compare the same
+        With `natural`, the step is along G^-1 mean. `probability_uphill` compares the same
         contributions of paths. Where the posterior has `unbiased` gradients of paths, the number is
-        that of a step along their mean. At least two paths are needed.
-        The number is infinite where the paths show no gradient.
+        that of a step along their mean. At least two paths are needed. The numbers suppose that
+        there is a gradient: they are infinite where all returns are equal, and where paths show
+        nothing they are about those of a gradient of two standard errors.
         """
         level = checks.probability("level", level)
         natural = checks.flag("natural", natural)
@@ -222,8 +230,11 @@ def _along(posterior: GradientPosterior, direction: Float[Array, " n"], robust: 
 
 
 def _episodes_needed(posterior: GradientPosterior, natural: bool, paths: int, level: Any):
-    judges = (episodes_needed(K, paths, level) for K in measures(posterior, natural))
-    return Episodes(*(functools.reduce(jnp.maximum, of) for of in zip(*judges, strict=True)))
+    each = (
+        episodes_needed(ratio_quantiles(K), len(K), paths, level)
+        for K, _ in judges(posterior, natural)
+    )
+    return Episodes(*(functools.reduce(jnp.maximum, of) for of in zip(*each, strict=True)))
 
 
 def _certain(posterior: GradientPosterior, level: Any) -> Certain:

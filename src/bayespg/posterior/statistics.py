@@ -12,7 +12,18 @@ from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
 from bayespg.fisher import Dense, reached
-from bayespg.posterior.agreement import GROUPS, agreement, contributions, judged
+from bayespg.posterior.agreement import (
+    GROUPS,
+    Weights,
+    agreement,
+    compared,
+    contributions,
+    drift,
+    observe,
+    prior,
+    probability,
+    spread,
+)
 from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import Covariance, Downdate, Influence, Invertible
 
@@ -150,53 +161,44 @@ def unbiased_statistics(posterior: Moments, direction: Float[Array, " n"], robus
 
 def uphill(posterior: Moments, natural: bool = False) -> Float[Array, ""]:
     """The probability that the return rises along the mean, or along G^-1 mean:
-    `probability_uphill` without a direction, as a function that can be traced.
+    `probability_uphill` without a direction, as a function that can be traced."""
+    return jnp.min(jnp.stack([agreement(*of) for of in judges(posterior, natural)]))
 
-    Contributions are compared in the metric of the step, which is A for the direction A mean. Where
-    influences are an operator, groups of paths replace paths.
+
+def believed(
+    posterior: Moments, natural: bool, weights: Weights
+) -> tuple[Float[Array, ""], Weights]:
+    """The same in a run, whose earlier updates have left `weights`, all zero before the first.
+    Returns the weights after this update, too."""
+    K, cosine = judges(posterior, natural)[0]
+    of = spread(K)
+    first = prior(of.paths).astype(weights.dtype)
+    after = observe(jnp.where(jnp.any(weights > 0), drift(weights, of.paths), first), of)
+    return probability(after, of, cosine), after
+
+
+def judges(posterior: Moments, natural: bool) -> list[tuple[Float[Array, "B B"], Float[Array, ""]]]:
+    """Inner products of the contributions that judge a step, and the cosine of the step with their
+    sum: of the unbiased gradients of paths where they are given, else of what paths add to the
+    mean, and with `influence_judges` of the influences too.
+
+    They are compared in the metric of the step, which is A for the direction A mean, and in units
+    of the largest contribution. Where influences are an operator, groups of paths replace paths.
     """
-    if posterior.biased:
-        return judged(products(posterior, natural))
-    return jnp.min(jnp.stack([agreement(K) for K in measures(posterior, natural)]))
-
-
-def measures(posterior: Moments, natural: bool) -> list[Float[Array, "B B"]]:
-    """Inner products with one another of the contributions that judge a step: of the unbiased
-    gradients of paths where they are given, and with `influence_judges` of the influences too."""
-    own = posterior
-    if posterior.biased:
-        own = eqx.tree_at(lambda p: (p.added, p.unbiased), posterior, (posterior.unbiased, None))
-    judges = [products(own, natural)]
-    if posterior.influence_judges:
-        influences_only = eqx.tree_at(lambda p: p.unbiased, posterior, None)
-        judges.append(products(influences_only, natural))
-    return judges
-
-
-def products(posterior: Moments, natural: bool) -> Float[Array, "B B"]:
-    """Inner products of contributions in the metric of the step, in units of the largest entry:
-    with one another, or where the mean is biased with the unbiased gradients of paths."""
-    given = posterior.unbiased if posterior.added is None else posterior.added
-    I = posterior.influence if given is None else given
-    C = I.matrix(GROUPS) if isinstance(I, Influence) else I
-    if given is None:
-        C = contributions(posterior.mean, C)
-    C = jnp.where(jnp.any(posterior.mean != 0), C / largest(C), 0.0)
     if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
-    along = posterior.fisher.solve_roughly(C) if natural and posterior.fisher is not None else C
-    if posterior.biased and posterior.unbiased is not None:
-        return along @ _grouped(posterior.unbiased, len(C)).T
-    K = C @ along.T
-    return (K + K.T) / 2
+    rows = [posterior.unbiased if posterior.unbiased is not None else _contributions(posterior)]
+    if posterior.influence_judges:
+        rows.append(contributions(posterior.mean, influences(posterior)))
+    metric = posterior.fisher.solve_roughly if natural and posterior.fisher is not None else None
+    return [compared(C, posterior.mean, metric) for C in rows]
 
 
-def _grouped(H: Float[Array, "M n"], groups: int) -> Float[Array, "B n"]:
-    """Sums over successive paths, in units of the largest entry."""
-    H, M = H / largest(H), len(H)
-    if groups == M:
-        return H
-    return jnp.zeros((groups, H.shape[1]), H.dtype).at[jnp.arange(M) * groups // M].add(H)
+def _contributions(posterior: Moments) -> Float[Array, "B n"]:
+    """What each path, or group of paths, adds to the mean."""
+    I = posterior.influence if posterior.added is None else posterior.added
+    C = I.matrix(GROUPS) if isinstance(I, Influence) else I
+    return C if posterior.added is not None else contributions(posterior.mean, C)
 
 
 def slopes(posterior: Moments, W: Float[Array, "r n"]):

@@ -3,7 +3,7 @@ went uphill, in how many directions the gradient was known, and how many episode
 that probability 95 %.
 
 All of it follows from the columns of metrics.csv. `sure` is the probability of going uphill of one
-update, judged by episodes that did not choose the direction; M episodes can say at most 1 - 2^-M.
+update, given how far episodes have agreed in this and in earlier updates.
 The slope along a step is optimistic, since the same episodes chose the step; `confirmed` is the
 share of it that other episodes find. So the gradient is d = confirmed slope / error standard errors
 long, and M' episodes per update would go uphill with probability Phi(d sqrt(M' / M)).
@@ -119,7 +119,6 @@ def draw(seeds: Sequence[Metrics], title: str) -> Figure:
         max(m[Column.STEPS][0] for m in seeds), min(m[Column.STEPS][-1] for m in seeds), POINTS
     )
     slopes, errors, sure = map(np.stack, zip(*(_along(m, steps) for m in seeds), strict=True))
-    most = 1 - 2.0 ** -_per_update(seeds)
     with plots.styled():
         figure, axes = plots.sheet(2, 1, width=6.4, height=4.6, sharex=True)
         above, below = axes[:, 0]
@@ -132,11 +131,9 @@ def draw(seeds: Sequence[Metrics], title: str) -> Figure:
         plots.dotted(above, 0.0)
         above.set_title(plots.plain(f"{title}: slope along the step, with its 95 % interval"))
         plots.mean_over_seeds(below, steps, sure, "sure", "BAC")
-        plots.dotted(below, 0.5, most)
+        plots.dotted(below, 0.5)
         below.set_ylim(0, 1.02)
-        below.set_title(
-            "probability that a step goes uphill (dotted: noise, and the most it can say)"
-        )
+        below.set_title("probability that a step goes uphill (dotted: nothing to learn)")
         plots.environment_steps(below)
         return figure
 

@@ -39,7 +39,7 @@ class Column(enum.StrEnum):
     STEP_NORM = "step_norm", ".3g", "length of the step"
     EXPLAINED = "explained", ".2f", "share of the returns' variance that earlier values explain"
     SOUND = "sound", ".0f", "1: every number of the update was finite"
-    SURE = "sure", ".2f", "probability of going uphill, judged by episodes that did not choose it"
+    SURE = "sure", ".2f", "probability of going uphill, given the agreement of episodes so far"
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
     SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
     RETURN_AT_MEAN = "return_at_mean", "return", "PGPE: return at the mean of the search"
@@ -75,5 +75,5 @@ def tag(name: str) -> str:
     return f"{next((group for group, of in GROUPS.items() if name in of), 'train')}/{name}"
 
 
-DRAWN = (C.STEPS, C.RETURN, C.SLOPE, C.SLOPE_ERROR)
+DRAWN = (C.STEPS, C.RETURN, C.SURE)
 """What learning curves are drawn from."""

@@ -1,4 +1,5 @@
-"""Learning curves of runs over seeds, against environment steps, with the noise of the gradient."""
+"""Learning curves of runs over seeds, against environment steps, with the probability that steps go
+uphill."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,8 +22,8 @@ class Curves:
 
     steps: np.ndarray
     returns: np.ndarray
-    noise: np.ndarray
-    """Standard error of the gradient along the step, relative to it."""
+    sure: np.ndarray
+    """The probability that a step along the gradient goes uphill."""
 
 
 def of(group: Group) -> Curves:
@@ -56,17 +57,15 @@ def of_metrics(metrics: Sequence[dict[str, np.ndarray]]) -> Curves:
     end = min(at[-1] for at, *_ in drawn)
     start = max(at[0] for at, *_ in drawn)
     steps = np.linspace(min(start, end), end, POINTS)
-    returns, noise = [], []
-    for at, each, slope, error in drawn:
+    returns, sure = [], []
+    for at, each, stated in drawn:
         returns.append(np.interp(steps, at, smoothed(each)))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            relative = np.clip(error / slope, 1e-3, 10.0)
-        known = np.isfinite(relative) & (slope > 0)
-        noise.append(
-            np.interp(steps, at[known], smoothed(relative[known]))
+        known = np.isfinite(stated)
+        sure.append(
+            np.interp(steps, at[known], smoothed(stated[known].astype(float)))
             if known.any() else np.full(POINTS, np.nan)
         )  # fmt: skip
-    return Curves(steps, np.stack(returns), np.stack(noise))
+    return Curves(steps, np.stack(returns), np.stack(sure))
 
 
 def smoothed(x: np.ndarray, share: int = 30) -> np.ndarray:
@@ -78,15 +77,15 @@ def smoothed(x: np.ndarray, share: int = 30) -> np.ndarray:
 
 
 def draw(drawn: Sequence[tuple[str, Curves]], title: str, threshold: float | None = None) -> Figure:
-    """Above, the return; below, how noisy the gradient was. Bands are 95 % bootstrap intervals of
-    the mean over seeds."""
+    """Above, the return; below, the probability that a step goes uphill. Bands are 95 % bootstrap
+    intervals of the mean over seeds."""
     with plots.styled():
         figure, ((above,), (below,)) = plots.sheet(
             2, 1, width=6.4, height=5.2, sharex=True, height_ratios=(2, 1)
         )
         for (name, curves), look in zip(drawn, LOOKS * 10, strict=False):
             seeds = len(curves.returns)
-            for axes, each in ((above, curves.returns), (below, curves.noise)):
+            for axes, each in ((above, curves.returns), (below, curves.sure)):
                 markers = len(curves.steps) == 1
                 plots.mean_over_seeds(axes, curves.steps, each, name, look, markers)
                 if 1 < seeds <= 20 and len(drawn) == 1:
@@ -96,9 +95,8 @@ def draw(drawn: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
         above.set_title(plots.plain(title))
         above.set_ylabel("return of an episode")
         plots.legend_below(figure, above)
-        below.set_title("standard error of the gradient along the step, relative to it")
-        plots.dotted(below, 1.0)
-        below.set_yscale("log")
-        plots.plain_ticks(below, (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
+        below.set_title("stated probability that the step goes uphill (dotted: nothing to learn)")
+        plots.dotted(below, 0.5)
+        below.set_ylim(0.3, 1.02)
         plots.environment_steps(below)
         return figure

@@ -1,4 +1,4 @@
-"""Training runs as a page: learning curves, noise of the gradients, settings."""
+"""Training runs as a page: learning curves, certainty of the gradients, settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,9 +46,9 @@ def _certainty(group: Group) -> list[Markup]:
     if not metrics:
         return []
     note = (
-        "The run in fifths, all seeds together. The probability of going uphill is judged by "
-        "episodes that did not choose the direction: 0.5 is what pure noise gives, and M episodes "
-        "give at most 1 - 1/2^M. Confirmed is the share of the squared gradient that is signal. "
+        "The run in fifths, all seeds together. The probability of going uphill follows "
+        "from how far episodes have agreed so far: it is 0.5 where there is nothing to learn. "
+        "Confirmed is the share of the squared gradient that is signal. "
         "How many episodes per update would make a step 95 % sure follows from both, for the "
         "gradient as it was estimated: a bias that all episodes share is not in these two columns. "
         "Directions known: in how many the episodes of an update determine the gradient."
@@ -77,7 +77,7 @@ def _seeds(group: Group) -> list[Markup]:
         rows.append([run.path.name, *(_last(column, metrics) for column in ON_PAGE)])
     note = (
         "Return, sure and divergence: last tenth. Sure is the probability that following the "
-        "gradient goes uphill, judged by the episodes that did not choose it."
+        "gradient goes uphill, given how far episodes have agreed so far."
     )
     return [page.table(["seed", *ON_PAGE], rows), page.note(note)]
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from scipy import special
 
 from bayespg._support.types import Array
-from bayespg.posterior.agreement import agreement, contributions
+from bayespg.posterior.agreement import agreement, compared, contributions
 from bayespg.search.hyperparameters import best_of, compare, gram, spectra
 from bayespg.search.smoothed import alone
 
@@ -146,8 +146,9 @@ def move(
     k, at, *_, first = jax.lax.while_loop(uphill, step, start)
     B = cross(mean)
     D = (R.T @ (R @ B)) * ((R.T @ r) / jnp.sum(R**2, 0))[:, None]  # the influence of each episode
-    judges = alone(B, z, taken), contributions(B.T @ (R.T @ r), jnp.where(taken[:, None], D, 0.0))
-    sure = jnp.minimum(*(agreement(C @ C.T) for C in map(_in_units, judges)))
+    g = B.T @ (R.T @ r)
+    judges = alone(B, z, taken), contributions(g, jnp.where(taken[:, None], D, 0.0))
+    sure = jnp.minimum(*(agreement(*compared(C, g)) for C in judges))
     axes = _axes(normals, root(at), r, b0, POWER * active)
     known = jnp.concatenate([at[None], X])  # rows outside the mask are the old mean
     kernel = jnp.exp(-0.5 * jnp.sum((known[:, None] - X) ** 2, -1) / l2s) * taken
@@ -166,8 +167,3 @@ def _axes(
         axes = axes / jnp.linalg.norm(axes, axis=1, keepdims=True)
     axes = jnp.linalg.qr(axes.T)[0].T
     return jnp.where((axes @ (Z.T @ r) < 0)[:, None], -axes, axes)
-
-
-def _in_units(C: Float[Array, "M n"]) -> Float[Array, "M n"]:
-    """In units of the largest entry."""
-    return C / jnp.maximum(jnp.max(jnp.abs(C)), jnp.finfo(C.dtype).tiny)

@@ -1,0 +1,76 @@
+"""How many paired episodes `compare_returns` takes to say which of two policies is better, beside
+t-tests: one after a fixed number of episodes, and one that is looked at after every ten.
+
+    python benchmarks/paired.py --out docs/results/paired.jsonl
+    python benchmarks/paired.py --table --out docs/results/paired.jsonl
+
+Differences of returns are normal, or with heavy tails (Student's t with three degrees of freedom),
+in units of their standard deviation.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from bayespg.agents.paired import AT_ONCE, _sign
+
+RUNS, MOST, LEVEL = 1_000, 200, 0.95
+SIZES = (0.0, 0.2, 0.5, 1.0)
+TAILS = {"normal": np.inf, "heavy": 3.0}
+
+
+def measured(size: float, tails: str, rng: np.random.Generator) -> list[dict]:
+    x = rng.normal(size=(RUNS, MOST))
+    if tails == "heavy":
+        x = rng.standard_t(3, size=(RUNS, MOST)) / np.sqrt(3)
+    x = x + size
+    looks = range(AT_ONCE, MOST + 1, AT_ONCE)
+    sure = np.stack([np.asarray(jax.vmap(_sign)(jnp.asarray(x[:, :M]))) for M in looks], 1)
+    t = np.stack([np.asarray(stats.ttest_1samp(x[:, :M], 0, axis=1)[1]) for M in looks], 1)
+    up = np.stack([x[:, :M].mean(1) > 0 for M in looks], 1)
+    fixed = np.full(t.shape, 1.0)
+    fixed[:, -1] = t[:, -1]
+    rules = {"compare": sure >= LEVEL, "t-test, every ten": t < 0.05, "t-test, once": fixed < 0.05}
+    rows = []
+    for name, decided in rules.items():
+        any_, at = decided.any(1), np.where(decided.any(1), decided.argmax(1), len(looks) - 1)
+        right = up[np.arange(RUNS), at]
+        wrong = np.mean(any_ & (True if size == 0 else ~right))
+        rows.append({
+            "tails": tails, "size": size, "rule": name,
+            "episodes": float(np.mean((at + 1) * AT_ONCE)), "decided": float(any_.mean()),
+            "wrong": float(wrong), "runs": RUNS,
+        })  # fmt: skip
+    return rows
+
+
+def table(rows: list[dict]) -> str:
+    lines = ["| differences | size | rule | pairs of episodes | decided | wrong |"]
+    lines.append("|---|---|---|---|---|---|")
+    for r in rows:
+        lines.append(
+            f"| {r['tails']} | {r['size']:g} | {r['rule']} | {r['episodes']:.0f} | "
+            f"{r['decided']:.2f} | {r['wrong']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    if not given.table:
+        rng = np.random.default_rng(0)
+        rows = [r for tails in TAILS for size in SIZES for r in measured(size, tails, rng)]
+        given.out.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    print(table([json.loads(line) for line in given.out.read_text("utf-8").splitlines()]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The probability of going uphill in simulated runs, whose ratio of signal to noise is constant,
+beside an oracle that knows it.
+
+    python benchmarks/sure_simulated.py --out docs/results/sure-simulated.jsonl
+    python benchmarks/sure_simulated.py --table --out docs/results/sure-simulated.jsonl
+
+Each update has M contributions in n directions, normal about a gradient whose squared length is
+`signal` times the variance of their sum, so that a step goes uphill with probability
+Phi(sqrt(signal)).
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import ndtr
+
+from bayespg.calibration import brier
+from bayespg.posterior.agreement import agreement, drift, no_weights, observe, prior, probability
+from bayespg.posterior.agreement import spread as of_products
+
+RUNS, UPDATES, LAST = 60, 150, 100
+SIZES = ((2, 5), (4, 5), (8, 20), (2, 20))
+SIGNALS = (0.0, 1.0, 4.0, 16.0)
+
+
+def stated(C: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+    """What each update says by itself, and given those before it."""
+
+    def update(weights, C):
+        K = C @ C.T
+        of = of_products(K)
+        before = jnp.where(jnp.any(weights > 0), drift(weights, of.paths), prior(of.paths))
+        weights = observe(before, of)
+        return weights, (agreement(K), probability(weights, of))
+
+    begin = jnp.broadcast_to(no_weights(C.dtype), (C.shape[1], *no_weights(C.dtype).shape))
+    both = jax.jit(lambda C: jax.lax.scan(jax.vmap(update), begin, C)[1])(C)
+    return np.asarray(both[0]), np.asarray(both[1])
+
+
+def measured(M: int, n: int, signal: float, rng: np.random.Generator) -> dict:
+    C = rng.normal(size=(UPDATES, RUNS, M, n))
+    C[..., 0] += np.sqrt(signal / M)
+    up = 0.5 + 0.5 * np.sign(C.sum(2)[..., 0]) if signal else np.full((UPDATES, RUNS), 0.5)
+    alone, run = stated(jnp.asarray(C, jnp.float32))
+    last, true = slice(UPDATES - LAST, None), np.full((LAST, RUNS), ndtr(np.sqrt(signal)))
+    return {
+        "M": M, "n": n, "signal": signal, "alone": float(alone.mean()),
+        "after 20": float(run[15:25].mean()), "last": float(run[last].mean()),
+        "observed": float(up.mean()), "brier_alone": brier(alone[last], up[last]),
+        "brier": brier(run[last], up[last]), "oracle": brier(true, up[last]),
+    }  # fmt: skip
+
+
+def table(rows: list[dict]) -> str:
+    head = "M", "directions", "signal", "one batch", "run, 20 updates", "run, 50 to 150", "observed"
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines += [
+        f"| {r['M']} | {r['n']} | {r['signal']:g} | {r['alone']:.2f} | {r['after 20']:.2f} | "
+        f"{r['last']:.2f} | {r['observed']:.2f} |"
+        for r in rows
+    ]
+    lines += ["", "| M | directions | Brier score, one batch | run | oracle | run / oracle |"]
+    lines.append("|---|---|---|---|---|---|")
+    for M, n in SIZES:
+        of = [r for r in rows if (r["M"], r["n"]) == (M, n)]
+        alone, run, oracle = (
+            np.mean([r[k] for r in of]) for k in ("brier_alone", "brier", "oracle")
+        )
+        lines.append(f"| {M} | {n} | {alone:.3f} | {run:.3f} | {oracle:.3f} | {run / oracle:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    if not given.table:
+        rng = np.random.default_rng(0)
+        rows = [measured(M, n, signal, rng) for M, n in SIZES for signal in SIGNALS]
+        given.out.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    print(table([json.loads(line) for line in given.out.read_text("utf-8").splitlines()]))
+
+
+if __name__ == "__main__":
+    main()
