@@ -891,8 +891,8 @@ def test_auto_plays_more_episodes_the_less_they_agree():
     agent = Agent("Walk-v0", "linear", episodes="auto")
     assert agent.config["episodes"] == "auto"
     for rho, episodes in ((1.0, 2), (0.08, 2), (0.07, 4), (0.01, 8), (0.004, 16), (-0.5, 16)):
-        trusted = jax.tree.map(np.full_like, agent.state.trust, trust.Trust(rho, 1.0))
-        agent.state = eqx.tree_at(lambda s: s.trust, agent.state, trusted)
+        trusted = np.float32(rho), np.float32(1.0)
+        agent.state = eqx.tree_at(lambda s: (s.trust.signal, s.trust.pairs), agent.state, trusted)
         assert agent.episodes == episodes
     assert agent.draw().mask.shape[1] == 16
     row = agent.update()

@@ -12,10 +12,11 @@ from bayespg.environments import classic
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import trust
 from bayespg.paths.persistence import informed
+from bayespg.posterior import no_weights
 
 
 def trusting(rho, pairs=1.0):
-    return trust.Trust(jnp.asarray(rho * pairs), jnp.asarray(pairs))
+    return trust.Trust(jnp.asarray(rho * pairs), jnp.asarray(pairs), no_weights(jnp.float32))
 
 
 def after(*grams, rho=1.0, pairs=1.0):

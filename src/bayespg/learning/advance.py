@@ -30,13 +30,7 @@ from bayespg.learning.values import Values
 from bayespg.paths import persistence as exploration
 from bayespg.paths import scores
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
-from bayespg.posterior import (
-    GradientPosterior,
-    Weights,
-    believed,
-    direction_statistics,
-    no_weights,
-)
+from bayespg.posterior import GradientPosterior, direction_statistics
 
 CLOSE = 1e-5
 """Two mean returns that differ by this share are equal: rewards are summed in single precision."""
@@ -70,6 +64,11 @@ class Counts(NamedTuple):
     episodes: Int[Array, ""]
     steps: Int[Array, ""]
 
+    def after(self, taken: Bool[Array, "T M"]) -> "Counts":
+        """The counts after an update from these steps."""
+        updates, episodes, steps = self
+        return Counts(updates + 1, episodes + taken.shape[1], steps + taken.sum(dtype=steps.dtype))
+
 
 class State(eqx.Module):
     """Everything a run needs to continue."""
@@ -82,9 +81,6 @@ class State(eqx.Module):
     recent: Recent | None
     """Raw observations of recent batches."""
     trust: Trust
-    belief: Weights
-    """What the updates so far say about the ratio of signal to noise, for the column `sure`
-    (`bayespg.posterior.agreement`)."""
     key: PRNGKeyArray
     counts: Counts
     running: Bool[Array, ""]
@@ -139,7 +135,7 @@ def begin(
         policy=policy, optimiser=optimiser, critic=critic,
         normaliser=observations.no_statistics(shape, exempt) if normalised else None,
         recent=observations.no_states(observation) if wanted else None,
-        trust=trust.begin(theta.dtype), belief=no_weights(theta.dtype), key=key,
+        trust=trust.begin(theta.dtype), key=key,
         counts=Counts(zero, zero, zero),
         running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
         persistence=(
@@ -256,24 +252,20 @@ def advance(
         posterior = _wandering(posterior, state, batch, ~informed & ~stays)
     K = posterior.info.get("products")
     trusted = state.trust.observe(K, informed)
-    explores = 0.0 if state.persistence is None else state.persistence
-    explores = jnp.where(explores > trust.FLOOR, explores, 0.0)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
-        allowed=jnp.where(informed, trusted.allowed(M), explores).astype(theta.dtype),
+        allowed=jnp.where(informed, trusted.allowed(M), _wanders(state)).astype(theta.dtype),
     )  # fmt: skip
     critic, left, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
     raw = batch.paths if raw is None else raw
-    sure, belief = jnp.asarray(jnp.nan), state.belief
-    if described:
-        sure, belief = believed(posterior, posterior.fisher is not None, state.belief)
+    sure, trusted = trusted.sure(posterior) if described else (jnp.nan, trusted)
     new = State(
         policy=rebuild(theta + change), optimiser=optimiser, critic=critic,
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
         recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
-        belief=belief, key=state.key, counts=state.counts, running=_norm(change) >= stop,
+        key=state.key, counts=state.counts, running=_norm(change) >= stop,
         lowest=jnp.minimum(state.lowest, mean).astype(theta.dtype),
         persistence=state.persistence,
     )  # fmt: skip
@@ -289,8 +281,7 @@ def advance(
         lambda after, before: jnp.where(going, after, before) if eqx.is_array(after) else after,
         new, state,
     )  # fmt: skip
-    updated, played, taken = state.counts
-    counts = Counts(updated + 1, played + M, taken + batch.paths.mask.sum(dtype=taken.dtype))
+    counts = state.counts.after(batch.paths.mask)
     fewer = exploration.fading(state.persistence, batch.paths, informed)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.persistence), new,
@@ -298,9 +289,8 @@ def advance(
     )  # fmt: skip
     record = Record(
         **(_description(posterior, change, divergence, theta) if described else {}),
-        sure=_or_nan(sure),
-        gradient_norm=_norm(posterior.mean), step_norm=_norm(change), confirmed=trusted.share(M),
-        known=_or_nan(posterior.info.get("known", jnp.nan)),
+        sure=_or_nan(sure), gradient_norm=_norm(posterior.mean), step_norm=_norm(change),
+        confirmed=trusted.share(M), known=_or_nan(posterior.info.get("known", jnp.nan)),
         persistence=jnp.zeros(()) if state.persistence is None else state.persistence,
         explained=explained, sound=sound.astype(theta.dtype),
         stage=jnp.where(sound, len(STAGES), jnp.argmin(finite)),
@@ -337,6 +327,12 @@ def _rounded(
         terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
     rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
+
+
+def _wanders(state: State) -> Float[Array, ""] | float:
+    """The share of the limit that a random step may use."""
+    rho = state.persistence
+    return 0.0 if rho is None else jnp.where(rho > trust.FLOOR, rho, 0.0)
 
 
 def _wandering(

@@ -117,9 +117,8 @@ def train(
     With `runs`, that many independent runs are computed in parallel, in equal shares on all
     devices of the default platform; the arrays of `policy` then hold the start of each in their
     leading axis. Paths are drawn in float32, the algebra is float64; inside a transformation the
-    algebra has the precision of the policy.
-    `normalise` normalises observations with statistics of earlier batches.
-    `persistence` is that of exploration in the first batch (`bayespg.paths.persistence`); it fades.
+    algebra has the precision of the policy. `normalise` normalises observations with statistics of
+    earlier batches. `persistence` is that of exploration in the first batch; it fades.
 
     `evaluate(policy, key)` is compiled, and called at the start and after every `every` updates
     with a policy that takes raw observations. `progress` is called about fifty times. Neither
@@ -170,11 +169,15 @@ def train(
             if progress is not None:
                 progress(done, updates)
         history = jax.tree.map(lambda *parts: np.concatenate(parts, axis), *records)
-        evaluations = None
-        if asked:
-            values = jax.tree.map(lambda *v: np.stack(v, axis), *(value for _, value in asked))
-            evaluations = Evaluations(np.array([done for done, _ in asked]), values)
-        return Result(to_numpy(state.policy), history, evaluations, to_numpy(state))
+        return Result(to_numpy(state.policy), history, _gathered(asked, axis), to_numpy(state))
+
+
+def _gathered(asked: list[tuple[int, Any]], axis: int) -> Evaluations | None:
+    """What was asked after each number of updates, if anything was."""
+    if not asked:
+        return None
+    values = jax.tree.map(lambda *v: np.stack(v, axis), *(value for _, value in asked))
+    return Evaluations(np.array([done for done, _ in asked]), values)
 
 
 def _closes_over_tracers(update: optax.GradientTransformation) -> bool:

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
+from bayespg.posterior import GradientPosterior, Weights, believed, no_weights
 
 MEMORY = 0.95
 """Decay of the running mean per update."""
@@ -52,6 +53,9 @@ class Trust(eqx.Module):
     """Sum over pairs of episodes of what they agree on, later ones with more weight."""
     pairs: Float[Array, ""]
     """Their number, weighted in the same way."""
+    belief: Weights
+    """How probable each ratio of signal to noise is (`bayespg.posterior.agreement`), for what is
+    said about a step; no decision of the learner depends on it."""
 
     @property
     def rho(self) -> Float[Array, ""]:
@@ -68,7 +72,7 @@ class Trust(eqx.Module):
         fresh = (jnp.sum(K) - own) / (M - 1) / jnp.where(own > 0, own, 1.0)
         counts = (own > 0) & jnp.isfinite(fresh) & informed
         pairs = M * (M - 1) / 2
-        new = MEMORY * self.signal + pairs * fresh, MEMORY * self.pairs + pairs
+        new = MEMORY * self.signal + pairs * fresh, MEMORY * self.pairs + pairs, self.belief
         return jax.tree.map(
             lambda after, before: jnp.where(counts, after, before).astype(before.dtype),
             Trust(*new), self,
@@ -82,6 +86,12 @@ class Trust(eqx.Module):
         """The share of its limit that a step from this many episodes may use: `FLOOR` or more."""
         return jnp.clip(2 * self.share(episodes), FLOOR, 1.0)
 
+    def sure(self, posterior: GradientPosterior) -> tuple[Float[Array, ""], "Trust"]:
+        """The probability that the step goes uphill, given this update and those before it, and the
+        belief after it."""
+        said, belief = believed(posterior, posterior.fisher is not None, self.belief)
+        return said, Trust(self.signal, self.pairs, belief)
+
     def episodes(self) -> int:
         """The number of episodes of the next update."""
         rho = min(max(float(self.rho), 0.0), 1.0)
@@ -94,4 +104,4 @@ def _share(rho: Any, M: int) -> Any:
 
 def begin(dtype: Any) -> Trust:
     """Before the first update."""
-    return Trust(jnp.asarray(START * WEIGHT, dtype), jnp.asarray(WEIGHT, dtype))
+    return Trust(jnp.asarray(START * WEIGHT, dtype), jnp.asarray(WEIGHT, dtype), no_weights(dtype))
