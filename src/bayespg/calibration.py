@@ -25,6 +25,23 @@ from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, component_statistics, region_statistics, uphill
 
+__all__ = [
+    "BATCH",
+    "LEVELS",
+    "ArrayEstimator",
+    "Coverage",
+    "Reliability",
+    "brute_force",
+    "coverage",
+    "reliability",
+    "reliability_of_arrays",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 LEVELS = (0.5, 0.9, 0.95)
 BATCH = 500
 

@@ -22,6 +22,20 @@ from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, Diagonal, GradientPosterior
 from bayespg.quadrature import SINGULAR
 
+__all__ = [
+    "Baseline",
+    "average",
+    "enac",
+    "gpomdp",
+    "reinforce",
+    "without_state_values",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Baseline = Literal["none", "mean", "best"]
 
 

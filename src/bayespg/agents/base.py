@@ -313,6 +313,20 @@ class BaseAgent(abc.ABC):
         """
         store.save(self, path, self._meta())
 
+    @classmethod
+    def load(cls: type[A], path: str | Path, *, best: bool = False, **given: Any) -> A:
+        """`bayespg.load` for an agent that is known to be of this class; ValueError if another
+        kind was saved. `given` are the further arguments of `bayespg.load`."""
+        from bayespg.agents.load import load  # it knows all kinds of agents
+
+        agent = load(path, best=best, **given)
+        if not isinstance(agent, cls):
+            raise ValueError(
+                f"{path}: holds an agent of class {type(agent).__name__}, not {cls.__name__}; use "
+                "bayespg.load"
+            )
+        return agent
+
     def export(self, path: str | Path, batch: int = 1) -> None:
         """Write the policy as an ONNX file, from `batch` observations to their most likely actions,
         for programs without JAX (`bayespg.agents.export`)."""

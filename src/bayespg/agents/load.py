@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bayespg.agents import mbac, pgpe, settings
-from bayespg.agents.agent import Agent
+from bayespg.agents.agent import BAC, BPG, MCPG, Agent
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.imports import Imports, import_all, needed
 from bayespg.agents.store import agent_of
@@ -15,8 +15,10 @@ STORED = {
     "hidden": list,
 }  # fmt: skip
 """Types of the entries of a stored configuration that are not numbers; `Settings` checks those."""
-KINDS: dict[str, Any] = {pgpe.NAME: pgpe.PGPE, mbac.NAME: mbac.MBAC}
-"""Agents that are no `Agent` with an estimator, by the name in their configuration."""
+KINDS: dict[str, type[BaseAgent]] = {
+    pgpe.NAME: pgpe.PGPE, mbac.NAME: mbac.MBAC, "bac": BAC, "model2": BPG, "mcpg": MCPG,
+}  # fmt: skip
+"""The class of an agent by the estimator that its configuration names; `Agent` of all others."""
 NAMED = {str: "string", dict: "object", list: "list"}
 
 

@@ -9,8 +9,8 @@ and help of agents (`bayespg.agents.describe`) and the options of the command li
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 from bayespg._support import checks
 from bayespg._support.random import LARGEST_SEED
@@ -152,6 +152,25 @@ class Settings:
         return dataclasses.replace(self, **{name: value for name, (value, _) in facts.items()})
 
 
+class Given(TypedDict, total=False):
+    """The fields of `Settings` as keyword arguments, for type checkers and editors."""
+
+    episodes: int | Literal["auto"] | None
+    discount: float | None
+    lambda_: float | None
+    damping: float | None
+    limit: float | None
+    rate: float | None
+    hidden: Sequence[int] | None
+    horizon: int | None
+    workers: int | str | None
+    episode_timeout: float | None
+    normalise: bool | None
+    persistence: float | None
+    masks: bool | None
+    seed: int
+
+
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 DEFAULTS: dict[str, Any] = {
     name: field.metadata["value"]
@@ -161,7 +180,7 @@ DEFAULTS: dict[str, Any] = {
 """Defaults that do not depend on other choices. Not every setting applies to every agent."""
 
 
-def from_arguments(given: dict[str, Any]) -> Settings:
+def from_arguments(given: Mapping[str, Any]) -> Settings:
     """Settings from keyword arguments; ValueError for an unknown name, which says what replaces a
     setting of earlier versions."""
     for name in given:

@@ -80,3 +80,7 @@ __all__ = [
     "recursive_inverse",
     "step_weights",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
