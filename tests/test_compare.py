@@ -142,3 +142,15 @@ def test_steps_to_a_threshold_need_two_evaluations_in_a_row():
         {"a": [[(0, 0.0), (9, 1.0)], [(0, 0.0), (9, 3.0)]]}, {"a": [5.0, math.inf]}, {"a": [1.0]}
     )
     assert rows == [["a", "2.00", "2 seeds: 1.00 and 3.00", "not reached (1 of 2 seeds)", "1"]]
+
+
+@pytest.mark.slow
+def test_several_trainings_run_at_a_time(tmp_path):
+    done = bayespg(
+        "compare", "CartPole-v1", "--algorithms", "pgpe", "--steps", 100, "--episodes", 1,
+        "--seeds", 2, "--jobs", 2, "--out", tmp_path,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "2 runs of 100 steps, 2 at a time" in done.output
+    kept = json.loads((tmp_path / "compare.json").read_text())
+    assert sorted(run["seed"] for run in kept["runs"]) == [0, 1]

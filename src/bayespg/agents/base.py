@@ -117,11 +117,16 @@ class BaseAgent(abc.ABC):
     ) -> None:
         """Continue in another environment, whose observations and actions are of the same kind: the
         policy and the statistics of observations stay."""
-        other = self._again(environment=environment, options=options)
-        serialise.refuse_another_kind(self, other)
+        other = self._elsewhere(environment, options)
         self.world, self.settings, self.names = other.world, other.settings, other.names
         self.options, self._asked = other.options, other._asked
         self.reset()
+
+    def _elsewhere(self, environment: AnyEnvironment, options: Any = None) -> Any:
+        """An agent that begins as this one did, in another environment of the same kind."""
+        other = self._again(environment=environment, options=options)
+        serialise.refuse_another_kind(self, other)
+        return other
 
     def _again(self, **changes: Any) -> Any:
         """An agent that begins as this one did."""
@@ -170,16 +175,24 @@ class BaseAgent(abc.ABC):
         self._memory = None
 
     def evaluate(
-        self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None
+        self,
+        episodes: int = 100,
+        *,
+        deterministic: bool = False,
+        seed: int | None = None,
+        environment: AnyEnvironment | None = None,
     ) -> Evaluation:
         """Play whole episodes with the current policy, on seeds that training never uses. The
-        statistics of observations do not change."""
+        statistics of observations do not change. With `environment` they are played there, for
+        instance without a wrapper that changes rewards; its observations and actions must be of
+        the same kind."""
         episodes = checks.whole("episodes", episodes, 1)
         deterministic = checks.flag("deterministic", deterministic)
         first: int = self.settings.seed if seed is None else settings.seed("seed", seed)
         key, seeds = child(host_key(first), 2), episode_seeds(first, -1, episodes)
+        where = self.world if environment is None else self._elsewhere(environment).world
         with self.precision():
-            paths = self.world.play(self.state.acting, key, seeds, deterministic)
+            paths = where.play(self.state.acting, key, seeds, deterministic)
         return metrics.evaluation(paths)
 
     def update(self) -> Row:
@@ -306,7 +319,8 @@ class BaseAgent(abc.ABC):
         store.extend(self, run, steps, self._meta())
 
     def save(self, path: str | Path) -> None:
-        """Save the agent in a directory, for `bayespg.load`.
+        """Save the agent in a directory, for `bayespg.load`; or, if `path` ends in ".bayespg", as
+        one file, a zip of arrays and JSON.
 
         An agent that was saved there before is replaced, with its settings. A training run is
         refused, and so is a directory of another program.

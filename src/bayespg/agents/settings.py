@@ -34,6 +34,25 @@ RENAMED = {
     "environment in gymnasium.wrappers.NormalizeReward if you need it",
 }
 """Settings of earlier versions, and what replaces them."""
+ELSEWHERE = {
+    "learning_rate": "rate=, for updates that are optimisers such as update='adam'; natural steps "
+    "have a limit= instead",
+    "gamma": "discount=",
+    "gae_lambda": "lambda_=",
+    "n_steps": "episodes=, whole episodes per update",
+    "batch_size": "episodes=, whole episodes per update",
+    "n_epochs": "nothing: every batch makes one update",
+    "clip_range": "limit=, the Kullback-Leibler divergence per update",
+    "target_kl": "limit=",
+    "ent_coef": "persistence=, how exploration is correlated in time; there is no entropy bonus",
+    "policy_kwargs": "hidden=(64, 64) for the layers of policy='mlp', or a policy of your own",
+    "verbose": "learn(..., progress=False) to be quiet",
+    "tensorboard_log": "learn(..., run=FOLDER, tensorboard=True)",
+    "device": "the environment variable JAX_PLATFORMS, for instance cpu",
+    "n_envs": "workers=, processes that play episodes",
+    "env": "environment=",
+}
+"""Arguments of Stable-Baselines3, and what is meant by them here."""
 LARGEST_NETWORK = 10**8
 """Weights between layers that `hidden` may ask for, 400 MB of them. A configuration may come from
 anywhere, and memory is taken before its checkpoint is read."""
@@ -186,6 +205,8 @@ def from_arguments(given: Mapping[str, Any]) -> Settings:
     for name in given:
         if name in RENAMED:
             raise ValueError(f"`{name}` {RENAMED[name]}")
+        if name in ELSEWHERE:
+            raise ValueError(f"{name}: no such setting; here it is {ELSEWHERE[name]}")
     if unknown := sorted(set(given) - set(FIELDS)):
         hint = checks.suggestion(unknown[0], sorted(FIELDS), cutoff=0.7)
         raise ValueError(f"{unknown[0]}: no such setting; {hint}")

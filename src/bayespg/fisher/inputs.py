@@ -98,8 +98,8 @@ def checked_problem(
     U = checks.scores(scores)
     if U.shape[0] != U.shape[1] == np.size(checks.numbers("returns", returns)):
         raise ValueError(
-            f"scores: {U.shape[0]} rows and {U.shape[1]} columns for {U.shape[1]} returns; rows are "
-            "episodes: give scores.T"
+            f"scores: {U.shape[0]} rows and {U.shape[1]} columns for {U.shape[1]} returns; rows "
+            "are episodes: give scores.T"
         )
     R = checks.vector("returns", returns, U.shape[0], "one return per row of scores")
     return U, R, to_float64(checked(fisher, U)) if needed or fisher is not None else None
