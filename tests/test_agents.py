@@ -990,3 +990,15 @@ def test_observations_normalised_twice_are_warned_of():
 def test_a_module_that_is_not_on_the_path_is_answered_with_what_to_do():
     with pytest.raises(ValueError, match=r"PYTHONPATH=\. in front of the command"):
         bayespg.BAC("no_such_module:Arm-v0")
+
+
+def test_a_schedule_given_as_a_function_is_answered_with_what_to_give():
+    with pytest.raises(ValueError, match=r"^rate: .* update=optax.sgd\(optax.linear_schedule"):
+        bayespg.BAC("CartPole-v1", update="adam", rate=lambda left: left)
+
+
+@pytest.mark.parametrize("name", ["seed-3", "alone"])
+def test_a_run_in_a_folder_of_seeds_says_which_seed(tmp_path, capsys, name):
+    agent = bayespg.PGPE("CartPole-v1", seed=3)
+    agent.learn(episodes=1, run=tmp_path / name)
+    assert ("seed 3: " in capsys.readouterr().out) == (name == "seed-3")

@@ -28,7 +28,7 @@ from bayespg.paths.worlds import AnyEnvironment, World
 from bayespg.policies import AnyPolicy
 from bayespg.runs import progress as interruption
 from bayespg.runs.columns import Column
-from bayespg.runs.store import Run
+from bayespg.runs.store import MEMBER, Run
 
 A = TypeVar("A", bound="BaseAgent")
 Callback = Callable[["BaseAgent", Row], Any]
@@ -254,7 +254,7 @@ class BaseAgent(abc.ABC):
             run = store.run_of(self, run, begun + steps, tensorboard)
         with (
             run or contextlib.nullcontext() as directory,
-            interruption.bar(self._goal(steps, last), progress) as show,
+            interruption.bar(self._goal(steps, last, run), progress) as show,
         ):
             if directory is not None:
                 store.agree(self, directory, self._meta())
@@ -301,12 +301,15 @@ class BaseAgent(abc.ABC):
         self.interrupted = stop.asked
         return best_state
 
-    def _goal(self, steps: int, last: float) -> interruption.Goal:
-        """What the progress bar counts: episodes where their number is limited, else steps."""
+    def _goal(self, steps: int, last: float, run: Run | None) -> interruption.Goal:
+        """What the progress bar counts: episodes where their number is limited, else steps. In a
+        folder of several seeds it says which seed."""
+        member = run is not None and MEMBER.fullmatch(run.path.name)
+        of = f"seed {member[1]}: " if member else ""
         if math.isinf(last):
-            return interruption.Goal(steps, int(self.state.steps))
+            return interruption.Goal(steps, int(self.state.steps), of=of)
         begun = int(self.state.episodes)
-        return interruption.Goal(int(last) - begun, begun, Column.EPISODES)
+        return interruption.Goal(int(last) - begun, begun, Column.EPISODES, of)
 
     def _how_to_resume(self, directory: Run | None) -> str:
         done = f"The agent is as it was after update {int(self.state.updates)}"

@@ -76,6 +76,18 @@ def _widths(name: str, value: Any) -> tuple[int, ...]:
 _share = functools.partial(checks.real, least=0, most=1)
 _positive = functools.partial(checks.real, above=0)
 _count = functools.partial(checks.whole, least=1)
+
+
+def _rate(name: str, value: Any) -> float:
+    if callable(value):
+        raise ValueError(
+            f"{name}: expected a number above 0, found a function; for a schedule give an "
+            "optimiser as update=, for instance "
+            "update=optax.sgd(optax.linear_schedule(0.1, 0.01, transition_steps=100))"
+        )
+    return _positive(name, value)
+
+
 seed = functools.partial(checks.whole, least=0, most=LARGEST_SEED)
 
 
@@ -127,7 +139,7 @@ class Settings:
     limit: float | None = _setting(_positive, 0.05)
     """Limit of the Kullback-Leibler divergence per update, mean over states; for updates that have
     one."""
-    rate: float | None = _setting(_positive, 1e-3)
+    rate: float | None = _setting(_rate, 1e-3)
     """Learning rate, for optimisers."""
     hidden: tuple[int, ...] | None = _setting(_widths, HIDDEN)
     """Widths of the layers of the policy mlp."""
