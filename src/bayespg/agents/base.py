@@ -334,9 +334,9 @@ class BaseAgent(abc.ABC):
     def load(cls: type[A], path: str | Path, *, best: bool = False, **given: Any) -> A:
         """`bayespg.load` for an agent that is known to be of this class; ValueError if another
         kind was saved. `given` are the further arguments of `bayespg.load`."""
-        from bayespg.agents.load import load  # it knows all kinds of agents
+        import bayespg  # whose `load` knows all kinds of agents
 
-        agent = load(path, best=best, **given)
+        agent = bayespg.load(path, best=best, **given)
         if not isinstance(agent, cls):
             raise ValueError(
                 f"{path}: holds an agent of class {type(agent).__name__}, not {cls.__name__}; use "
