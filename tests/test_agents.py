@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import get_args
 
@@ -912,3 +913,107 @@ def test_episodes_of_a_network_confirm_one_another():
 def test_auto_is_refused_where_agreement_is_not_measured(options):
     with pytest.raises(ValueError, match=r"^episodes: 'auto' needs .*; give a number"):
         Agent("Walk-v0", episodes="auto", **options)
+
+
+# As one file.
+
+
+def test_an_agent_saved_as_one_file_is_loaded_elsewhere(tmp_path):
+    agent = bayespg.BAC("CartPole-v1", policy="linear", seed=3)
+    agent.update()
+    path = tmp_path / "cartpole.bayespg"
+    agent.save(path)
+    agent.save(path)  # replaced
+    assert [p.name for p in tmp_path.iterdir()] == ["cartpole.bayespg"]
+    with zipfile.ZipFile(path) as archive:
+        assert sorted(archive.namelist()) == ["checkpoint.npz", "config.json"]
+    moved = path.rename(tmp_path / "elsewhere.bayespg")
+    other = bayespg.BAC.load(moved)
+    assert other.config == agent.config
+    for name, values in agent.parameters.items():
+        np.testing.assert_array_equal(other.parameters[name], values)
+    with pytest.raises(ValueError, match="only runs keep a best one"):
+        bayespg.load(moved, best=True)
+
+
+def archive_of(path, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("members", "compression", "said"),
+    [
+        ({"config.json": "{}"}, zipfile.ZIP_STORED, "holds 'config.json'"),
+        ({"config.json": "{}", "../x": "y"}, zipfile.ZIP_STORED, "holds "),
+        ({"config.json": "{}", "checkpoint.npz": "y" * 999}, zipfile.ZIP_DEFLATED, "is compressed"),
+        (
+            {"config.json": "{", "checkpoint.npz": "y"},
+            zipfile.ZIP_STORED,
+            "not a saved agent",
+        ),
+    ],
+)
+def test_a_file_that_is_no_saved_agent_is_refused_by_its_name(tmp_path, members, compression, said):
+    path = archive_of(tmp_path / "x.bayespg", members, compression)
+    with pytest.raises(ValueError, match=said):
+        bayespg.load(path)
+    path.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"x\.bayespg: not a saved agent"):
+        bayespg.load(path)
+
+
+# Words of Stable-Baselines3.
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"learning_rate": 3e-4}, "rate="), ({"policy_kwargs": {}}, "hidden="),
+        ({"n_steps": 128}, "episodes="), ({"ent_coef": 0.1}, "persistence="),
+        ({"policy": "MlpPolicy"}, "'mlp'"),
+    ],
+)  # fmt: skip
+def test_words_of_stable_baselines_are_answered_with_ours(given, said):
+    with pytest.raises(ValueError, match=said):
+        bayespg.BAC("CartPole-v1", **given)
+
+
+def test_a_policy_is_evaluated_in_another_environment():
+    agent = bayespg.BAC("CartPole-v1", policy="linear", seed=0)
+
+    def halved():
+        return gymnasium.wrappers.TransformReward(gymnasium.make("CartPole-v1"), lambda r: r / 2)
+
+    here = agent.evaluate(5)
+    with pytest.warns(UserWarning, match="TransformReward changes the rewards"):
+        there = agent.evaluate(5, environment=halved)
+    np.testing.assert_allclose(there.returns, here.returns / 2)
+    assert agent.world.name == "CartPole-v1"
+    with pytest.raises(ValueError, match="train a new agent there"):
+        agent.evaluate(5, environment="Acrobot-v1")
+
+
+def test_observations_normalised_twice_are_warned_of():
+    made = gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))
+    with pytest.warns(UserWarning, match="NormalizeObservation keeps statistics of its own"):
+        bayespg.BAC(made, policy="linear")
+
+
+def test_a_module_that_is_not_on_the_path_is_answered_with_what_to_do():
+    with pytest.raises(ValueError, match=r"PYTHONPATH=\. in front of the command"):
+        bayespg.BAC("no_such_module:Arm-v0")
+
+
+def test_a_schedule_given_as_a_function_is_answered_with_what_to_give():
+    with pytest.raises(ValueError, match=r"^rate: .* update=optax.sgd\(optax.linear_schedule"):
+        bayespg.BAC("CartPole-v1", update="adam", rate=lambda left: left)
+
+
+@pytest.mark.parametrize("name", ["seed-3", "alone"])
+def test_a_run_in_a_folder_of_seeds_says_which_seed(tmp_path, capsys, name):
+    agent = bayespg.PGPE("CartPole-v1", seed=3)
+    agent.learn(episodes=1, run=tmp_path / name)
+    assert ("seed 3: " in capsys.readouterr().out) == (name == "seed-3")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from oracle import problem
 
 from bayespg import evidence, quadrature
+from bayespg import fisher as fishers
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.evidence import choose_model1, choose_model2
 from bayespg.fisher import Dense
@@ -550,3 +551,46 @@ def in_fractions(U, R, noise):
                 A[k] = [x - A[k][i] * y for x, y in zip(A[k], A[i], strict=True)]
     weights = [row[-1] * Fraction(float(r)) for row, r in zip(A, R, strict=True)]
     return [float(sum(w * row[j] for w, row in zip(weights, rows, strict=True))) for j in range(2)]
+
+
+# One layout of steps, and the sentence that helps.
+
+EPISODES = [np.ones((2, 3)), np.ones((4, 3))]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: evidence.model2(EPISODES, [1.0, 2.0], np.eye(3)), r"^scores: a list of 2 arrays "
+         r"of 2 to 4 rows; join them: np.concatenate\(scores\), .*np.stack"),
+        (lambda: evidence.model2(np.ones((2, 4, 3)), [1.0, 2.0], np.eye(3)), r"found \(2, 4, "
+         r"3\); for one row per episode: np.stack"),
+        (lambda: evidence.model2(np.ones((2, 30)), np.ones(30), np.eye(2)), "^scores: 2 rows and "
+         "30 columns for 30 returns; rows are episodes: give scores.T"),
+        (lambda: evidence.model2(np.ones((30, 2)), np.ones((30, 1)), np.eye(2)),
+         r"^returns: .* found \(30, 1\); give np.ravel\(returns\)"),
+        (lambda: quadrature.model2(np.ones((3, 20)), np.ones(3), fishers.Isotropic(1, 20)),
+         r"the order is Isotropic\(parameters, scale\)"),
+        (lambda: gpomdp(np.ones((6, 3)), np.ones(6)),
+         r"found \(6, 3\); for \(N, n\), .* give last="),
+        (lambda: fishers.of_step_scores(np.ones((6, 3))), "^last: expected flags"),
+    ],
+)  # fmt: skip
+def test_a_likely_mistake_is_answered_with_what_to_do(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_steps_in_a_row_are_the_same_as_episodes_side_by_side():
+    rng = np.random.default_rng(0)
+    U, r = rng.normal(size=(6, 3)), rng.normal(size=6)
+    last = np.array([False, True, False, False, False, True])
+    padded, rewards = np.zeros((2, 4, 3)), np.zeros((2, 4))
+    padded[0, :2], padded[1], rewards[0, :2], rewards[1] = U[:2], U[2:], r[:2], r[2:]
+    found = gpomdp(U, r, last=last, discount=0.9)
+    np.testing.assert_allclose(found.mean, gpomdp(padded, rewards, discount=0.9).mean, rtol=1e-10)
+    weights = 0.9 ** np.arange(4)[:, None] * (np.arange(4)[:, None] < [2, 4])
+    G = fishers.of_step_scores(U, last=last, discount=0.9).matrix()
+    with jax.enable_x64(True):
+        expected = fishers.of_step_scores(padded.swapaxes(0, 1), weights).matrix()
+    np.testing.assert_allclose(G, expected, rtol=1e-10)

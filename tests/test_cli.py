@@ -154,7 +154,7 @@ def test_a_file_gets_lines_while_a_command_runs(capsys, monkeypatch):
         advance("a", 1.0, "return 9")
         advance("a", 1.0, "")
     assert capsys.readouterr().out.splitlines() == [
-        "a   50%  return 5  5 s", "b   50%  8 s", "a  100%  return 9  8 s"
+        "a   50%  return 5  5 s  about 5 s left", "b   50%  8 s", "a  100%  return 9  8 s"
     ]  # fmt: skip
 
 

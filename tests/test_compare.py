@@ -201,3 +201,15 @@ def test_agents_are_compared_on_the_same_episodes_until_it_is_clear():
     assert paired.compare(cast(Any, bad), cast(Any, good), episodes=3).episodes == 3
     with pytest.raises(ValueError, match=r"^level"):
         paired.compare(cast(Any, good), cast(Any, bad), level=0.4)
+
+
+@pytest.mark.slow
+def test_several_trainings_run_at_a_time(tmp_path):
+    done = bayespg(
+        "compare", "CartPole-v1", "--algorithms", "pgpe", "--steps", 100, "--episodes", 1,
+        "--seeds", 2, "--jobs", 2, "--out", tmp_path,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "2 runs of 100 steps, 2 at a time" in done.output
+    kept = json.loads((tmp_path / "compare.json").read_text())
+    assert sorted(run["seed"] for run in kept["runs"]) == [0, 1]

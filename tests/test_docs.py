@@ -455,3 +455,32 @@ def test_no_page_judges_a_direction_by_the_paths_that_chose_it():
     for page in [*PAGES, *(ROOT / "examples").glob("*.py")]:
         if page.name != "uncertainty.md":
             assert optimistic.findall(page.read_text("utf-8")) == [], page
+
+
+def test_the_table_of_damping_is_that_of_the_stored_lines():
+    """With every damping, for each problem: length of the mean, and coverage in per cent."""
+    page = (ROOT / "docs" / "how-to" / "scores.md").read_text()
+    found = list(map(json.loads, (ROOT / "docs/results/damping.jsonl").read_text().splitlines()))
+
+    def row(problem, way, values):
+        of = [x for x in found if x["problem"] == problem and x["way"] == way]
+        of = [x for x in of if x["damping"] in values]
+        return [[x[name] for x in of] for name in ("length", "held", "region")]
+
+    every = {1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0}
+    length, held, _ = row("0.09 I", "read out with G", every)
+    said = (
+        f"{min(length):.2f} to {max(length):.2f} | {100 * min(held):.0f} to {100 * max(held):.0f} %"
+    )
+    assert said in page
+    length, held, region = row("0.09 I", "read out with D", {0.1, 1.0, 100.0})
+    assert "| {:.2f}, {:.2f}, {:.1f} |".format(*length) in page
+    assert "| {:.0f}, {:.0f}, {:.0f} % |".format(*(100 * np.array(held))) in page
+    assert "| {:.0f}, {:.0f}, {:.0f} % |".format(*(100 * np.array(region))) in page
+    others = [name for name in dict.fromkeys(x["problem"] for x in found) if name != "0.09 I"]
+    for name in others:
+        length, held, _ = row(name, "read out with G", every)
+        assert min(held) > 0.945
+        if "0.09" not in name:
+            span = f"{min(length):.2f} to {max(length):.2f} | {100 * min(held):.0f} to "
+            assert span in page

@@ -6,7 +6,7 @@ import pytest
 
 from bayespg.agents.hints import AFTER, FAINT, LONG, Stuck, Unconfirmed
 from bayespg.environments.host import Host
-from bayespg.runs.columns import Column, tag
+from bayespg.runs.columns import Column, familiar, tag
 from bayespg.runs.numbers import over_seeds, shown
 
 
@@ -70,3 +70,12 @@ def test_a_wrapper_that_changes_rewards_is_named():
     wrapped = gymnasium.wrappers.NormalizeReward(gymnasium.make("CartPole-v1"))
     with pytest.warns(UserWarning, match=r"NormalizeReward changes the rewards.*raw returns"):
         Host(wrapped)
+
+
+def test_curves_have_the_names_of_stable_baselines_too():
+    row = {"return": 3.0, "length": 10.0, "steps": 200.0, "seconds": 4.0}
+    assert familiar(row) == {
+        "rollout/ep_rew_mean": 3.0, "rollout/ep_len_mean": 10.0, "time/total_timesteps": 200.0,
+        "time/fps": 50.0,
+    }  # fmt: skip
+    assert familiar({"update": 1.0}) == {}

@@ -27,6 +27,7 @@ TAKES_ANYTHING = {
         "fisher.distributions.of_softmax",
         "fisher.estimates.g_est",
         "fisher.estimates.monte_carlo",
+        "fisher.estimates.of_step_scores",
         "fisher.estimates.recursive",
         "fisher.estimates.recursive_inverse",
         "fisher.structured.Isotropic.__init__",

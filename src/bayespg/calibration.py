@@ -26,6 +26,23 @@ from bayespg.policies import Policy, flatten
 from bayespg.posterior import GradientPosterior, component_statistics, region_statistics, uphill
 from bayespg.posterior.agreement import draw_strength
 
+__all__ = [
+    "BATCH",
+    "LEVELS",
+    "ArrayEstimator",
+    "Coverage",
+    "Reliability",
+    "brute_force",
+    "coverage",
+    "reliability",
+    "reliability_of_arrays",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 LEVELS = (0.5, 0.9, 0.95)
 ENDS = ((-1.0, 0.7), (0.7, 0.9), (0.9, 1.0))
 """Statements between these are counted together."""

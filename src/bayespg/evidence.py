@@ -37,6 +37,11 @@ __all__ = [
     "spectrum_of_gram",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 RATIOS = (-4.0, 8.0)
 """The decades that are searched for c/s^2 and v/s^2."""
 GRID = 33

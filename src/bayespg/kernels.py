@@ -22,6 +22,31 @@ from bayespg._support.types import Array
 from bayespg.fisher import Fisher, as_dense
 from bayespg.policies.features import Features
 
+__all__ = [
+    "Batched",
+    "Constant",
+    "Finite",
+    "FisherKernel",
+    "Gaussian",
+    "Kernel",
+    "Linear",
+    "Nystrom",
+    "OfFeatures",
+    "Pair",
+    "Pairs",
+    "Quadratic",
+    "Scaled",
+    "StateAction",
+    "Sum",
+    "diagonal",
+    "features",
+    "gram",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 class Kernel(eqx.Module):
     """k(x, x'). A point is an array, or a tree of arrays as the kernel takes it."""

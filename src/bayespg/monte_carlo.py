@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Bool, Float
 
 from bayespg import fisher as fishers
 from bayespg._support import checks
@@ -21,6 +22,20 @@ from bayespg.fisher import Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, Diagonal, GradientPosterior
 from bayespg.quadrature import SINGULAR
+
+__all__ = [
+    "Baseline",
+    "average",
+    "enac",
+    "gpomdp",
+    "reinforce",
+    "without_state_values",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 Baseline = Literal["none", "mean", "best"]
 
@@ -82,22 +97,29 @@ def _weighted(R: Float[Array, " M"], shares: Float[Array, "M k"]) -> Float[Array
 
 
 def gpomdp(
-    step_scores: Float[Array, "M T n"],
-    rewards: Float[Array, "M T"],
+    step_scores: Float[Array, "N n"] | Float[Array, "M T n"],
+    rewards: Float[Array, " N"] | Float[Array, "M T"],
     fisher: Fisher | Float[Array, "n n"] | None = None,
     *,
+    last: Bool[Array, " N"] | None = None,
     discount: float = 1.0,
 ) -> GradientPosterior:
     """(1/M) sum_i sum_t gamma^t u(z_t) sum_{s >= t} gamma^(s-t) r_s (Baxter and Bartlett, 2001).
 
-    Each reward is credited only to the actions before it. Paths of different length are padded with
-    zero scores and rewards.
+    Each reward is credited only to the actions before it. Steps stand in a row, one episode after
+    the other, and `last` marks the end of each. Without `last` episodes stand side by side, padded
+    with zero scores and rewards, as they must inside a transformation.
     """
     if traced(step_scores, rewards, fisher):
         return _gpomdp(step_scores, rewards, fisher, discount)
+    if last is not None:
+        step_scores, rewards = _side_by_side(step_scores, rewards, last)
     U = checks.array("step_scores", step_scores)
     if U.ndim != 3 or 0 in U.shape:
-        raise ValueError(f"step_scores: expected shape (M, T, n), none of them 0, found {U.shape}")
+        how = "; for (N, n), steps in a row, give last=" if U.ndim == 2 else ""
+        raise ValueError(
+            f"step_scores: expected shape (M, T, n), none of them 0, found {U.shape}{how}"
+        )
     r = checks.array("rewards", rewards)
     if r.shape != U.shape[:2]:
         raise ValueError(
@@ -108,6 +130,18 @@ def gpomdp(
     if fisher is not None:
         G = to_float64(fishers.checked(fisher, U.reshape(-1, U.shape[2]), "step_scores"))
     return _sound("step_scores, rewards", in_float64(_gpomdp)(U, r, G, discount))
+
+
+def _side_by_side(step_scores: Any, rewards: Any, last: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Steps in a row as (M, T, n) scores and (M, T) rewards, padded with zeros."""
+    U = np.asarray(checks.scores(step_scores))
+    r = np.asarray(checks.vector("rewards", rewards, len(U), "one per row of step_scores"))
+    ends, time = fishers.places(last, len(U))
+    episode = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
+    shape = len(ends), int(time.max()) + 1
+    scores, padded = np.zeros((*shape, U.shape[1])), np.zeros(shape)
+    scores[episode, time], padded[episode, time] = U, r
+    return scores, padded
 
 
 def _gpomdp(U, rewards, fisher, discount) -> GradientPosterior:

@@ -22,6 +22,8 @@ Array = np.ndarray
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST = 2**63 - 1
 """The largest whole number."""
+ROWS = "for one row per episode: np.stack([episode.sum(0) for episode in scores])"
+"""How to make scores of paths from those of steps."""
 SMALLEST = 1e-70
 """The smallest standard deviation; its fourth power is far from underflow."""
 
@@ -70,7 +72,22 @@ def unmasked(name: str, value: Any) -> np.ndarray:
     try:
         return _to_numpy(value)
     except (TypeError, ValueError, RuntimeError, AttributeError, BufferError) as problem:
+        if lengths := _ragged(value):
+            raise ValueError(
+                f"{name}: a list of {len(lengths)} arrays of {min(lengths)} to {max(lengths)} "
+                f"rows; join them: np.concatenate({name}), with last=, which is True at the last "
+                f"step of each episode; {ROWS}"
+            ) from None
         raise ValueError(f"{name}: not an array of numbers ({problem})") from None
+
+
+def _ragged(value: Any) -> list[int]:
+    """The lengths of the arrays in a list, if they differ."""
+    if not isinstance(value, list | tuple):
+        return []
+    shapes = [np.shape(one) if hasattr(one, "shape") else () for one in value]
+    lengths = [shape[0] for shape in shapes if shape]
+    return lengths if len(lengths) == len(value) and len(set(lengths)) > 1 else []
 
 
 def refuse_masked(name: str, value: Any) -> None:
@@ -136,7 +153,10 @@ def scores(value: Any) -> Float[Array, "M n"]:
     """Scores: one row per path, at least one path and one parameter."""
     values = array("scores", value)
     if values.ndim != 2:
-        raise ValueError(f"scores: expected shape (M, n), one row per path, found {values.shape}")
+        how = f"; {ROWS}" if values.ndim == 3 else ""
+        raise ValueError(
+            f"scores: expected shape (M, n), one row per path, found {values.shape}{how}"
+        )
     if values.shape[0] == 0:
         raise ValueError("scores: the batch is empty (0 paths)")
     if values.shape[1] == 0:
@@ -148,7 +168,9 @@ def vector(name: str, value: Any, size: int, meaning: str) -> Float[Array, " M"]
     """A vector whose length is set by another argument."""
     values = array(name, value)
     if values.shape != (size,):
-        raise ValueError(f"{name}: expected shape ({size},), {meaning}, found {values.shape}")
+        flat = values.shape in ((size, 1), (1, size))
+        how = f"; give np.ravel({name})" if flat else ""
+        raise ValueError(f"{name}: expected shape ({size},), {meaning}, found {values.shape}{how}")
     return values
 
 

@@ -19,6 +19,22 @@ from jax.extend.random import define_prng_impl
 from jax.typing import DTypeLike
 from jaxtyping import Float, PRNGKeyArray, UInt32
 
+__all__ = [
+    "LARGEST_SEED",
+    "WORD",
+    "child",
+    "episode_seeds",
+    "fast_key",
+    "host_key",
+    "host_uniform",
+    "normal",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 WORD = 2**32 - 1
 LARGEST_SEED = 2**63 - 1
 """The largest seed that JAX accepts."""

@@ -81,6 +81,11 @@ __all__ = [
     "state_features",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Form = Literal["auto", "dual", "weight", "matrix-free"]
 MOST = 2048
 """Features beyond which a state kernel is said to have no low rank."""

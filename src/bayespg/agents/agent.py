@@ -13,7 +13,7 @@ state that `advance` returns.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import equinox as eqx
 import jax
@@ -63,7 +63,7 @@ class Agent(BaseAgent):
         update: str | optax.GradientTransformationExtraArgs = "natural",
         *,
         options: dict[str, Any] | None = None,
-        **given: Any,
+        **given: Unpack[settings.Given],
     ):
         device.require()
         compilation.remember()
@@ -195,21 +195,54 @@ class Agent(BaseAgent):
 
 
 @describe.with_settings("environment", "policy", update="natural", options=None)
-def BAC(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
+class BAC(Agent):
     """Bayesian actor-critic: values and advantages in one regression, natural steps."""
-    return Agent(environment, policy, given.pop("estimator", "bac"), **given)
+
+    def __init__(
+        self,
+        environment: AnyEnvironment,
+        policy: str | AnyPolicy | None = None,
+        *,
+        estimator: str | Estimator = "bac",
+        update: str | optax.GradientTransformationExtraArgs = "natural",
+        options: dict[str, Any] | None = None,
+        **given: Unpack[settings.Given],
+    ):
+        super().__init__(environment, policy, estimator, update, options=options, **given)
 
 
 @describe.with_settings("environment", "policy", update="natural", options=None)
-def BPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
+class BPG(Agent):
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
-    return Agent(environment, policy, given.pop("estimator", "model2"), **given)
+
+    def __init__(
+        self,
+        environment: AnyEnvironment,
+        policy: str | AnyPolicy | None = None,
+        *,
+        estimator: str | Estimator = "model2",
+        update: str | optax.GradientTransformationExtraArgs = "natural",
+        options: dict[str, Any] | None = None,
+        **given: Unpack[settings.Given],
+    ):
+        super().__init__(environment, policy, estimator, update, options=options, **given)
 
 
 @describe.with_settings("environment", "policy", update="natural", options=None)
-def MCPG(environment: Any, policy: str | AnyPolicy | None = None, **given: Any) -> Agent:
+class MCPG(Agent):
     """Monte Carlo policy gradient: GPOMDP, the rival."""
-    return Agent(environment, policy, given.pop("estimator", "mcpg"), **given)
+
+    def __init__(
+        self,
+        environment: AnyEnvironment,
+        policy: str | AnyPolicy | None = None,
+        *,
+        estimator: str | Estimator = "mcpg",
+        update: str | optax.GradientTransformationExtraArgs = "natural",
+        options: dict[str, Any] | None = None,
+        **given: Unpack[settings.Given],
+    ):
+        super().__init__(environment, policy, estimator, update, options=options, **given)
 
 
 _first = eqx.filter_jit(begin)

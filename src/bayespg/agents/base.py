@@ -28,7 +28,7 @@ from bayespg.paths.worlds import AnyEnvironment, World
 from bayespg.policies import AnyPolicy
 from bayespg.runs import progress as interruption
 from bayespg.runs.columns import Column
-from bayespg.runs.store import Run
+from bayespg.runs.store import MEMBER, Run
 
 A = TypeVar("A", bound="BaseAgent")
 Callback = Callable[["BaseAgent", Row], Any]
@@ -117,11 +117,16 @@ class BaseAgent(abc.ABC):
     ) -> None:
         """Continue in another environment, whose observations and actions are of the same kind: the
         policy and the statistics of observations stay."""
-        other = self._again(environment=environment, options=options)
-        serialise.refuse_another_kind(self, other)
+        other = self._elsewhere(environment, options)
         self.world, self.settings, self.names = other.world, other.settings, other.names
         self.options, self._asked = other.options, other._asked
         self.reset()
+
+    def _elsewhere(self, environment: AnyEnvironment, options: Any = None) -> Any:
+        """An agent that begins as this one did, in another environment of the same kind."""
+        other = self._again(environment=environment, options=options)
+        serialise.refuse_another_kind(self, other)
+        return other
 
     def _again(self, **changes: Any) -> Any:
         """An agent that begins as this one did."""
@@ -170,16 +175,24 @@ class BaseAgent(abc.ABC):
         self._memory = None
 
     def evaluate(
-        self, episodes: int = 100, *, deterministic: bool = False, seed: int | None = None
+        self,
+        episodes: int = 100,
+        *,
+        deterministic: bool = False,
+        seed: int | None = None,
+        environment: AnyEnvironment | None = None,
     ) -> Evaluation:
         """Play whole episodes with the current policy, on seeds that training never uses. The
-        statistics of observations do not change."""
+        statistics of observations do not change. With `environment` they are played there, for
+        instance without a wrapper that changes rewards; its observations and actions must be of
+        the same kind."""
         episodes = checks.whole("episodes", episodes, 1)
         deterministic = checks.flag("deterministic", deterministic)
         first: int = self.settings.seed if seed is None else settings.seed("seed", seed)
         key, seeds = child(host_key(first), 2), episode_seeds(first, -1, episodes)
+        where = self.world if environment is None else self._elsewhere(environment).world
         with self.precision():
-            paths = self.world.play(self.state.acting, key, seeds, deterministic)
+            paths = where.play(self.state.acting, key, seeds, deterministic)
         return metrics.evaluation(paths)
 
     def update(self) -> Row:
@@ -241,7 +254,7 @@ class BaseAgent(abc.ABC):
             run = store.run_of(self, run, begun + steps, tensorboard)
         with (
             run or contextlib.nullcontext() as directory,
-            interruption.bar(self._goal(steps, last), progress) as show,
+            interruption.bar(self._goal(steps, last, run), progress) as show,
         ):
             if directory is not None:
                 store.agree(self, directory, self._meta())
@@ -288,12 +301,15 @@ class BaseAgent(abc.ABC):
         self.interrupted = stop.asked
         return best_state
 
-    def _goal(self, steps: int, last: float) -> interruption.Goal:
-        """What the progress bar counts: episodes where their number is limited, else steps."""
+    def _goal(self, steps: int, last: float, run: Run | None) -> interruption.Goal:
+        """What the progress bar counts: episodes where their number is limited, else steps. In a
+        folder of several seeds it says which seed."""
+        member = run is not None and MEMBER.fullmatch(run.path.name)
+        of = f"seed {member[1]}: " if member else ""
         if math.isinf(last):
-            return interruption.Goal(steps, int(self.state.steps))
+            return interruption.Goal(steps, int(self.state.steps), of=of)
         begun = int(self.state.episodes)
-        return interruption.Goal(int(last) - begun, begun, Column.EPISODES)
+        return interruption.Goal(int(last) - begun, begun, Column.EPISODES, of)
 
     def _how_to_resume(self, directory: Run | None) -> str:
         done = f"The agent is as it was after update {int(self.state.updates)}"
@@ -306,12 +322,27 @@ class BaseAgent(abc.ABC):
         store.extend(self, run, steps, self._meta())
 
     def save(self, path: str | Path) -> None:
-        """Save the agent in a directory, for `bayespg.load`.
+        """Save the agent in a directory, for `bayespg.load`; or, if `path` ends in ".bayespg", as
+        one file, a zip of arrays and JSON.
 
         An agent that was saved there before is replaced, with its settings. A training run is
         refused, and so is a directory of another program.
         """
         store.save(self, path, self._meta())
+
+    @classmethod
+    def load(cls: type[A], path: str | Path, *, best: bool = False, **given: Any) -> A:
+        """`bayespg.load` for an agent that is known to be of this class; ValueError if another
+        kind was saved. `given` are the further arguments of `bayespg.load`."""
+        import bayespg  # whose `load` knows all kinds of agents
+
+        agent = bayespg.load(path, best=best, **given)
+        if not isinstance(agent, cls):
+            raise ValueError(
+                f"{path}: holds an agent of class {type(agent).__name__}, not {cls.__name__}; use "
+                "bayespg.load"
+            )
+        return agent
 
     def export(self, path: str | Path, batch: int = 1) -> None:
         """Write the policy as an ONNX file, from `batch` observations to their most likely actions,

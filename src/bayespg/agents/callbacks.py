@@ -19,6 +19,19 @@ from bayespg.agents.metrics import Evaluation, Row
 from bayespg.agents.pgpe import PGPE
 from bayespg.runs.columns import Column
 
+__all__ = [
+    "Callback",
+    "Checkpoint",
+    "Evaluate",
+    "JSONLines",
+    "StopAtReturn",
+    "StopWhenSure",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 class Callback:
     """What training tells: write those of the three methods that you need."""

@@ -5,22 +5,24 @@ actions, in separate environments; neither their steps nor their time count. Eve
 keeps its default settings: what is compared is what a user gets without tuning.
 """
 
+import functools
 import importlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from bayespg._support import checks, files
+from bayespg._support import checks, files, together
 from bayespg._support.files import write_whole
 from bayespg.agents import pgpe
 from bayespg.agents.agent import Agent
 from bayespg.agents.base import BaseAgent
+from bayespg.agents.imports import import_all
 
 RIVALS = {
     "ppo": "stable_baselines3", "a2c": "stable_baselines3", "sac": "stable_baselines3",
@@ -127,6 +129,53 @@ def train_rival(
     model = made("MlpPolicy", task, seed=seed, device="cpu", verbose=0)
     points(0, lambda x: model.predict(x, deterministic=True)[0])
     model.learn(steps, callback=After())
+
+
+class Task(NamedTuple):
+    """One training of a comparison."""
+
+    environment: str
+    algorithm: str
+    estimator: str | None
+    """Of ours; None of a rival."""
+    seed: int
+    steps: int
+    episodes: int
+    points: int
+    imports: tuple[str, ...] = ()
+
+
+def train(
+    name: str, task: Task, advance: Callable[[float, str], None]
+) -> tuple[Evaluations, float]:
+    """The evaluations of one training, and its seconds without them. It may be called in a process
+    of its own."""
+    import_all(task.imports)
+    points = Points(Judge(task.environment, task.episodes), task.steps, task.points)
+
+    def tell(share: float) -> None:
+        advance(min(share, 1.0), name)
+
+    begun = time.perf_counter()
+    if task.estimator is None:
+        train_rival(task.environment, task.algorithm, task.seed, task.steps, points, tell)
+    else:
+        train_ours(task.environment, task.estimator, task.seed, task.steps, points, tell)
+    return points.found, time.perf_counter() - begun - points.seconds
+
+
+def train_all(
+    tasks: dict[str, Task], jobs: int, advance: Callable[[str, float, str], None]
+) -> Iterator[tuple[str, tuple[Evaluations, float]]]:
+    """Train every task, `jobs` at a time in processes with their own cores, and yield the results
+    as they finish; one at a time in this process."""
+    if jobs > 1:
+        yield from together.run(
+            {name: (task,) for name, task in tasks.items()}, train, jobs, advance
+        )
+        return
+    for name, task in tasks.items():
+        yield name, train(name, task, functools.partial(advance, name))
 
 
 def _is_run(entry: Any) -> bool:

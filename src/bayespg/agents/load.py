@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from bayespg.agents import mbac, pgpe, settings
-from bayespg.agents.agent import Agent
+from bayespg.agents.agent import BAC, BPG, MCPG, Agent
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.imports import Imports, import_all, needed
-from bayespg.agents.store import agent_of
+from bayespg.agents.store import agent_of, opened
 from bayespg.runs.store import CONFIG, Run
 
 STORED = {
@@ -15,16 +15,18 @@ STORED = {
     "hidden": list,
 }  # fmt: skip
 """Types of the entries of a stored configuration that are not numbers; `Settings` checks those."""
-KINDS: dict[str, Any] = {pgpe.NAME: pgpe.PGPE, mbac.NAME: mbac.MBAC}
-"""Agents that are no `Agent` with an estimator, by the name in their configuration."""
+KINDS: dict[str, type[BaseAgent]] = {
+    pgpe.NAME: pgpe.PGPE, mbac.NAME: mbac.MBAC, "bac": BAC, "model2": BPG, "mcpg": MCPG,
+}  # fmt: skip
+"""The class of an agent by the estimator that its configuration names; `Agent` of all others."""
 NAMED = {str: "string", dict: "object", list: "list"}
 
 
 def load(
     path: str | Path, *, best: bool = False, imports: Imports = (), **objects: Any
 ) -> BaseAgent:
-    """An agent as it was saved, or as a run directory holds it: after its last update, or after its
-    `best` (see `bayespg.agents.store`).
+    """An agent as it was saved, in a folder or as one file, or as a run directory holds it: after
+    its last update, or after its `best` (see `bayespg.agents.store`).
 
     What was given as an object, not a name, must be given again: ``load(path, policy=...)``.
 
@@ -32,11 +34,12 @@ def load(
     ``module:Task-v0`` that is read from it is refused unless the module is named in `imports`, or
     the environment is given again as ``environment=``. Modules in `imports` are imported first.
     """
-    agent, run = reopen(path, imports=imports, **objects)
-    if not agent.restore(run, best=best):
-        if best and "steps" not in run.config:
-            raise ValueError(f"best: {path} is a saved agent, and only runs keep a best one")
-        raise ValueError(f"{path}: this run has no checkpoint yet; there is nothing to load")
+    with opened(path) as folder:
+        agent, run = reopen(folder, imports=imports, **objects)
+        if not agent.restore(run, best=best):
+            if best and "steps" not in run.config:
+                raise ValueError(f"best: {path} is a saved agent, and only runs keep a best one")
+            raise ValueError(f"{path}: this run has no checkpoint yet; there is nothing to load")
     return agent
 
 

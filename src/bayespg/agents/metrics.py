@@ -53,7 +53,8 @@ class Evaluation:
     @property
     def interval(self) -> tuple[float, float]:
         """Student's interval over episodes: how well they determine the mean return of this policy.
-        It says nothing about training with another seed."""
+        It says nothing about training with another seed. It is a normal approximation: where
+        returns are bounded, as by 500 on CartPole-v1, it may reach beyond the bound."""
         return student_interval(self.returns, self.level)
 
     def __repr__(self) -> str:

@@ -9,8 +9,8 @@ and help of agents (`bayespg.agents.describe`) and the options of the command li
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 from bayespg._support import checks
 from bayespg._support.random import LARGEST_SEED
@@ -34,6 +34,25 @@ RENAMED = {
     "environment in gymnasium.wrappers.NormalizeReward if you need it",
 }
 """Settings of earlier versions, and what replaces them."""
+ELSEWHERE = {
+    "learning_rate": "rate=, for updates that are optimisers such as update='adam'; natural steps "
+    "have a limit= instead",
+    "gamma": "discount=",
+    "gae_lambda": "lambda_=",
+    "n_steps": "episodes=, whole episodes per update",
+    "batch_size": "episodes=, whole episodes per update",
+    "n_epochs": "nothing: every batch makes one update",
+    "clip_range": "limit=, the Kullback-Leibler divergence per update",
+    "target_kl": "limit=",
+    "ent_coef": "persistence=, how exploration is correlated in time; there is no entropy bonus",
+    "policy_kwargs": "hidden=(64, 64) for the layers of policy='mlp', or a policy of your own",
+    "verbose": "learn(..., progress=False) to be quiet",
+    "tensorboard_log": "learn(..., run=FOLDER, tensorboard=True)",
+    "device": "the environment variable JAX_PLATFORMS, for instance cpu",
+    "n_envs": "workers=, processes that play episodes",
+    "env": "environment=",
+}
+"""Arguments of Stable-Baselines3, and what is meant by them here."""
 LARGEST_NETWORK = 10**8
 """Weights between layers that `hidden` may ask for, 400 MB of them. A configuration may come from
 anywhere, and memory is taken before its checkpoint is read."""
@@ -57,6 +76,18 @@ def _widths(name: str, value: Any) -> tuple[int, ...]:
 _share = functools.partial(checks.real, least=0, most=1)
 _positive = functools.partial(checks.real, above=0)
 _count = functools.partial(checks.whole, least=1)
+
+
+def _rate(name: str, value: Any) -> float:
+    if callable(value):
+        raise ValueError(
+            f"{name}: expected a number above 0, found a function; for a schedule give an "
+            "optimiser as update=, for instance "
+            "update=optax.sgd(optax.linear_schedule(0.1, 0.01, transition_steps=100))"
+        )
+    return _positive(name, value)
+
+
 seed = functools.partial(checks.whole, least=0, most=LARGEST_SEED)
 
 
@@ -108,7 +139,7 @@ class Settings:
     limit: float | None = _setting(_positive, 0.05)
     """Limit of the Kullback-Leibler divergence per update, mean over states; for updates that have
     one."""
-    rate: float | None = _setting(_positive, 1e-3)
+    rate: float | None = _setting(_rate, 1e-3)
     """Learning rate, for optimisers."""
     hidden: tuple[int, ...] | None = _setting(_widths, HIDDEN)
     """Widths of the layers of the policy mlp."""
@@ -154,6 +185,25 @@ class Settings:
         return dataclasses.replace(self, **{name: value for name, (value, _) in facts.items()})
 
 
+class Given(TypedDict, total=False):
+    """The fields of `Settings` as keyword arguments, for type checkers and editors."""
+
+    episodes: int | Literal["auto"] | None
+    discount: float | None
+    lambda_: float | None
+    damping: float | None
+    limit: float | None
+    rate: float | None
+    hidden: Sequence[int] | None
+    horizon: int | None
+    workers: int | str | None
+    episode_timeout: float | None
+    normalise: bool | None
+    persistence: float | None
+    masks: bool | None
+    seed: int
+
+
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 DEFAULTS: dict[str, Any] = {
     name: field.metadata["value"]
@@ -163,12 +213,14 @@ DEFAULTS: dict[str, Any] = {
 """Defaults that do not depend on other choices. Not every setting applies to every agent."""
 
 
-def from_arguments(given: dict[str, Any]) -> Settings:
+def from_arguments(given: Mapping[str, Any]) -> Settings:
     """Settings from keyword arguments; ValueError for an unknown name, which says what replaces a
     setting of earlier versions."""
     for name in given:
         if name in RENAMED:
             raise ValueError(f"`{name}` {RENAMED[name]}")
+        if name in ELSEWHERE:
+            raise ValueError(f"{name}: no such setting; here it is {ELSEWHERE[name]}")
     if unknown := sorted(set(given) - set(FIELDS)):
         hint = checks.suggestion(unknown[0], sorted(FIELDS), cutoff=0.7)
         raise ValueError(f"{unknown[0]}: no such setting; {hint}")

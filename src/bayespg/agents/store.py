@@ -11,15 +11,20 @@ counts as the best so far if it ends the ten updates with the highest mean retur
 those ten is an optimistic figure for that policy: it was chosen for being high. Evaluate it.
 """
 
+import contextlib
+import io
 import json
 import math
+import tempfile
+import zipfile
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bayespg._support import files
 from bayespg.agents import serialise
-from bayespg.runs.store import CONFIG, METRICS, Run
+from bayespg.runs.store import CHECKPOINT, CONFIG, METRICS, Run
 
 LENGTH = ("steps", "extended")
 """Entries of a run's configuration that do not describe its agent."""
@@ -97,8 +102,78 @@ def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
         run.checkpoint(agent.state, meta)
 
 
+SUFFIX = ".bayespg"
+"""The ending of an agent that is saved as one file."""
+MEMBERS = (CONFIG, CHECKPOINT)
+
+
+def save_file(agent: Any, path: Path, meta: dict[str, Any]) -> None:
+    """Save the agent as one file: a zip of what a folder of it holds, nothing compressed."""
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder; give another name for the file")
+    with tempfile.TemporaryDirectory() as folder:
+        save(agent, Path(folder) / "agent", meta)
+        parts = {name: files.read(Path(folder) / "agent" / name) for name in MEMBERS}
+    files.write_whole(path, packed(parts))
+
+
+def packed(parts: dict[str, bytes]) -> bytes:
+    """Configuration and checkpoint as the content of one file."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+        for name in MEMBERS:
+            archive.writestr(name, parts[name])
+    return content.getvalue()
+
+
+@contextlib.contextmanager
+def opened(path: str | Path) -> Iterator[str | Path]:
+    """The folder of a saved agent: `path`, or that of the file `path` for as long as it is needed.
+
+    A file may come from anybody: it must hold a configuration in JSON and a checkpoint, nothing
+    compressed and nothing else. Both are then checked as those of a folder are.
+    """
+    file = Path(path)
+    if not file.is_file() or file.suffix != SUFFIX:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, part in members(files.read(file), file).items():
+            (Path(folder) / name).write_bytes(part)
+        try:
+            yield Path(folder)
+        except ValueError as problem:
+            raise ValueError(str(problem).replace(folder, str(path))) from problem
+
+
+def members(content: bytes, source: Any) -> dict[str, bytes]:
+    """Configuration and checkpoint in the content of a file; ValueError if it is anything else."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            found = archive.infolist()
+            if sorted(m.filename for m in found) != sorted(MEMBERS):
+                raise ValueError(f"holds {', '.join(m.filename for m in found)!r:.60}")
+            if any(m.compress_type != zipfile.ZIP_STORED for m in found):
+                raise ValueError("a member is compressed")
+            if sum(m.file_size for m in found) > len(content):
+                raise ValueError("the members claim more than the file holds")
+            parts = {m.filename: archive.read(m) for m in found}
+        if len(parts[CONFIG]) > files.LARGEST_JSON:
+            raise ValueError(f"its {CONFIG} is too large")
+        json.loads(parts[CONFIG])
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as problem:
+        raise ValueError(
+            f"{source}: not a saved agent ({problem}); expected what agent.save(NAME{SUFFIX}) "
+            "writes"
+        ) from None
+    return parts
+
+
 def save(agent: Any, path: str | Path, meta: dict[str, Any]) -> None:
     """Save the agent; one that was saved there before is replaced."""
+    if Path(path).suffix == SUFFIX and not (Path(path) / CONFIG).exists():
+        save_file(agent, Path(path), meta)
+        return
     if (Path(path) / CONFIG).exists():
         run = Run.open(path)
         if "steps" in run.config or (run.path / METRICS).exists():

@@ -14,7 +14,7 @@ by the mean return at the end over its seeds, and was better than the defaults o
 
 from typing import Any, NamedTuple
 
-from bayespg.agents.agent import Agent
+from bayespg.agents.agent import BAC
 
 
 class Tuned(NamedTuple):
@@ -48,7 +48,7 @@ def settings(environment: Any) -> Tuned:
     return TUNED[environment]
 
 
-def tuned(environment: str, **changes: Any) -> Agent:
+def tuned(environment: str, **changes: Any) -> BAC:
     """An agent with the settings tuned for its task (`bayespg.agents.tuned`), and `changes` to
     them: ``tuned("Swimmer-v5", seed=3)``. ValueError names the tasks that have some."""
-    return Agent(environment, **settings(environment).settings | changes)
+    return BAC(environment, **settings(environment).settings | changes)

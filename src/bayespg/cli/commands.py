@@ -19,11 +19,13 @@ except ValueError as problem:
     sys.exit(2)
 
 from bayespg._support.version import with_jax
-from bayespg.cli import comparing, demo, looking, reproducing, sweep, training
+from bayespg.cli import comparing, demo, looking, reproducing, sharing, sweep, training
 from bayespg.cli.common import app, console, sentence
 from bayespg.environments.host import EnvironmentFailure
 
-__all__ = ["app", "comparing", "demo", "looking", "main", "reproducing", "sweep", "training"]
+__all__ = [
+    "app", "comparing", "demo", "looking", "main", "reproducing", "sharing", "sweep", "training",
+]  # fmt: skip
 
 
 def _version(wanted: bool | None) -> None:

@@ -135,6 +135,8 @@ class _Lines:
     def __init__(self) -> None:
         self._begun, self._last = time.monotonic(), 0.0
         self._ended: dict[str, bool] = {}
+        self._first: dict[str, tuple[float, float]] = {}
+        """When each name began, and at which fraction."""
         self._lock = threading.Lock()
 
     def __call__(self, name: str, fraction: float, what: str) -> None:
@@ -144,7 +146,11 @@ class _Lines:
             if not news and (end or now - self._last < EVERY):
                 return
             self._ended[name], self._last = end, now
-        parts = f"{name}  {fraction:4.0%}", what, f"{now - self._begun:,.0f} s"
+        begun, at = self._first.setdefault(name, (now, fraction))
+        left = ""
+        if at + 0.02 < fraction < 1:
+            left = f"about {(now - begun) * (1 - fraction) / (fraction - at):,.0f} s left"
+        parts = f"{name}  {fraction:4.0%}", what, f"{now - self._begun:,.0f} s", left
         say("  ".join(part for part in parts if part))
 
 

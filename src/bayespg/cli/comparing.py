@@ -1,7 +1,6 @@
 """bayespg compare: our algorithms beside those of Stable-Baselines3 on any task."""
 
 import shlex
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +42,14 @@ def compare(
             help="A return that counts as solved.", show_default="the environment's own, if any"
         ),
     ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Trainings at a time, each in a process with its own cores. The seconds in the "
+            "table are then those of that many at a time.",
+        ),
+    ] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder.", show_default="compare/TASK")] = None,
     imports: Imports = None,
 ) -> None:
@@ -67,25 +74,39 @@ def compare(
         "threshold": threshold,
     }  # fmt: skip
     kept = comparing.Comparison(folder / "compare.json", settings)
-    judge = comparing.Judge(environment, episodes)
-    wanted = [(name, seed) for name in (*ours, *others) for seed in range(seeds)]
+    every = [(name, seed) for name in (*ours, *others) for seed in range(seeds)]
+    tasks = {
+        f"{name}, seed {seed}": comparing.Task(
+            environment, name, ALGORITHMS.get(name), seed, steps, episodes, POINTS,
+            tuple(imports or ()),
+        )
+        for name, seed in every
+        if not kept.done(name, seed)
+    }  # fmt: skip
+    say(_plan(kept, tasks, jobs))
+    shares = dict.fromkeys(tasks, 0.0)
+    done = len(every) - len(tasks)
     with progress(environment) as advance:
-        for k, (name, seed) in enumerate(wanted):
-            if kept.done(name, seed):
-                continue
 
-            def tell(share: float, k=k, name=name, seed=seed) -> None:
-                advance((k + min(share, 1.0)) / len(wanted), f"{name}, seed {seed}")
+        def tell(name: str, share: float, _: str) -> None:
+            shares[name] = share
+            advance((done + sum(shares.values())) / len(every), name)
 
-            tell(0.0)
-            points, begun = comparing.Points(judge, steps, POINTS), time.perf_counter()
-            if name in ours:
-                estimator = ALGORITHMS[name]
-                comparing.train_ours(environment, estimator, seed, steps, points, tell)
-            else:
-                comparing.train_rival(environment, name, seed, steps, points, tell)
-            kept.add(name, seed, points.found, time.perf_counter() - begun - points.seconds)
+        for name, (points, seconds) in comparing.train_all(tasks, jobs, tell):
+            shares[name] = 1.0
+            kept.add(tasks[name].algorithm, tasks[name].seed, points, seconds)
     _show(kept, [*ours, *others], folder)
+
+
+def _plan(kept: comparing.Comparison, tasks: dict[str, comparing.Task], jobs: int) -> str:
+    """What is going to be done, and how long it will take as far as earlier runs tell."""
+    text = f"{len(tasks)} runs of {kept.settings['steps']:,} steps, {jobs} at a time"
+    text += f"; {len(kept.runs)} are done" if kept.runs else ""
+    known = [[run["seconds"] for run in kept.of(task.algorithm)] for task in tasks.values()]
+    if tasks and all(known):
+        seconds = sum(sum(of) / len(of) for of in known) / min(jobs, len(tasks))
+        text += f"; about {seconds / 60:,.0f} min by those, and the evaluations"
+    return text
 
 
 def _names(text: str) -> list[str]:

@@ -158,10 +158,16 @@ class Host(Lanes):
         self._another = functools.partial(_make, environment, options or {})
         if self._lanes > 1:
             self._in_lane(1)  # so that a function that makes no new one is found now
-        if changed := _changing(first):
+        if changed := _wrapper(first, REWARDS):
             warn(
                 f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
                 "leave out the wrapper to see raw returns"
+            )
+        if normalising := _wrapper(first, OBSERVATIONS):
+            warn(
+                f"{self.name}: {normalising} keeps statistics of its own, which change while the "
+                "policy is evaluated and are not saved with the agent; leave out the wrapper: "
+                "observations are normalised unless normalise=False"
             )
 
     @property
@@ -262,6 +268,13 @@ def _make(environment: Any, options: dict[str, Any]) -> gymnasium.Env:
             if missing or environment in gymnasium.registry:
                 what = f"{type(problem).__name__}: {problem}"
                 raise ValueError(f"environment: {environment} cannot be made: {what}") from problem
+            module = environment.partition(":")[0]
+            if ":" in environment and isinstance(problem, ModuleNotFoundError):
+                raise ValueError(
+                    f"environment: the module '{module}' of '{environment}' cannot be imported "
+                    f"({problem}); if {module}.py is in the working directory, start with "
+                    "PYTHONPATH=. in front of the command, otherwise install it"
+                ) from problem
             close = difflib.get_close_matches(environment, gymnasium.registry, n=1, cutoff=0.7)
             hint = f"did you mean '{close[0]}'? Otherwise " if close else ""
             raise ValueError(
@@ -291,14 +304,19 @@ def _limit(environment: gymnasium.Env) -> int | None:
     return None
 
 
-def _changing(environment: gymnasium.Env) -> str | None:
-    """The name of the outermost wrapper that changes rewards, if there is one."""
-    known = (gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward)
+def _wrapper(environment: gymnasium.Env, kinds: tuple[type, ...]) -> str | None:
+    """The name of the outermost wrapper of one of these kinds, if there is one."""
     while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, known):
+        if isinstance(environment, kinds):
             return type(environment).__name__
         environment = environment.env
     return None
+
+
+REWARDS = (gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward)
+"""Wrappers that change rewards."""
+OBSERVATIONS = (gymnasium.wrappers.NormalizeObservation,)
+"""Wrappers whose normalisation would be done twice."""
 
 
 def _name(environment: gymnasium.Env) -> str:

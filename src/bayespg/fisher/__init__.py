@@ -22,6 +22,7 @@ from bayespg.fisher.estimates import (
     monte_carlo,
     of_states,
     of_step_scores,
+    places,
     recursive,
     recursive_inverse,
     step_weights,
@@ -73,6 +74,7 @@ __all__ = [
     "of_states",
     "of_step_scores",
     "overlap",
+    "places",
     "rank",
     "reached",
     "readout",
@@ -80,3 +82,7 @@ __all__ = [
     "recursive_inverse",
     "step_weights",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

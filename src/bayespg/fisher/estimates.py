@@ -90,15 +90,29 @@ def step_weights(
 
 
 def of_step_scores(
-    step_scores: Float[Array, "T M n"] | Rows,
-    weights: Float[Array, "T M"],
+    step_scores: Float[Array, "N n"] | Float[Array, "T M n"] | Rows,
+    weights: Float[Array, "T M"] | None = None,
     damping: float = 1e-6,
+    *,
+    last: Bool[Array, " N"] | None = None,
+    discount: float = 1.0,
 ) -> Fisher:
     """mean over paths of sum_t w_t u_t u_t', from the scores of the steps taken.
 
-    With `step_weights` it is the average of Eq. 42 (`stationary`), or the expectation of Algorithm
-    3 over its random stops; with `g_est_weights` it is Algorithm 3 itself.
+    Steps stand in a row, one episode after the other, and `last` marks the end of each, as
+    everywhere; the weight of a step is then gamma^t with gamma the `discount`, or `weights`, (N,).
+
+    Inside a transformation episodes stand side by side: scores of shape (T, M, n), or sparse `Rows`
+    to which `damping` is added, and `weights` of shape (T, M). With `step_weights` the result is
+    the average of Eq. 42 (`stationary`), or the expectation of Algorithm 3 over its random stops;
+    with `g_est_weights` it is Algorithm 3 itself.
     """
+    if last is not None:
+        return _of_rows(step_scores, last, discount, weights)
+    if weights is None:
+        raise ValueError(
+            "last: expected flags, one per row of step_scores, that mark the end of each episode"
+        )
     M = weights.shape[1]
     root = jnp.sqrt(weights)
     if isinstance(step_scores, Rows):
@@ -109,6 +123,19 @@ def of_step_scores(
             damping,
         )
     return average(jnp.moveaxis(step_scores * root[..., None], 1, 0))
+
+
+def _of_rows(scores: Any, last: Any, discount: float, weights: Any) -> Dense:
+    """mean over episodes of sum_t w_t u_t u_t' of steps in a row."""
+    if traced(scores, last, weights):
+        raise TypeError("of_step_scores: inside a transformation give (T, M, n) scores and weights")
+    U = checks.scores(scores)
+    ends, time = places(last, U.shape[0])
+    if weights is None:
+        w = np.power(checks.discount(discount), time)
+    else:
+        w = checks.nonnegative("weights", weights, ((U.shape[0],),))
+    return checks.sound("step_scores", in_float64(_weighted)(U, w / len(ends)))
 
 
 def g_est_weights(

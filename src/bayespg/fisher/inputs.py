@@ -10,7 +10,7 @@ from jaxtyping import Float
 from bayespg._support import checks
 from bayespg._support.precision import to_float64
 from bayespg.fisher.matrices import Dense, Fisher
-from bayespg.fisher.structured import NEEDED, as_fisher, is_operator
+from bayespg.fisher.structured import NEEDED, Isotropic, as_fisher, is_operator
 
 LARGEST = 1e70
 """The largest whitened scores; their fourth powers, which Model 1 needs, are far from overflow."""
@@ -63,7 +63,9 @@ def checked_matrix(
     if isinstance(fisher, Fisher) or is_operator(fisher):
         size = as_fisher(fisher).size
         if size != (size if n is None else n):
-            raise ValueError(f"fisher: acts on R^{size} but {name} have {n} columns")
+            swapped = isinstance(fisher, Isotropic) and fisher.scale == n
+            how = "; the order is Isotropic(parameters, scale)" if swapped else ""
+            raise ValueError(f"fisher: acts on R^{size} but {name} have {n} columns{how}")
         for leaf in jax.tree.leaves(fisher):
             if eqx.is_inexact_array(leaf):
                 checks.array("fisher", leaf)
@@ -94,5 +96,10 @@ def checked_problem(
     """Scores, returns and Fisher matrix from the caller, checked and in float64. Without `needed`,
     `fisher` may be None."""
     U = checks.scores(scores)
+    if U.shape[0] != U.shape[1] == np.size(checks.numbers("returns", returns)):
+        raise ValueError(
+            f"scores: {U.shape[0]} rows and {U.shape[1]} columns for {U.shape[1]} returns; rows "
+            "are episodes: give scores.T"
+        )
     R = checks.vector("returns", returns, U.shape[0], "one return per row of scores")
     return U, R, to_float64(checked(fisher, U)) if needed or fisher is not None else None

@@ -26,3 +26,7 @@ __all__ = [
     "posterior",
     "targets",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -88,6 +88,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class Needs(NamedTuple):
     """What an estimator needs from a batch."""
 

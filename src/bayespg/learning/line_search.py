@@ -25,6 +25,10 @@ from bayespg.posterior import GradientPosterior, direction_statistics
 __all__ = ["ConjugateGradients", "Search", "Slope", "conjugate_gradients", "try_step"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class Slope(NamedTuple):
     """How the return changes along a direction, at a trial point."""
 

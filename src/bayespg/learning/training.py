@@ -39,6 +39,21 @@ from bayespg.policies import AnyPolicy, as_arrays, as_dtype, fitting, flatten
 from bayespg.posterior import LARGE, Covariance, GradientPosterior, influences
 from bayespg.runs.numbers import shown
 
+__all__ = [
+    "Evaluations",
+    "History",
+    "Progress",
+    "Result",
+    "start",
+    "step",
+    "train",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Progress = Callable[[int, int], None]
 """Called with updates done and updates in all."""
 

@@ -24,6 +24,29 @@ from bayespg._support.types import Array
 from bayespg.fisher import Dense, Fisher, as_dense
 from bayespg.posterior import GradientPosterior
 
+__all__ = [
+    "HALVINGS",
+    "Rate",
+    "TrustState",
+    "ascend",
+    "ascending",
+    "conventional",
+    "hyperbolic",
+    "measures_divergence",
+    "natural",
+    "natural_gradient",
+    "scale_by_certainty",
+    "scale_by_fisher_determinant",
+    "trust_region",
+    "variance_scaled",
+    "within_range",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Rate = float | Float[Array, ""] | Float[Array, " n"] | Callable[[Any], Any]
 
 

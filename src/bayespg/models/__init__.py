@@ -17,3 +17,7 @@ __all__ = [
     "numbers",
     "transitions",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -14,6 +14,18 @@ from bayespg.algebra.sparse import Linear, Products, Rows
 from bayespg.environments.trajectories import Trajectories
 from bayespg.policies import AnyPolicy, Policy, SparsePolicy, flatten, memory, sparse_score
 
+__all__ = [
+    "Jacobian",
+    "Linearised",
+    "hessians",
+    "of_paths",
+    "of_steps",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 def of_steps(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "T M n"] | Rows:
     """u(z_t) = grad log mu(a_t|x_t; theta), Eq. 39; zero where no step was taken.

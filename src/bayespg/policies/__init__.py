@@ -72,3 +72,7 @@ __all__ = [
     "sparse_information_root",
     "sparse_score",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -45,7 +45,7 @@ def make(
     means in the middle of the range."""
     names = get_args(Name)
     if name not in names:
-        hint = checks.suggestion(name, names, 0.4)
+        hint = checks.suggestion(name.lower().removesuffix("policy"), names, 0.4)
         raise ValueError(f"policy: no policy is called '{name}'; {hint}")
     if inputs > MOST.get(name, inputs):
         raise ValueError(

@@ -62,3 +62,7 @@ __all__ = [
     "rescaled",
     "uphill",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

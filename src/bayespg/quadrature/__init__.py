@@ -25,3 +25,7 @@ __all__ = [
     "sound",
     "vector_integral",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

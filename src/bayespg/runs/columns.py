@@ -75,5 +75,16 @@ def tag(name: str) -> str:
     return f"{next((group for group, of in GROUPS.items() if name in of), 'train')}/{name}"
 
 
+def familiar(row: dict[str, float]) -> dict[str, float]:
+    """A row under the names that Stable-Baselines3 has in TensorBoard, beside ours."""
+    curves = {
+        "rollout/ep_rew_mean": row.get(C.RETURN), "rollout/ep_len_mean": row.get(C.LENGTH),
+        "time/total_timesteps": row.get(C.STEPS),
+    }  # fmt: skip
+    if row.get(C.SECONDS, 0) > 0 and C.STEPS in row:
+        curves["time/fps"] = row[C.STEPS] / row[C.SECONDS]
+    return {name: value for name, value in curves.items() if value is not None}
+
+
 DRAWN = (C.STEPS, C.RETURN, C.SURE)
 """What learning curves are drawn from."""

@@ -56,6 +56,8 @@ class Goal(NamedTuple):
     amount: int
     begun: int = 0
     counted: Column = Column.STEPS
+    of: str = ""
+    """Said in front, where there are several runs."""
 
     def done(self, row: dict[str, float]) -> float:
         """How many of them the run with this newest row has made."""
@@ -65,7 +67,7 @@ class Goal(NamedTuple):
         return min(self.done(row) / self.amount, 1.0)
 
     def said(self, row: dict[str, float]) -> str:
-        return f"{row[self.counted]:,.0f} {self.counted}"
+        return f"{self.of}{row[self.counted]:,.0f} {self.counted}"
 
 
 class Display(Protocol):

@@ -35,7 +35,7 @@ from bayespg._support import files
 from bayespg._support.files import write_whole
 from bayespg._support.warning import warn
 from bayespg.runs.checkpoints import Checkpoint, Damaged, StrPath, as_json, pack, read
-from bayespg.runs.columns import Column, tag
+from bayespg.runs.columns import Column, familiar, tag
 
 try:
     import fcntl
@@ -371,14 +371,16 @@ class Run:
             self._metrics[1].update(added)
         if self._writer is not None:
             scalars = dict(zip(columns, map(float, cells), strict=True))
+            curves = familiar(scalars)
             step = int(scalars.pop(Column.STEPS, scalars[Column.UPDATE]))
+            curves |= {tag(name): value for name, value in scalars.items()}
             if self._events is None:
                 files.refuse_link(self._home / EVENTS)
                 folder, suffix = str(self._home / EVENTS), f".{step}"
                 self._events = self._writer(folder, purge_step=step, filename_suffix=suffix)
-            for name, value in scalars.items():
+            for name, value in curves.items():
                 if math.isfinite(value):  # tensorboardX prints a warning for each that is not
-                    self._events.add_scalar(tag(name), value, step)
+                    self._events.add_scalar(name, value, step)
 
     def truncate(self, update: int) -> None:
         """Delete the rows after `update`, and a partial last row left by a kill."""

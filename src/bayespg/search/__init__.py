@@ -10,3 +10,7 @@ from bayespg.search.search import DRAWS, MEMORY, Search
 from bayespg.search.smoothed import gradient_posterior, scores
 
 __all__ = ["DRAWS", "MEMORY", "Search", "gradient_posterior", "scores"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
