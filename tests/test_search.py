@@ -158,6 +158,7 @@ def test_inside_a_program_it_is_the_same(x64):
     np.testing.assert_allclose(found, eager.mean, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_many_parameters_have_an_operator():
     few, many = RNG.normal(size=(2, 6, 2100))
     found = search.gradient_posterior(few, few[:, 0], mean=np.zeros(2100), scale=1.0)
