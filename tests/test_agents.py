@@ -124,15 +124,6 @@ def test_every_estimator_by_name_takes_sound_steps(name):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in names.UPDATES if name != "natural"])
-def test_every_update_by_name_changes_the_policy(name):
-    rate = None if name in names.LIMITED else 0.01
-    estimator = "model1" if "var" in name else "gpomdp"  # quick to compile
-    agent = Agent("Walk-v0", update=name, estimator=estimator, rate=rate)
-    assert agent.update()["step_norm"] > 0
-
-
 @pytest.mark.parametrize(
     ("policy", "kind"),
     [

@@ -173,14 +173,6 @@ def test_gradient_and_information_of_paths_drawn_are_those_of_enumeration(kind, 
         assert np.all(np.abs(np.mean(samples, 0) - truth) < 4.5 * error + 1e-9)
 
 
-@pytest.mark.slow
-def test_estimators_of_paths_take_policies_with_memory(sample, x64):
-    found = eqx.filter_jit(lambda s: [estimator(s).mean for estimator in PATHWISE])(sample)
-    first = np.asarray(found[0])
-    for estimate in np.asarray(found[1:]):
-        assert estimate @ first > 0.5 * np.linalg.norm(estimate) * np.linalg.norm(first)
-
-
 @pytest.mark.parametrize("estimator", [BAC, FittedValues])
 def test_a_critic_refuses_a_policy_with_memory(estimator, sample):
     with pytest.raises(ValueError, match="has a memory, so its observations are not Markov"):
