@@ -12,17 +12,7 @@ from bayespg import fisher, kernels, scores, updates
 from bayespg._support.precision import to_float64
 from bayespg._support.random import fast_key
 from bayespg.environments import LQR, History, Noisy, TMaze
-from bayespg.learning.estimators import (
-    BAC,
-    ENAC,
-    GPOMDP,
-    FittedValues,
-    Model1,
-    Model2,
-    Reinforce,
-    draw,
-    monte_carlo_fisher,
-)
+from bayespg.learning.estimators import BAC, FittedValues, Model2, draw
 from bayespg.learning.training import train
 from bayespg.policies import FiniteStateController, Recurrent, flatten, memory
 
@@ -36,8 +26,6 @@ CHOICES = {
     "recurrent": list(range(3)),
 }
 OURS = Model2(noise=0.1, scale=0.01, baseline=float("inf"))
-SAMPLED = Model2(noise=0.1, scale=0.01, baseline=float("inf"), fisher=monte_carlo_fisher)
-PATHWISE = (Reinforce("best"), GPOMDP(), ENAC(), Model1(noise=0.1), OURS, SAMPLED)
 
 
 @pytest.fixture(params=POLICIES, scope="module")
