@@ -148,6 +148,7 @@ def outcomes(paths):
 
 
 @pytest.mark.slow("Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+@pytest.mark.slow
 def test_a_policy_earns_what_it_earns_in_gymnasium(name):
     policy, count = POLICIES[name], 40
     host = world(name, lanes=count)

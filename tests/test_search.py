@@ -98,6 +98,7 @@ def test_a_very_long_kernel_is_model_two():
     np.testing.assert_allclose(found.covariance, linear.covariance, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_what_is_chosen_has_the_greatest_evidence():
     chosen = search.gradient_posterior(X, Y, mean=MEAN, scale=S)
     length, amplitude, noise = (float(chosen.info[k]) for k in ("length", "amplitude", "noise"))
