@@ -36,7 +36,6 @@ def test_a_path_ends_where_the_environment_says():
     assert np.asarray(paths.terminated)[lengths < 6].all()
 
 
-@pytest.mark.slow
 def test_lqr_is_truncated_and_the_bandit_terminates():
     assert not rollout(LQR(), LinearGaussian(-0.5, 0.5), jax.random.key(0), 3).terminated.any()
     assert rollout(Bandit(jnp.sin), Gaussian(), jax.random.key(0), 3).terminated.all()
