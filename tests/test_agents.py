@@ -126,15 +126,6 @@ def test_every_estimator_by_name_takes_sound_steps(name):
     assert all(np.isfinite(x).all() for x in leaves(agent))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in names.UPDATES if name != "natural"])
-def test_every_update_by_name_changes_the_policy(name):
-    rate = None if name in names.LIMITED else 0.01
-    estimator = "model1" if "var" in name else "gpomdp"  # quick to compile
-    agent = Agent("Walk-v0", update=name, estimator=estimator, rate=rate)
-    assert agent.update()["step_norm"] > 0
-
-
 @pytest.mark.parametrize(
     ("policy", "kind"),
     [
@@ -820,9 +811,10 @@ def test_the_estimator_of_an_agent_has_the_same_name_among_estimators():
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):
-    rows_of(Agent("Walk-v0"), 50, run=tmp_path / "run")
+    quick = ("Walk-v0", "linear", "gpomdp")
+    rows_of(Agent(*quick), 50, run=tmp_path / "run")
     with pytest.raises(ValueError, match="resume"):
-        rows_of(Agent("Walk-v0"), 50, run=tmp_path / "run")
+        rows_of(Agent(*quick), 50, run=tmp_path / "run")
 
 
 # In processes of their own.

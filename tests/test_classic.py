@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import bayespg
-from bayespg import estimators, training, updates
 from bayespg._support.random import fast_key
 from bayespg.environments import classic, observe, spaces
 from bayespg.environments.classic import InBounds
@@ -149,6 +148,7 @@ def outcomes(paths):
 
 
 @pytest.mark.slow("Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+@pytest.mark.slow
 def test_a_policy_earns_what_it_earns_in_gymnasium(name):
     policy, count = POLICIES[name], 40
     host = world(name, lanes=count)
@@ -203,17 +203,3 @@ def test_an_agent_changes_its_policy_and_acts_within_bounds():
     assert row["step_norm"] > 0
     action = agent.predict(np.full(agent.world.observation.shape, 0.1), deterministic=False)
     assert gymnasium.make("Pendulum-v1").action_space.contains(action)
-
-
-@pytest.mark.slow
-def test_training_goes_side_by_side():
-    environment = classic.CartPole(horizon=30)
-    start = linear(np.zeros((2, 5)))
-    starts = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (3, *leaf.shape)), start)
-    result = training.train(
-        environment, starts, estimators.Model2(noise=None, baseline=float("inf")),
-        updates.conventional(0.1), key=fast_key(0), updates=2, paths=5, runs=3,
-    )  # fmt: skip
-    assert result.history.sample_return.shape == (3, 2)
-    assert np.all(result.history.gradient_norm > 0)
-    assert len(np.unique(result.policy.head.weights, axis=0)) == 3

@@ -66,6 +66,7 @@ def test_active_tiles_are_those_of_a_plain_loop(x64):
     np.testing.assert_array_equal(jax.vmap(SHIP.active)(x), [naive(row) for row in np.asarray(x)])
 
 
+@pytest.mark.slow
 def test_every_weight_is_used_by_some_state():
     """No tile lies wholly outside the bounds: the first ones are cut, the last ones extended."""
     policy = small()

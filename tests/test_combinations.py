@@ -37,7 +37,10 @@ def traced(estimator, update, policy, normalise=False):
 
 
 @pytest.mark.slow(
-    *(f"{name}-a network" for name in ("bac-returns", "rebase", "gae", "fitted", "mc", "mcpg")),
+    *(
+        f"{name}-a network"
+        for name in ("bac-returns", "rebase", "gae", "fitted", "mc", "mcpg", "mc-baseline", "enac")
+    ),
     *(f"{name}-memory" for name in ("mc", "mc-baseline", "mcpg", "enac")),
 )
 @pytest.mark.parametrize("kind", POLICIES)

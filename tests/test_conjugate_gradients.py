@@ -50,6 +50,7 @@ def test_the_solutions_are_those_of_the_dense_system():
     assert np.all(error < 1e-3)
 
 
+@pytest.mark.slow
 def test_one_row_together_is_one_row_alone():
     _, B = system()
     for most in (1, 3, 7):

@@ -134,6 +134,7 @@ def test_a_posterior_prints_itself():
     assert "more paths" not in str(monte_carlo.reinforce(U[:1], R[:1], G))
 
 
+@pytest.mark.slow
 def test_one_call_chooses_and_conditions():
     U, R, G = problem(9, 3)
     choice = evidence.choose_model2(U, R, G)
@@ -152,6 +153,7 @@ class Rows(Influence):
         raise NotImplementedError
 
 
+@pytest.mark.slow
 def test_paths_are_counted_without_writing_influences_down():
     assert make(influence=Rows()).paths == 7
     assert make(M=5).paths == 5

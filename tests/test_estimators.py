@@ -12,7 +12,6 @@ from bayespg import estimators as E
 from bayespg._support.precision import in_float64, to_numpy
 from bayespg._support.random import fast_key
 from bayespg.algebra.sparse import Rows
-from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import LQR, RandomWalk, ShipSteering, exact_gradient
 from bayespg.paths import scores
 from bayespg.policies import CMAC, LinearGaussian, Policy, Tabular
@@ -20,7 +19,6 @@ from bayespg.policies import CMAC, LinearGaussian, Policy, Tabular
 FLAT = float("inf")
 ESTIMATORS = {
     "model 1": E.Model1(fisher=E.exact),
-    "model 1, sparse": E.Model1(sparsify=Sparsify(1e-6, 8)),
     "model 2": E.Model2(fisher=E.exact),
     "model 2, baseline": E.Model2(baseline=FLAT),
     "model 2, evidence": E.Model2(noise=None, baseline=FLAT),

@@ -113,6 +113,7 @@ def test_true_hyperparameters_are_found_from_many_paths():
     assert abs(choice.noise - 0.25) < 4 * 0.25 * np.sqrt(2 / 2000)
 
 
+@pytest.mark.slow
 def test_model1s_choice_is_made_component_by_component(batch):
     U, R, G = batch
     choice = evidence.choose_model1(*batch)

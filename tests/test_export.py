@@ -34,7 +34,9 @@ def trained(agent):
     return agent
 
 
-@pytest.mark.slow("BAC-Pendulum-v1-gaussian", "BAC-MountainCarContinuous-v0-linear")
+@pytest.mark.slow(
+    "BAC-Acrobot-v1-mlp", "BAC-Pendulum-v1-gaussian", "BAC-MountainCarContinuous-v0-linear"
+)
 @pytest.mark.parametrize(
     ("make", "task", "policy"),
     [

@@ -86,7 +86,7 @@ def test_samples_have_the_shape_asked_for(case):
     assert case[0].sample(jax.random.key(0), (2, 3)).shape == (2, 3, n)
 
 
-@pytest.mark.slow("implicit")
+@pytest.mark.slow("implicit", "matrix-free")
 def test_every_kind_gives_model2_the_same_answer(case):
     found, expected = case
     U, R, _ = problem(8, n)

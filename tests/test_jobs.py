@@ -27,6 +27,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_job_trains_what_an_agent_trains_and_finishes_what_was_stopped(tmp_path, expected):
     said = []
     config = Agent("CartPole-v1", **SMALL, seed=3).config | {"steps": 200}

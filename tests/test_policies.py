@@ -143,6 +143,7 @@ def test_an_agent_takes_a_policy_of_any_modules(name, tmp_path):
 
 @pytest.mark.slow("2")
 @pytest.mark.parametrize("runs", [None, 2])
+@pytest.mark.slow
 def test_training_takes_a_policy_of_any_modules(runs):
     def several(x):
         return np.stack([x] * runs) if runs and eqx.is_inexact_array(x) else x

@@ -341,6 +341,7 @@ def test_what_is_left_of_the_prior_is_the_covariance_of_what_the_mean_misses():
     assert along(lazy, d)[1] == pytest.approx(float(along(found, d)[1]))
 
 
+@pytest.mark.slow
 def test_a_component_without_paths_and_without_a_prior_is_unknown():
     U, R, _ = problem(6, 3)
     U = U * [1.0, 1.0, 0.0]

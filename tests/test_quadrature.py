@@ -30,7 +30,10 @@ def assert_moments(posterior, expected, rtol=1e-8):
 # Models 1 and 2 against the printed formulas.
 
 
-@pytest.mark.slow(*(f"each path-{scale}-{form}" for scale in SCALES for form in FORMS))
+@pytest.mark.slow(
+    *(f"each path-{scale}-{form}" for scale in SCALES for form in FORMS),
+    *(f"one-each component-{form}" for form in FORMS),
+)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("noise", NOISE1.values(), ids=NOISE1)

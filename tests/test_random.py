@@ -44,6 +44,7 @@ def test_split_and_fold_in_give_distinct_keys():
     assert len(np.unique(together, axis=0)) == 20_000
 
 
+@pytest.mark.slow
 def test_other_keys_and_precisions_work_too():
     assert normal(jax.random.key(0), (3,)).dtype == jnp.float32
     with jax.enable_x64(True):

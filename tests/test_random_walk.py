@@ -49,6 +49,7 @@ def test_the_walk_moves_as_told_and_is_retained_by_both_ends():
     assert following.dtype == jnp.int32
 
 
+@pytest.mark.slow
 def test_rewards_have_the_stated_noise():
     states = jnp.zeros(100_000, jnp.int32)
     _, rewards, _ = WALK.step(fast_key(1), states, states)

@@ -98,6 +98,7 @@ def test_a_very_long_kernel_is_model_two():
     np.testing.assert_allclose(found.covariance, linear.covariance, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_what_is_chosen_has_the_greatest_evidence():
     chosen = search.gradient_posterior(X, Y, mean=MEAN, scale=S)
     length, amplitude, noise = (float(chosen.info[k]) for k in ("length", "amplitude", "noise"))
@@ -158,6 +159,7 @@ def test_inside_a_program_it_is_the_same(x64):
     np.testing.assert_allclose(found, eager.mean, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_many_parameters_have_an_operator():
     few, many = RNG.normal(size=(2, 6, 2100))
     found = search.gradient_posterior(few, few[:, 0], mean=np.zeros(2100), scale=1.0)

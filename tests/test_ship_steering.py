@@ -108,6 +108,7 @@ def test_unit_maps_bounds_to_zero_and_one(x64):
     np.testing.assert_allclose(SHIP.unit(bounds), np.array([[0], [1], [0.5]]) * np.ones(4))
 
 
+@pytest.mark.slow
 def test_success_is_a_reward_collected():
     paths = jax.jit(lambda key: rollout(SHIP, ship_steering_cmac(), key, 1000))(fast_key(2))
     success = np.asarray(ship_steering.succeeded(paths))

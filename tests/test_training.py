@@ -136,16 +136,6 @@ def test_the_loop_comes_back_where_somebody_asks(total, every, progress, stops):
 
 
 @pytest.mark.slow
-def test_one_run_alone_equals_nothing_else_than_a_run():
-    single = train(
-        LQR(), BoundedLinearGaussian(np.array([0.1, 0.2])), OURS, RATE,
-        key=fast_key(3), updates=5, paths=20,
-    )  # fmt: skip
-    assert single.history.parameters.shape == (5, 2)
-    assert single.policy.kappa.shape == (2,)
-
-
-@pytest.mark.slow
 def test_a_step_that_is_too_short_is_taken_and_is_the_last():
     """Algorithm 4, lines 7 and 8."""
     stopped = learn(stop=1e6, updates=4)

@@ -102,8 +102,10 @@ POSTERIORS = {
 }
 
 
-SLOW = ("model 1, sparse", "model 1, evidence", "model 2, sparse", "actor-critic, dual",
-        "actor-critic, matrix-free")  # fmt: skip
+SLOW = (
+    "actor-critic", "model 1, sparse", "model 1, evidence", "model 2, sparse",
+    "actor-critic, dual", "actor-critic, matrix-free",
+)  # fmt: skip
 
 
 @pytest.mark.slow(*(f"{name}-{scale}" for name in SLOW for scale in (0.0001, 1.0, 10000.0)))

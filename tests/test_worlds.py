@@ -76,6 +76,7 @@ def test_a_number_that_is_not_finite_is_located(fault, says):
             call()
 
 
+@pytest.mark.slow
 def test_an_action_that_is_not_finite_is_the_policy_s():
     agent = Agent(Broken(), LinearGaussian(jnp.inf, 1.0), "model2")
     with pytest.raises(EnvironmentFailure, match="step 1: the action that the policy drew holds"):
