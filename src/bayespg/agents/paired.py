@@ -71,7 +71,7 @@ def _sign(apart: Float[Array, " M"]) -> Float[Array, ""]:
     of = spread(apart[:, None] * apart, jnp.asarray(apart.size, apart.dtype))
     one = prior(PRIOR).astype(apart.dtype) * (DIRECTIONS == 1)
     weights = one / jnp.sum(one)
-    return probability(observe(weights, of), of)
+    return probability(observe(weights, of, additive=True), of)
 
 
 def compare(

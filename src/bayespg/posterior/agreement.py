@@ -14,14 +14,17 @@ and the mean, and tr K less that is the one within: their ratio is 1 + mu times 
 and f (M - 1) degrees of freedom, and the spread of the inner products shows f. So paths that agree
 better than chance show how large mu is. What they do not show is filled in by a hyperprior on
 
-    r = f mu / M,   the ratio of signal to noise of a single path,
+    r = f mu / M,   the ratio of signal to noise of a single path.
 
-and the probability is the average over r and f (`Weights` on a grid). One batch begins with
-`prior`: in `NOTHING_TO_LEARN` of all cases there is no gradient, and otherwise sqrt(M r), the
-length of the gradient in standard errors, has the density z / (1 + z^2)^(3/2). Averaged over
-batches drawn from it the stated probability is the frequency of going uphill. For a fixed gradient
-it is not: where many directions hide a weak gradient, one batch cannot tell it from none, and the
-statement lies between. In a run r changes slowly, and updates learn it: `drift`, then `observe`.
+A contribution is a return times a score, R u. Where R = g'u + e, the gradient g itself adds
+(g'u) u - g to the spread of contributions, which hides it but never points downhill. The F ratio
+therefore shows r / (1 + r) in place of r, while the probability depends on r. It is the average
+over r and f (`Weights` on a grid). One batch begins with `prior`: in `NOTHING_TO_LEARN` of all
+cases there is no gradient, and otherwise sqrt(M r), the length of the gradient in standard errors,
+has the density z / (1 + z^2)^(3/2). Averaged over batches drawn from it the stated probability is
+the frequency of going uphill. For a fixed gradient it is not: where many directions hide a weak
+gradient, one batch cannot tell it from none, and the statement lies between. In a run r changes
+slowly, and updates learn it: `drift`, then `observe`.
 
 A mean can have a bias that all paths share. Where an unbiased gradient of each path is known, these
 are the contributions, and d is the biased mean; the probability may then be below one half.
@@ -119,15 +122,16 @@ def drift(weights: Weights, paths: Float[Array, ""] | float) -> Weights:
     return (1 - RENEWED) * moved + RENEWED * prior(paths).astype(weights.dtype)
 
 
-def observe(weights: Weights, of: Spread) -> Weights:
-    """The weights after a batch. They stay as they are if it has nothing to say."""
-    likelihood = _log_likelihood(of).astype(weights.dtype)
+def observe(weights: Weights, of: Spread, additive: bool = False) -> Weights:
+    """The weights after a batch. They stay as they are if it has nothing to say. The noise of
+    `additive` contributions does not depend on the gradient."""
+    likelihood = _log_likelihood(of, additive).astype(weights.dtype)
     new = weights * jnp.exp(likelihood - jnp.max(jnp.where(weights > 0, likelihood, -jnp.inf)))
     new = new / jnp.sum(new)
     return jnp.where(of.known & jnp.all(jnp.isfinite(new)), new, weights)
 
 
-def _log_likelihood(of: Spread) -> Weights:
+def _log_likelihood(of: Spread, additive: bool) -> Weights:
     """The logarithm of the density of the ratio and the shape, up to a constant.
 
     The ratio divided by 1 + mu has a beta-prime distribution with a = f / 2 and b = f (M - 1) / 2;
@@ -137,7 +141,8 @@ def _log_likelihood(of: Spread) -> Weights:
     of freedom.
     """
     f, M = jnp.asarray(DIRECTIONS, of.ratio.dtype), of.paths
-    ratio, p = of.ratio / (1 + _mu(M, of.ratio.dtype)), M - 1
+    r = jnp.asarray(RATIOS if additive else RATIOS / (1 + RATIOS), of.ratio.dtype)[:, None]
+    ratio, p = of.ratio / (1 + M * r / f), M - 1
     a, b = f / 2, f * p / 2
     share = 1 / M
     apart = share * jnp.log(share * (1 + ratio) / ratio)

@@ -36,19 +36,17 @@ def _summary(posterior: Any) -> list[str]:
 
 
 def _needed(episodes: Episodes, sure: float) -> str:
-    """How many more paths it takes, where the paths say so: not where they speak against the mean,
-    nor where their bounds leave everything open."""
+    """How many more paths it takes, where the paths say so: not where they speak against the
+    mean."""
     more, lower, upper = episodes
     if not np.isfinite(more):
         return "no gradient shows: how many more paths it takes is unknown"
-    if sure < 0.5 or (lower == 0 and np.isinf(upper)):
+    if sure < 0.5:
         return "how many more paths it takes until 0.95 cannot be said yet"
     if upper == 0:
         return "enough paths for 0.95"
-    bounds = (
-        f"between {lower:,.0f} and {upper:,.0f}" if np.isfinite(upper) else f"{lower:,.0f} or more"
-    )
-    return f"{more:,.0f} more paths until 0.95 ({bounds})"
+    bounds = f"between {lower:,.0f} and {upper:,.0f}"
+    return f"{more:,.0f} more paths until 0.95 ({bounds}) if there is a gradient"
 
 
 def _known(posterior: Any) -> tuple[str, list[tuple[float, float, float]]]:
