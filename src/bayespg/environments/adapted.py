@@ -75,6 +75,9 @@ class Library(NamedTuple):
     params: Any = None
     usual: int | None = None
     """The limit unless another is given, where it has none of its own."""
+    tells: bool = True
+    """Whether it tells the end of an episode from its time limit. If not, what ends at the limit
+    counts as cut off."""
 
 
 class Now(NamedTuple):
@@ -112,8 +115,9 @@ class Adapted(PartiallyObserved):
         def one(key, now, action):
             to = self.library.step(_words(key), _single(now.inner), action, self.params)
             time = now.time + 1
-            cut = _flag(to.truncated) & (time < self.horizon)
-            ends = _flag(to.terminated) | cut
+            ends = _flag(to.terminated) | (_flag(to.truncated) & (time < self.horizon))
+            if not self.library.tells:
+                ends &= time < self.horizon
             return Now(to.state, _seen(to.observation), time), _number(to.reward), ends
 
         with jax.enable_x64(False):
@@ -267,34 +271,25 @@ def _parsed(given: Any, truncated: Callable[[Any], Any] | None) -> Outcome:
     observation, state, reward, terminated, *cut = rest
     late = cut[0] if cut else truncated(state) if truncated else jnp.asarray(False)
     final = info.get("final_observation")
-    if jax.tree.map(jnp.shape, final) == jax.tree.map(jnp.shape, observation):
+    if _shapes(final) == _shapes(observation):
         observation = final  # that before the reset
     return Outcome(state, observation, reward, terminated, late)
 
 
 def _gymnax(env: Any, params: Any) -> Library:
-    """`step_env` does not reset at the end of an episode. Before 1.0 its flag includes the time
-    limit, and what it says at the limit counts as cut off."""
-    own, limit = getattr(type(env), "step_env", None), _limit(params, "max_steps_in_episode")
+    """`step_env` does not reset at the end of an episode; a wrapper may not have it. Before 1.0 the
+    flag includes the time limit."""
+    late: Any = getattr(env, "is_truncated", None)
 
     def advance(key, state, action, params):
-        if own is None:
-            return in_time(_parsed(env.step(key, state, action, params), None))
-        late = getattr(env, "is_truncated", None)
+        if not hasattr(type(env), "step_env"):
+            return _parsed(env.step(key, state, action, params), None)
         given = env.step_env(key, state, action, params)
-        return in_time(_parsed(given, None if late is None else lambda s: late(s, params)))
+        return _parsed(given, None if late is None else lambda s: late(s, params))
 
-    def in_time(to: Outcome) -> Outcome:
-        if hasattr(env, "is_truncated") or limit is None or not hasattr(to.state, "time"):
-            return to
-        return to._replace(
-            truncated=to.state.time >= limit, terminated=to.terminated & (to.state.time < limit)
-        )
-
-    def begin(key, params):
-        return env.reset(key, params)
-
-    return Library(begin, advance, limit, env.action_space(params), params)
+    limit = _limit(params, "max_steps_in_episode")
+    space = env.action_space(params)
+    return Library(env.reset, advance, limit, space, params, tells=late is not None)
 
 
 def _brax(env: Any) -> Library:
@@ -385,6 +380,10 @@ def _words(key: PRNGKeyArray) -> Any:
     return jax.random.bits(key, (2,), jnp.uint32)
 
 
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    return [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+
+
 def _single(tree: Any) -> Any:
     """Arrays of a tree in single precision."""
     narrow = {"float64": jnp.float32, "int64": jnp.int32}
@@ -459,7 +458,7 @@ def _check(env: Adapted) -> None:
     to = after[0]
     for name in ("reward", "terminated", "truncated"):
         _check_one(env.name, name, getattr(to, name))
-    shapes = [[jnp.shape(x) for x in jax.tree.leaves(o)] for o in (before[0], to.observation)]
+    shapes = [_shapes(o) for o in (before[0], to.observation)]
     if shapes[0] != shapes[1]:
         raise ValueError(
             f"environment: step of {env.name} returned an observation of shape {shapes[1]}, and "

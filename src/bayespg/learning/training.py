@@ -155,14 +155,8 @@ def train(
         )  # fmt: skip
     with jax.enable_x64(True):
         policy = to_float64(policy)
-
-        def first(policy, key):
-            return start(environment, policy, estimator, update, key, normalise, persistence)
-
-        if runs is None:
-            state = first(policy, key)
-        else:
-            state = eqx.filter_vmap(first)(policy, jax.random.split(key, runs))
+        given = environment, policy, estimator, update, key, normalise, persistence
+        state = _start_all(runs, *given)
         records, asked = [], []
         key_evaluate = jax.random.fold_in(key, updates)
 
@@ -216,14 +210,8 @@ def _inside(
 ) -> Result:  # fmt: skip
     """`train` as part of a larger program: nothing leaves the device, and the updates between two
     evaluations are one pass of a scan."""
-    many = runs is not None
-
-    def first(policy, key):
-        return start(environment, policy, estimator, update, key, normalise, persistence)
-
-    state = (
-        eqx.filter_vmap(first)(policy, jax.random.split(key, runs)) if many else first(policy, key)
-    )
+    many, given = runs is not None, (environment, policy, estimator, update)
+    state = _start_all(runs, *given, key, normalise, persistence)
     every = every or updates
     arrays, fixed = eqx.partition(state, eqx.is_array)
     key_evaluate = jax.random.fold_in(key, updates)
@@ -382,6 +370,19 @@ def start(
         policy, estimator, update, key, observation(environment),
         normalised=normalise, persistence=persistence,
     )  # fmt: skip
+
+
+def _start_all(
+    runs: int | None, environment, policy, estimator, update, key, normalise, persistence
+) -> State:
+    """`start` of one run, or of several side by side."""
+
+    def one(policy, key):
+        return start(environment, policy, estimator, update, key, normalise, persistence)
+
+    if runs is None:
+        return one(policy, key)
+    return eqx.filter_vmap(one)(policy, jax.random.split(key, runs))
 
 
 def step(
