@@ -102,7 +102,7 @@ def enac(rng: np.random.Generator, M: int, n: int) -> Arguments:
 
 def outer_products(rng: np.random.Generator, M: int, n: int) -> Arguments:
     U = rng.normal(size=(M, n))
-    return {"scores": U, "damping": rng.choice([0.0, 0.01]) * np.mean(U**2)}
+    return {"scores": U, "damping": rng.choice([0.0, 0.01, 100.0])}
 
 
 def recursive(rng: np.random.Generator, M: int, n: int) -> Arguments:
@@ -521,6 +521,7 @@ NO_WORDS = ("x", "", *NO_NUMBERS, 0, 0.1, True, [], np.ones(2), Sparsify(0.1), K
 """Neither words that are choices, nor kernels, nor dictionaries (without the last ones)."""
 OPTIONAL = {
     "monte_carlo.reinforce": ("fisher",), "monte_carlo.gpomdp": ("fisher",),
+    "fisher.monte_carlo": ("damping",),
     "fisher.g_est": ("key",), "fisher.of_softmax": (), "search.Search": ("scale",),
     "quadrature.coupled": ("components",), "evidence.choose_model2": ("baseline",),
     "evidence.model2": ("baseline",), "actor_critic.gradient_posterior": ("fisher_scale", "noise"),

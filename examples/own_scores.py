@@ -5,7 +5,7 @@ Here 30 episodes of a two-parameter Gaussian policy, as any framework might reco
 
 import numpy as np
 
-from bayespg import evidence, quadrature
+from bayespg import evidence
 
 rng = np.random.default_rng(0)
 actions = rng.normal(size=30)
@@ -13,10 +13,7 @@ scores = np.stack([actions, actions**2 - 1], 1)  # grad log N(a; 0, 1) in (mean,
 returns = 3.0 - (actions - 1) ** 2 + rng.normal(size=30)
 fisher = np.diag([1.0, 2.0])  # known here; an average of u u' over actions otherwise
 
-choice = evidence.choose_model2(scores, returns, fisher)
-posterior = quadrature.model2(
-    scores, returns, fisher, noise=choice.noise, scale=choice.scale, baseline=choice.baseline
-)
+posterior = evidence.model2(scores, returns, fisher)  # scale and noise chosen by evidence
 
 lower, upper = posterior.interval(0.95)
 print("exact gradient   [ 2.   -2.  ]")
