@@ -340,7 +340,7 @@ def test_the_first_direction_is_the_most_probable_ascent():
 
 
 def test_on_pure_noise_the_search_is_not_sure():
-    """One round cannot tell a weak gradient from none, and says what the hyperprior leaves open; the
+    """One round cannot tell a weak gradient from none, and says what the hyperprior leaves; the
     slope in standard deviations would say 0.8 on average, and often more than 0.9."""
     said = []
     for seed in range(20):
