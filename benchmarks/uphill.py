@@ -40,8 +40,9 @@ SIGNALS = (None, 0.0, 1.0, 4.0, 25.0)
 DRAWN = "drawn"
 MARGIN = 0.05
 FRESH = 1
-"""Folded into the seed. What each path adds to Model 1's mean was defined after runs without it, so
-the cells here are not those that the definition was chosen on."""
+"""Folded into the seed. What each path adds to Model 1's mean was defined after runs without it.
+The correction r / (1 + r) of `bayespg.posterior.agreement` was made after a run with it, so for
+that rule these cells are not fresh."""
 OF_ARRAYS = {
     "Monte Carlo": lambda U, R, G: monte_carlo.reinforce(U, R, G, baseline="mean"),
     "Model 1": lambda U, R, G: quadrature.model1(U, R, G, noise=R.var()),

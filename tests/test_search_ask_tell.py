@@ -342,8 +342,8 @@ def test_the_first_direction_is_the_most_probable_ascent():
 
 
 def test_on_pure_noise_the_search_is_not_sure():
-    """The slope in standard deviations would say 0.8. 60 probabilities that are uniform between 0
-    and 1 have a mean with a standard error of 0.04; those of one search share episodes."""
+    """One round cannot tell a weak gradient from none, and says what the hyperprior leaves; the
+    slope in standard deviations would say 0.8 on average, and often more than 0.9."""
     said = []
     for seed in range(20):
         search, rng = Search(3, seed=seed), np.random.default_rng(seed)
@@ -351,7 +351,8 @@ def test_on_pure_noise_the_search_is_not_sure():
             asked = search.ask()
             search.tell(asked, rng.normal(size=len(asked)))
             said.append(search.probability)
-    assert abs(np.mean(said) - 0.5) < 0.15
+    assert np.mean(said) < 0.75
+    assert np.mean(np.array(said) > 0.9) < 0.05
 
 
 @pytest.mark.slow
