@@ -24,7 +24,7 @@ from bayespg.environments import classic
 from bayespg.runs import seeds
 from bayespg.runs.store import METRICS, Run
 
-COLUMNS = ("update", "steps", "return", "slope", "slope_error")
+COLUMNS = ("update", "steps", "return", "sure")
 
 
 def bayespg(*arguments):
@@ -228,12 +228,12 @@ def test_an_error_names_any_file(tmp_path, name, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("update,steps,slope,slope_error\n1,2,3,4\n", "has no column return, only update, steps"),
+        ("update,steps,sure\n1,2,3\n", "has no column return, only update, steps"),
         ("update,return\n1,2\n", "has no column steps"),
         ("a,b\n1,2\n", "line 1 must name the columns"),
-        ("update,steps,return,slope,slope_error\n1,x,3,4,5\n", "column steps must hold numbers"),
-        ("update,steps,return,slope,slope_error\n1,nan,3,4,5\n", "steps must hold numbers that"),
-        ("update,steps,return,slope,slope_error\n1,9,3,4,5\n2,8,3,4,5\n", "numbers that grow"),
+        ("update,steps,return,sure\n1,x,3,4\n", "column steps must hold numbers"),
+        ("update,steps,return,sure\n1,nan,3,4\n", "steps must hold numbers that"),
+        ("update,steps,return,sure\n1,9,3,4\n2,8,3,4\n", "numbers that grow"),
         ("update,steps\n1\n", "line 2 has 1 cells, expected 2"),
         ("", "no update has been logged yet"),
     ],
