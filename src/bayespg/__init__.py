@@ -47,6 +47,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; `__getattr__` below loa
     from bayespg.agents.load import load as load
     from bayespg.agents.load import resume as resume
     from bayespg.agents.mbac import MBAC as MBAC
+    from bayespg.agents.paired import compare as compare
+    from bayespg.agents.paired import compare_returns as compare_returns
     from bayespg.agents.pgpe import PGPE as PGPE
     from bayespg.agents.tuned import tuned as tuned
     from bayespg.algebra.sparsification import Sparsify as Sparsify
