@@ -130,6 +130,7 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/training.md",
     "docs/tutorial.md",
     "docs/algorithms/quadrature.md",
+    "docs/how-to/jax.md",
 )
 @pytest.mark.parametrize("page", WITH_CODE, ids=relative)
 def test_code_of_a_page_runs(page, small, tmp_path, monkeypatch):
