@@ -111,12 +111,11 @@ class MBAC(BaseAgent):
     ):
         device.require()
         compilation.remember()
-        _refuse_other_parts(policy, estimator, update)
+        settings.only_parts(
+            "MBAC", policy=(policy, POLICY), estimator=(estimator, NAME), update=(update, UPDATE)
+        )
         _refuse_what_is_no_function(reward=reward, terminated=terminated)
-        s = settings.from_arguments({k: v for k, v in given.items() if v is not None})
-        if unknown := sorted(k for k, v in given.items() if k not in SETTINGS and v is not None):
-            reason = f"MBAC has {', '.join(SETTINGS)}, reward and terminated"
-            raise settings.no_effect(unknown[0], given[unknown[0]], reason)
+        s = settings.of_kind("MBAC", given, SETTINGS, ["reward", "terminated"])
         self._asked = {
             "environment": environment, "reward": reward, "terminated": terminated,
             "options": options,
@@ -303,14 +302,6 @@ class MBAC(BaseAgent):
             [to_numpy(getattr(state, name)) for name in fields],
         )  # fmt: skip
         self._fitted = None
-
-
-def _refuse_other_parts(*parts: str) -> None:
-    for name, value, only in zip(
-        ("policy", "estimator", "update"), parts, (POLICY, NAME, UPDATE), strict=True
-    ):
-        if value != only:
-            raise settings.no_effect(name, value, f"the {name} of MBAC is {only!r}")
 
 
 def _refuse_what_is_no_function(**given: Any) -> None:

@@ -93,13 +93,8 @@ class PGPE(BaseAgent):
     ):
         device.require()
         compilation.remember()
-        for name, value, own in (("estimator", estimator, NAME), ("update", update, UPDATE)):
-            if value != own:
-                raise settings.no_effect(name, value, f"the {name} of PGPE is {own!r}")
-        s = settings.from_arguments({k: v for k, v in given.items() if v is not None})
-        if unknown := sorted(k for k, v in given.items() if k not in SETTINGS and v is not None):
-            reason = f"PGPE has {', '.join(SETTINGS)} and max_episodes"
-            raise settings.no_effect(unknown[0], given[unknown[0]], reason)
+        settings.only_parts("PGPE", estimator=(estimator, NAME), update=(update, UPDATE))
+        s = settings.of_kind("PGPE", given, SETTINGS, ["max_episodes"])
         self._asked = {
             "environment": environment, "policy": policy, "max_episodes": max_episodes,
             "options": options,

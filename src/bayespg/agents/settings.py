@@ -227,6 +227,27 @@ def from_arguments(given: Mapping[str, Any]) -> Settings:
     return Settings(**given)
 
 
+def of_kind(
+    kind: str, given: dict[str, Any], names: Sequence[str], beside: Sequence[str] = ()
+) -> Settings:
+    """Settings of a kind of agent that uses those of `names` alone. ValueError, with these and the
+    arguments `beside` them, for any other that is given."""
+    found = from_arguments({name: value for name, value in given.items() if value is not None})
+    for name in sorted(set(given) - set(names)):
+        if given[name] is not None:
+            *most, last = *names, *beside
+            raise no_effect(name, given[name], f"{kind} has {', '.join(most)} and {last}")
+    return found
+
+
+def only_parts(kind: str, **parts: tuple[Any, Any]) -> None:
+    """ValueError if a part of an agent that can only be one thing is given as another: `parts` are
+    pairs of what is given and what it is."""
+    for name, (value, own) in parts.items():
+        if value != own:
+            raise no_effect(name, value, f"the {name} of {kind} is {own!r}")
+
+
 def no_effect(name: str, wanted: Any, reason: str) -> ValueError:
     """The error for a setting that would be ignored."""
     return ValueError(f"{name}: {wanted!r} would have no effect: {reason}; leave it out")
