@@ -47,7 +47,7 @@ UPDATES, PATHS, LONGEST = 15, 64, 200
 WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
 """Number and size of the waves in which the policy is linear."""
 ENOUGH, MOST = 30, 8
-"""An update plays episodes until they have this many steps together, and at most so many."""
+"""Steps that the episodes of an update have together at least, and the most episodes."""
 AGAIN = 1.3
 """When there are this many times the transitions, the length scale of the model is chosen again,
 and a policy that learns from scratch is compared with the one so far. An early model may be wrong
