@@ -187,11 +187,7 @@ class Agent(BaseAgent):
         return self._named() | dataclasses.asdict(self.settings)
 
     def _take(self, state: Any) -> None:
-        with self.precision():
-            self.state = jax.tree.map(
-                lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
-            )
-        self.reset()
+        self._set_arrays(state)
 
 
 @describe.with_settings("environment", "policy", update="natural", options=None)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bayespg._support import checks
@@ -93,6 +94,14 @@ class BaseAgent(abc.ABC):
         """Continue from this state, which may hold NumPy arrays."""
 
     # What all agents do.
+
+    def _set_arrays(self, state: Any) -> None:
+        """Continue from this state, with arrays of JAX in place of NumPy's."""
+        with self.precision():
+            self.state = jax.tree.map(
+                lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
+            )
+        self.reset()
 
     def precision(self) -> Any:
         """A context in which this agent's numbers are computed: single or double precision."""

@@ -291,11 +291,7 @@ class MBAC(BaseAgent):
 
     def _take(self, state: Any) -> None:
         """Counts and transitions stay NumPy arrays, in the precision that they have."""
-        with self.precision():
-            self.state = jax.tree.map(
-                lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
-            )
-        self.reset()
+        self._set_arrays(state)
         fields = ("data", "length", "judged", "updates", "episodes", "steps")
         self.state = eqx.tree_at(
             lambda s: [getattr(s, name) for name in fields], self.state,

@@ -193,8 +193,8 @@ def compared(
 ) -> tuple[Float[Array, "B B"], Float[Array, ""]]:
     """Inner products of the rows of C in a metric, in units of the largest entry, and the cosine of
     their sum with the mean. Both are zero if the mean is zero."""
-    C = jnp.where(jnp.any(mean != 0), C / _unit(C), 0.0)
-    both = jnp.concatenate([C, (mean / _unit(mean))[None]])
+    C = jnp.where(jnp.any(mean != 0), C / largest(C), 0.0)
+    both = jnp.concatenate([C, (mean / largest(mean))[None]])
     K = both @ (both if metric is None else metric(both)).T
     K = (K + K.T) / 2
     squared = K[-1, -1] * jnp.maximum(jnp.sum(K[:-1, :-1]), 0.0)
@@ -202,9 +202,11 @@ def compared(
     return K[:-1, :-1], jnp.clip(jnp.where(squared > 0, cosine, 0.0), -1.0, 1.0)
 
 
-def _unit(X: Float[Array, "..."]) -> Float[Array, ""]:
-    largest = jnp.max(jnp.abs(X), initial=0.0)
-    return jnp.where(largest > 0, largest, 1.0)
+def largest(X: Float[Array, "..."], axis: int | None = None) -> Float[Array, "..."]:
+    """The largest absolute entry, or 1 if all are zero; in units of it fourth powers neither
+    overflow nor underflow."""
+    size = jnp.max(jnp.abs(X), axis, initial=0.0)
+    return jnp.where(size > 0, size, 1.0)
 
 
 def contributions(mean: Float[Array, " n"], influence: Float[Array, "M n"]) -> Float[Array, "M n"]:

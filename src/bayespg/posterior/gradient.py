@@ -25,6 +25,7 @@ from bayespg._support.statistics import (
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
 from bayespg.posterior import show
+from bayespg.posterior.agreement import largest
 from bayespg.posterior.decisions import (
     Certain,
     Episodes,
@@ -38,7 +39,6 @@ from bayespg.posterior.statistics import (
     component_statistics,
     direction_statistics,
     judges,
-    largest,
     region_statistics,
     robust_covariance,
     slopes,

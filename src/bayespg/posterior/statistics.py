@@ -19,6 +19,7 @@ from bayespg.posterior.agreement import (
     compared,
     contributions,
     drift,
+    largest,
     observe,
     prior,
     probability,
@@ -241,13 +242,6 @@ def _explained(posterior: Moments):
     known = posterior.explained > NOTHING
     kept = posterior.explained if posterior.retained is None else posterior.retained
     return jnp.where(known, kept, 1.0), known
-
-
-def largest(X: Float[Array, "..."], axis: int | None = None) -> Float[Array, "..."]:
-    """The largest absolute entry, or 1 if all are zero; in units of it fourth powers neither
-    overflow nor underflow."""
-    size = jnp.max(jnp.abs(X), axis, initial=0.0)
-    return jnp.where(size > 0, size, 1.0)
 
 
 def _satterthwaite(squares, variance, freedom, M: int):
