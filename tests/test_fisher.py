@@ -13,7 +13,8 @@ from bayespg._support.statistics import student_quantile
 from bayespg.algebra.sparse import Rows
 from bayespg.environments import LQR, RandomWalk
 from bayespg.environments.trajectories import Trajectories
-from bayespg.fisher import Dense, Implicit, Inverse, LowRank, Sparse, Spectral
+from bayespg.fisher import Dense, Implicit, Inverse, LowRank, Sparse, Spectral, inputs
+from bayespg.fisher.matrices import Factorised
 from bayespg.paths.rollout import rollout
 from bayespg.paths.scores import of_paths, of_steps
 from bayespg.policies import CMAC, LinearGaussian, Softmax, Tabular
@@ -30,6 +31,7 @@ ROWS = np.array([[0, 1.5, 0, -0.5], [2, 0, 0, 1], [0, 0.3, 0.7, 0], [1, 1, 0, 0]
 INDICES = np.array([[1, 3], [0, 3], [2, 1], [1, 0], [3, 2]])
 CASES = {
     "dense": (lambda: Dense(jnp.asarray(G)), G),
+    "factorised": (lambda: Factorised(G, np.linalg.cholesky(G)), G),
     "low rank": (lambda: LowRank(ROOT, DAMPING), ROOT.T @ ROOT + np.diag(DAMPING)),
     "spectral": (
         lambda: Spectral(np.eye(n)[:2], np.array([2.0, 0.5]), np.array(0.1)),
@@ -420,6 +422,34 @@ def test_nothing_leads_into_the_null_space_of_a_singular_matrix():
     draws = found.sample(jax.random.key(0), (100,))
     np.testing.assert_allclose(draws.sum(-1), 0, atol=1e-12)
     assert found.log_determinant() == -np.inf
+
+
+def test_a_large_array_is_factorised_once_and_not_inverted(monkeypatch):
+    monkeypatch.setattr(inputs, "MANY", n - 1)
+    factorised = []
+    whole = np.linalg.cholesky
+    monkeypatch.setattr(np.linalg, "cholesky", lambda A: factorised.append(A) or whole(A))
+    u = problem(8, n)
+    for units in (np.ones(n), np.array([1e-8, 1.0, 1e6, 1e3])):
+        S, F = u.scores * units, u.fisher * units * units[:, None]
+        found, expected = (evidence.model2(S, u.returns, f) for f in (F, Dense(F)))
+        assert isinstance(found.fisher, Factorised)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9)
+        np.testing.assert_allclose(found.interval(), expected.interval(), rtol=1e-9)
+    assert len(factorised) == 2  # of the two that were given as `Dense`
+
+
+def test_a_large_array_that_may_be_singular_is_judged_by_its_eigenvectors(monkeypatch):
+    monkeypatch.setattr(inputs, "MANY", n - 1)
+    u = problem(8, n)
+    singular = np.array(u.fisher)
+    singular[0], singular[:, 0] = singular[1], singular[:, 1]
+    singular[0, 0] = singular[1, 1]
+    for G, scores in ((singular, u.scores), (np.diag([1.0, 1, 1, 0]), u.scores)):
+        with pytest.raises(ValueError, match="fisher: singular, and the scores have components"):
+            evidence.model2(scores, u.returns, G)
+    with pytest.raises(ValueError, match="fisher: not positive semi-definite"):
+        evidence.model2(u.scores, u.returns, np.eye(n) - 0.9)
 
 
 def test_eigenvectors_and_cholesky_agree_where_both_serve():

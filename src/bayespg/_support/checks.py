@@ -183,8 +183,8 @@ def shaped(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[
     return values
 
 
-def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
-    """A symmetric positive semi-definite matrix."""
+def symmetric(name: str, value: Any, size: int) -> Float[Array, "n n"]:
+    """A symmetric matrix whose diagonal is not negative."""
     matrix = array(name, value)
     if matrix.shape != (size, size):
         raise ValueError(f"{name}: expected shape ({size}, {size}), found {matrix.shape}")
@@ -204,7 +204,14 @@ def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
         raise ValueError(
             f"{name}: not positive semi-definite, diagonal entry {j} is {diagonal[j]:.6g}"
         )
+    return matrix
+
+
+def psd(name: str, value: Any, size: int) -> Float[Array, "n n"]:
+    """A symmetric positive semi-definite matrix."""
+    matrix = symmetric(name, value, size)
     # Judged on the correlation matrix, so that units of the parameters do not matter.
+    diagonal = np.diag(matrix)
     d = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     correlation = matrix / d[:, None] / d
     try:

@@ -5,15 +5,19 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
+import scipy.linalg
 from jaxtyping import Float
 
 from bayespg._support import checks
 from bayespg._support.precision import to_float64
-from bayespg.fisher.matrices import Dense, Fisher
+from bayespg.fisher.matrices import Dense, Factorised, Fisher
 from bayespg.fisher.structured import NEEDED, Isotropic, as_fisher, is_operator
 
 LARGEST = 1e70
 """The largest whitened scores; their fourth powers, which Model 1 needs, are far from overflow."""
+
+MANY = 2048
+"""From this number of parameters on an array is factorised once, and not inverted."""
 
 
 class Range(NamedTuple):
@@ -53,6 +57,23 @@ def _range(G: Float[np.ndarray, "n n"], tolerance: float) -> Range:
         return Range(units, Q[:, eigenvalues <= max(tolerance, -2 * eigenvalues[0])])
 
 
+def _factorised(G: Float[np.ndarray, "n n"], tolerance: float) -> Factorised | None:
+    """G with its Cholesky factor, or None if it may be singular: one over the norm of the inverse
+    of the correlation matrix, which LAPACK estimates to a factor of three or so and which is at
+    most its least eigenvalue, is not far above the tolerance."""
+    D = np.sqrt(np.diag(G))
+    if not D.all():
+        return None
+    correlation = G / D[:, None] / D
+    norm = np.abs(correlation).sum(0).max()
+    try:
+        L = scipy.linalg.cholesky(correlation.T, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    condition, _ = scipy.linalg.lapack.dpocon(L, norm, uplo="L")
+    return Factorised(G, L * D[:, None]) if condition * norm > 10 * tolerance else None
+
+
 def checked_matrix(
     fisher: Any, n: int | None = None, name: str = "scores"
 ) -> tuple[Any, Range | None]:
@@ -76,9 +97,15 @@ def checked_matrix(
     size = (*checks.array("fisher", fisher).shape, 0)[0] if n is None else n
     if size == 0:
         raise ValueError("fisher: expected an (n, n) array with n at least 1")
-    G, tolerance = checks.psd("fisher", fisher, size), checks.rounding(size, checks.dtype(fisher))
+    G = checks.symmetric("fisher", fisher, size)
+    tolerance = checks.rounding(size, checks.dtype(fisher))
+    if size > MANY and (found := _factorised(G, tolerance)) is not None:
+        return found, Range(np.sqrt(np.diag(G)), np.zeros((size, 0)))
+    within = _range(G, tolerance)
+    if within.unknown.size:  # otherwise it has just been factorised
+        checks.psd("fisher", fisher, size)
     same = tolerance == checks.rounding(size, G.dtype)
-    return G if same else Dense(G, tolerance=tolerance), _range(G, tolerance)
+    return G if same else Dense(G, tolerance=tolerance), within
 
 
 def checked(fisher: Any, scores: Float[np.ndarray, "M n"], name: str = "scores") -> Any:

@@ -8,7 +8,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
+from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support import checks
@@ -176,6 +176,36 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
 
     T, W, known = jax.lax.cond(regular, lambda: (L, inverse, jnp.ones(n, bool)), spectral)
     return G, D * T, W / units, known
+
+
+class Factorised(Explicit):
+    """A large array that is known to be regular, with its Cholesky factor: one factorisation, and
+    two triangular systems a solve. The inverse that `Dense` holds takes three more."""
+
+    G: Float[Array, "n n"]
+    root: Float[Array, "n n"]
+    """The lower triangle of which G is the square."""
+
+    @property
+    def size(self) -> int:
+        return self.G.shape[-1]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V @ self.G
+
+    @float64_when_eager
+    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return cho_solve((self.root, True), V.reshape(-1, self.size).T).T.reshape(V.shape)
+
+    @float64_when_eager
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
+        return jax.random.normal(key, (*shape, self.size), self.G.dtype) @ self.root.T
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.G
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return diagonal(self.G)
 
 
 class Damped(Fisher):
