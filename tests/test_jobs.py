@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bayespg._support import device
-from bayespg.agents import jobs, load
+from bayespg.agents import jobs, load, trials
 from bayespg.agents.agent import Agent
 from bayespg.cli import sweep
 from bayespg.cli.commands import app
@@ -37,7 +37,7 @@ def test_a_job_trains_what_an_agent_trains_and_finishes_what_was_stopped(tmp_pat
         if len(said) == 2:
             raise KeyboardInterrupt
 
-    arguments = ("seed 3", tmp_path / "run", config, [], False)
+    arguments = ("seed 3", tmp_path / "run", config, [], False, None)
     with pytest.raises(KeyboardInterrupt):
         jobs.train(*arguments, advance)
     last = jobs.train(*arguments, advance)
@@ -67,30 +67,41 @@ def test_workers_and_jobs_contradict_each_other():
 
 
 def test_combinations_are_all_and_their_values_are_what_settings_take():
-    found = sweep.combinations(["limit=0.01,0.03", "policy=linear,mlp", "hidden=8x8"])
+    def combinations(varied):
+        return trials.every(sweep.parsed(varied))
+
+    found = combinations(["limit=0.01,0.03", "policy=linear,mlp", "hidden=8x8"])
     assert len(found) == 4
     assert found[0] == {"limit": 0.01, "policy": "linear", "hidden": (8, 8)}
-    assert sweep.combinations(["episodes=4", "normalise=false"]) == [
-        {"episodes": 4, "normalise": False}
-    ]
-    assert sweep.combinations(["lambda=0.9"]) == sweep.combinations(["lambda_=0.9"])
-    assert sweep.combinations(["lambda=0.9"]) == [{"lambda_": 0.9}]
+    assert combinations(["episodes=4", "normalise=false"]) == [{"episodes": 4, "normalise": False}]
+    assert combinations(["lambda=0.9"]) == combinations(["lambda_=0.9"])
+    assert combinations(["lambda=0.9"]) == [{"lambda_": 0.9}]
     for wrong in (["limit"], ["limit="], ["seed=1,2"], ["limit=1", "limit=2"]):
         with pytest.raises(ValueError, match=r"^set: "):
-            sweep.combinations(wrong)
+            combinations(wrong)
+    with pytest.raises(ValueError, match=r"^trials: limit has a range"):
+        combinations(["limit=0.01..0.1"])
+
+
+def one_after_the_other(monkeypatch) -> list[tuple[str, int]]:
+    """Runs are trained in this process; returns the list to which each adds its name and how far
+    it is to go."""
+
+    def here(runs, number, advance, *, address, imports, until):
+        for name, one in runs.items():
+            trained.append((name, until))
+            yield name, jobs.train(name, *one, [], False, until, lambda fraction, what: None)
+
+    trained = []
+    monkeypatch.setattr(sweep, "side_by_side", here)
+    return trained
 
 
 @pytest.mark.slow
 def test_a_sweep_trains_what_is_missing_and_compares(tmp_path, monkeypatch):
     """In this process, one run after the other."""
 
-    def here(runs, jobs, advance, *, address, imports):
-        for name, one in runs.items():
-            trained.append(name)
-            yield name, jobs_train(name, *one, [], False, lambda fraction, what: None)
-
-    trained, jobs_train = [], jobs.train
-    monkeypatch.setattr(sweep, "side_by_side", here)
+    trained = one_after_the_other(monkeypatch)
     words = ["sweep", "CartPole-v1", "--set", "estimator=gpomdp", "--set", "horizon=20",
              "--set", "limit=0.01,0.03", "--steps", "60", "--out", str(tmp_path)]  # fmt: skip
     for seeds, new in ((1, 2), (2, 2), (2, 0)):

@@ -29,10 +29,12 @@ def side_by_side(
     address: str | None = None,
     imports: Sequence[str] = (),
     tensorboard: bool = False,
+    until: int | None = None,
 ) -> Iterator[tuple[str, float]]:
     """Train runs, `jobs` at a time, and yield each name with the mean return of its last batch as
-    it ends. With `address`, "ray" or that of a cluster, they are tasks of Ray."""
-    tasks = {name: (*one, list(imports), tensorboard) for name, one in runs.items()}
+    it ends. With `address`, "ray" or that of a cluster, they are tasks of Ray. They pause after
+    `until` steps, for a later call to continue."""
+    tasks = {name: (*one, list(imports), tensorboard, until) for name, one in runs.items()}
     if address is None:
         yield from together.run(tasks, train, jobs, advance)
     else:
@@ -47,9 +49,11 @@ def train(
     config: dict[str, Any],
     imports: list[str],
     tensorboard: bool,
+    until: int | None,
     advance: Callable[[float, str], None],
 ) -> float:
-    """One run, from its last whole update or from its beginning, to its number of steps."""
+    """One run, from its last whole update or from its beginning, to its number of steps, or until
+    it has `until`."""
     import_all(imports)
     run: Any = path
     if (path / CONFIG).exists():
@@ -60,12 +64,14 @@ def train(
     total, most, last = int(config["steps"]), config.get("max_episodes"), float("nan")
     goal = Goal(total) if most is None else Goal(most, counted=Column.EPISODES)
 
-    def show(agent: Any, row: dict[str, float]) -> None:
+    def show(agent: Any, row: dict[str, float]) -> bool:
         nonlocal last
         last = row[Column.RETURN]
         advance(goal.share(row), f"{goal.said(row)}, return {Column.RETURN.show(last)}")
+        return until is None or row[Column.STEPS] < until
 
-    left = total - int(agent.state.steps)
-    if left > 0:
+    done = int(agent.state.steps)
+    left = total - done
+    if left > 0 and (until is None or done < until):
         agent.learn(left, run=run, callbacks=show, progress=False, tensorboard=tensorboard)
     return last

@@ -25,8 +25,8 @@ from bayespg._support.files import printable
 from bayespg.runs.progress import EVERY
 
 ORDER = (
-    "demo", "train", "sweep", "evaluate", "plot", "watch", "report", "compare", "environments",
-    "reproduce",
+    "demo", "train", "sweep", "evaluate", "plot", "watch", "report", "compare", "push", "pull",
+    "environments", "reproduce",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ class Commands(typer.core.TyperGroup):
     """Commands in the order of first use instead of alphabetical order."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
 
 
 class MaybeAddress(typer.core.TyperCommand):

@@ -1,19 +1,20 @@
-"""bayespg sweep: every combination of some settings, over seeds."""
+"""bayespg sweep: combinations of some settings, all of them or a search, over seeds."""
 
-import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from bayespg._support.files import refuse_link, write_json
+from bayespg._support.files import read_json, refuse_link, write_json
 from bayespg._support.version import __version__
-from bayespg.agents import load
+from bayespg.agents import load, names, trials
 from bayespg.agents.jobs import Runs, side_by_side
+from bayespg.agents.trials import SHARES, Choice, Range, Trial
 from bayespg.cli.common import MaybeAddress, app, bars, say, table
 from bayespg.cli.options import Imports, Ray, option, registered, setting, value
-from bayespg.runs import curves, overview
+from bayespg.runs import curves, importance, overview, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
 from bayespg.runs.numbers import over_seeds, shown
@@ -21,8 +22,12 @@ from bayespg.runs.store import CONFIG, Run
 
 NAMES = ("policy", "estimator", "update")
 """What can be varied besides the settings of agents."""
-TABLE = "sweep.json"
-"""The returns of every seed, in the folder of the sweep."""
+TABLE, PICTURE, PAGE = "sweep.json", "importance.png", "report.html"
+"""The returns of every seed, which settings mattered, and the curves, in the folder of the
+sweep."""
+SEARCHES = ("random", "optuna")
+CURVES = 6
+"""The number of combinations that the page of a search shows."""
 
 
 @app.command(cls=MaybeAddress)
@@ -33,11 +38,33 @@ def sweep(
         typer.Option(
             "--set",
             metavar="NAME=VALUE,VALUE...",
-            help="A setting and its values; repeat it for more settings. Also policy, estimator "
-            "and update.",
+            help="A setting and its values, or a range LOW..HIGH; repeat it for more settings. "
+            "Also policy, estimator and update.",
         ),
     ],
     steps: Annotated[int, typer.Option(min=1, help="Environment steps per run.")] = 100_000,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", min=1, help="Combinations to try.", show_default="all, without ranges"
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="How --trials are chosen: random, or optuna, which learns from earlier ones.",
+            show_default="optuna if it is installed, else random",
+        ),
+    ] = None,
+    early: Annotated[
+        bool | None,
+        typer.Option(
+            "--early-stopping/--no-early-stopping",
+            help="Stop a combination that is below the median after a quarter or half of the "
+            "steps.",
+            show_default="with --trials",
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of every combination.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
@@ -47,89 +74,263 @@ def sweep(
     ] = None,
     imports: Imports = None,
 ) -> None:
-    """Train every combination of settings over several seeds, and compare them.
+    """Train combinations of settings over several seeds, and compare them: every combination, or
+    with --trials a search.
 
-    The same command finishes a sweep that was stopped; with more values or seeds it trains what is
-    missing. Each combination is a folder of seeds, as 'bayespg train' writes it.
+    The same command finishes a sweep that was stopped; with more values, trials or seeds it trains
+    what is missing. Each combination is a folder of seeds, as 'bayespg train' writes it.
     """
     task = registered(environment, imports or [])
+    space = parsed(varied)
+    if number is None and search is not None:
+        raise ValueError("search: says how --trials are chosen; give both, or none for a grid")
+    chosen = search or ("optuna" if trials.optuna_is_installed() else "random")
+    if chosen not in SEARCHES:
+        raise names.unknown("search", chosen, list(SEARCHES))
+    if chosen == "optuna" and search is not None and not trials.optuna_is_installed():
+        raise ValueError("search: optuna is not installed; pip install optuna, or give random")
     out = out or Path("runs") / f"{environment.rpartition(':')[2].replace('/', '-')}-sweep"
-    places: dict[str, tuple[Path, dict[str, Any]]] = {}
-    runs: dict[str, tuple[Path, dict[str, Any]]] = {}
-    for chosen in combinations(varied):
-        name = ", ".join(f"{option(k)}={_word(v)}" for k, v in chosen.items())
-        folder = out / name.replace("/", "-")
-        refuse_link(folder)
-        places[name] = folder, chosen
-        config = load.made({"environment": task} | chosen | {"seed": seed}).config
-        folders.plan(folder, range(seed, seed + seeds), config | {"steps": steps})
-        for k in range(seed, seed + seeds):
-            path = folders.directory(folder, k).absolute()
-            runs[f"{name}, seed {k}"] = path, config | {"seed": k, "steps": steps}
-    missing = {name: one for name, one in runs.items() if not _done(*one)}
-    say((task, "bold"), f": {len(places)} combinations, {seeds} seeds each, {len(missing)} of "
-        f"{len(runs)} runs to train. Folder: ", (str(out), "bold"))  # fmt: skip
-    _train(missing, jobs, ray, imports or [])
-    page = overview.write([folder for folder, _ in places.values()], out / "report.html")
-    settings = {"environment": task, "steps": steps, "seeds": [seed, seed + seeds - 1]}
-    write_json(out / TABLE, settings | {"combinations": _compare(places), "version": __version__})
-    say("Page: ", (str(page), "bold"), ". Numbers: ", (str(out / TABLE), "bold"))
+    batch = _Sweep(
+        out, task, steps, range(seed, seed + seeds), jobs, ray, imports or [],
+        SHARES if (number is not None if early is None else early) else SHARES[-1:],
+    )  # fmt: skip
+    batch.tried = batch.stored()
+    if number is None:
+        batch.train(_new(batch.tried, trials.every(space)))
+    elif chosen == "random":
+        known = [trial.settings for trial in batch.tried]
+        more = trials.at_random(space, seed, known)
+        wanted = [one for one, _ in zip(more, range(number - len(known)), strict=False)]
+        batch.train([Trial(one) for one in wanted])
+    else:
+        batch.train([])
+        for size in _sizes(number - len(batch.tried), max(1, jobs // seeds)):
+            batch.train(_by_optuna(space, batch.tried, size, seed))
+    batch.report(grid=number is None)
 
 
-def combinations(varied: list[str]) -> list[dict[str, Any]]:
-    """Every combination of ``name=value,value`` with the others."""
-    values: dict[str, list[Any]] = {}
+def parsed(varied: list[str]) -> trials.Space:
+    """The settings that vary, from ``name=value,value`` and ``name=low..high``."""
+    space: trials.Space = {}
     for text in varied:
         name, equals, rest = text.partition("=")
         name = setting(name.strip())
         if not equals or not rest:
             raise ValueError(
-                f"set: expected NAME=VALUE,VALUE as in limit=0.01,0.03, found {text!r}"
+                "set: expected NAME=VALUE,VALUE as in limit=0.01,0.03, or NAME=LOW..HIGH, found "
+                f"{text!r}"
             )
-        if name in values or name in ("seed", "workers", "episode_timeout", "environment"):
+        if name in space or name in ("seed", "workers", "episode_timeout", "environment"):
             raise ValueError(f"set: {name} cannot be varied here, or was given twice")
-        values[name] = [
-            word.strip() if name in NAMES else value(name, word.strip()) for word in rest.split(",")
-        ]
-    return [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+        low, dots, high = rest.partition("..")
+        if dots:
+            ends = [value(name, end.strip()) for end in (low, high)]
+            if name in NAMES or any(type(end) not in (int, float) for end in ends):
+                raise ValueError(f"set: {name} needs numbers for a range, found {rest!r}")
+            space[name] = Range(*ends)
+            continue
+        words = [word.strip() for word in rest.split(",")]
+        space[name] = Choice(tuple(word if name in NAMES else value(name, word) for word in words))
+    return space
+
+
+def _new(tried: list[Trial], settings: list[dict[str, Any]]) -> list[Trial]:
+    known = [trial.settings for trial in tried]
+    return [Trial(one) for one in settings if one not in known]
+
+
+def _by_optuna(space: trials.Space, tried: list[Trial], size: int, seed: int) -> list[Trial]:
+    more: list[Trial] = []
+    for k in range(size):
+        known = [trial.settings for trial in (*tried, *more)]
+        one = trials.by_optuna(space, tried, seed + 1000 * k, known)
+        more += [] if one is None else [Trial(one)]
+    return more
+
+
+def _sizes(left: int, size: int) -> Iterator[int]:
+    """The sizes of batches: first those that are drawn at random, then those that are trained at a
+    time."""
+    first = min(left, trials.FIRST)
+    while left > 0:
+        yield first or min(left, size)
+        left -= first or min(left, size)
+        first = 0
 
 
 def _word(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _done(path: Path, config: dict[str, Any]) -> bool:
-    """Whether a run has all its steps."""
+class _Sweep:
+    """The folder of a sweep and what is trained in it."""
+
+    def __init__(
+        self, out: Path, task: str, steps: int, seeds: range, jobs: int, ray: str | None,
+        imports: list[str], shares: tuple[float, ...],
+    ):  # fmt: skip
+        self.out, self.task, self.steps, self.seeds = out, task, steps, seeds
+        self.jobs, self.ray, self.imports, self.shares = jobs, ray, imports, shares
+        self.tried: list[Trial] = []
+        self._configs: dict[str, dict[str, Any]] = {}
+
+    def name(self, trial: Trial) -> str:
+        return ", ".join(f"{option(k)}={_word(v)}" for k, v in trial.settings.items())
+
+    def folder(self, trial: Trial) -> Path:
+        return self.out / self.name(trial).replace("/", "-")
+
+    def stored(self) -> list[Trial]:
+        """The combinations of a sweep that was begun in this folder."""
+        path = self.out / TABLE
+        if not path.exists():
+            return []
+        kept = read_json(path, (dict,))
+        for name, mine in (("environment", self.task), ("steps", self.steps)):
+            if kept.get(name, mine) != mine:
+                raise ValueError(
+                    f"out: {path} is of a sweep with {name} {kept[name]!r}, not {mine!r}; give "
+                    "another folder"
+                )
+        return [
+            Trial(
+                {k: tuple(v) if isinstance(v, list) else v for k, v in one["settings"].items()},
+                stopped_at=one.get("stopped_at") if len(self.shares) > 1 else None,
+            )
+            for one in kept.get("combinations", [])
+        ]
+
+    def train(self, more: list[Trial]) -> None:
+        """Train new combinations, and those in the folder that are not finished, all at once, with
+        a comparison after each share of the steps."""
+        self.tried += more
+        if not self.tried:
+            return
+        for trial in self.tried:
+            refuse_link(self.folder(trial))
+            folders.plan(self.folder(trial), self.seeds, self._config(trial))
+        self._write()
+        judged = [t for t in self.tried if not t.stopped and self._missing([t], self.steps)]
+        for point, share in enumerate(self.shares):
+            until = round(share * self.steps)
+            live = [t for t in self.tried if t.stopped_at is None or share <= t.stopped_at]
+            missing = self._missing(live, until)
+            if missing:
+                say(
+                    (self.task, "bold"),
+                    f": {len(live)} combinations, {len(self.seeds)} seeds each, {len(missing)} "
+                    f"runs to train up to {until:,} steps. Folder: ",
+                    (str(self.out), "bold"),
+                )
+            self._side_by_side(missing, until)
+            for trial in live:
+                if len(trial.scores) == point:
+                    trial.scores.append(self._score(trial, until))
+            if share < 1:
+                trials.stop_poor(self.tried, [t for t in judged if t in live], point)
+            self._write()
+
+    def _config(self, trial: Trial) -> dict[str, Any]:
+        """The configuration of a trial's first seed."""
+        name = self.name(trial)
+        if name not in self._configs:
+            first = {"environment": self.task} | trial.settings | {"seed": self.seeds[0]}
+            self._configs[name] = load.made(first).config | {"steps": self.steps}
+        return self._configs[name]
+
+    def _missing(self, of: list[Trial], until: int) -> Runs:
+        """The runs of these trials that have fewer steps."""
+        runs = {
+            f"{self.name(trial)}, seed {k}": (
+                folders.directory(self.folder(trial), k).absolute(),
+                self._config(trial) | {"seed": k},
+            )
+            for trial in of
+            for k in self.seeds
+        }
+        return {name: one for name, one in runs.items() if not _done(one[0], until)}
+
+    def _side_by_side(self, runs: Runs, until: int) -> None:
+        try:
+            with bars() as advance:
+                for name, _ in side_by_side(
+                    runs, self.jobs, advance, address=self.ray, imports=self.imports, until=until
+                ):
+                    advance(name, 1.0, "")
+        except KeyboardInterrupt:
+            say("Interrupted. Every run keeps its whole updates; the same command finishes the "
+                "sweep.")  # fmt: skip
+            raise
+
+    def _score(self, trial: Trial, until: int) -> float:
+        """The mean return over seeds, over the last quarter of the steps so far."""
+        means = []
+        for run in folders.group(self.folder(trial)).runs:
+            metrics = curves.logged(run)
+            steps, returns = metrics[Column.STEPS], metrics[Column.RETURN]
+            end = min(int(np.searchsorted(steps, until)), steps.size - 1)
+            lately = (steps >= 0.75 * until) & (np.arange(steps.size) <= end)
+            means.append(float(returns[lately].mean()) if lately.any() else float(returns[end]))
+        return float(np.mean(means))
+
+    def _write(self) -> None:
+        kept = []
+        for trial in self.tried:
+            one: dict[str, Any] = {"settings": trial.settings}
+            if trial.scores:
+                last, mean = self._returns(trial)
+                one |= {
+                    "returns_at_the_end": last.round(3).tolist(),
+                    "returns_over_the_run": mean.round(3).tolist(),
+                }
+            kept.append(one | ({"stopped_at": trial.stopped_at} if trial.stopped else {}))
+        settings = {"environment": self.task, "steps": self.steps}
+        seeds = [self.seeds[0], self.seeds[-1]]
+        content = settings | {"seeds": seeds, "combinations": kept, "version": __version__}
+        write_json(self.out / TABLE, content)
+
+    def _returns(self, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
+        """Of each seed at the end, and over the run."""
+        drawn = curves.of(folders.group(self.folder(trial))).returns
+        return drawn[:, -1], drawn.mean(1)
+
+    def report(self, *, grid: bool) -> None:
+        """Show the combinations side by side, in the order of their success if they were searched
+        for, and write the page and the picture."""
+        order = np.arange(len(self.tried)) if grid else np.argsort(-trials.places(self.tried))
+        rows, ends = [], []
+        for trial in (self.tried[i] for i in order):
+            last, mean = self._returns(trial)
+            ends.append(-np.inf if trial.stopped else float(last.mean()))
+            note = " (stopped early)" if trial.stopped else ""
+            rows.append([
+                self.name(trial) + note, shown(last.mean())[0], over_seeds(last),
+                shown(mean.mean())[0],
+            ])  # fmt: skip
+        table(["settings", "return at the end", "over seeds", "mean over the run"], rows)
+        best = rows[int(np.argmax(ends))][0]
+        say("Best at the end: ", (best, "bold"), ". Its seeds were used to choose it; train it on "
+            "others before you report it.")  # fmt: skip
+        drawn = [self.folder(self.tried[i]) for i in order]
+        page = overview.write(drawn if grid else drawn[:CURVES], self.out / PAGE)
+        say("Page: ", (str(page), "bold"), ". Numbers: ", (str(self.out / TABLE), "bold"))
+        self._picture()
+
+    def _picture(self) -> None:
+        figure = importance.draw(
+            {option(k): [trial.settings.get(k) for trial in self.tried]
+             for k in self.tried[0].settings},
+            trials.places(self.tried), [trial.scores[-1] for trial in self.tried],
+            [trial.stopped for trial in self.tried], f"which settings mattered: {self.task}",
+        )  # fmt: skip
+        if figure is not None:
+            plots.save(figure, self.out / PICTURE)
+            say("Which settings mattered: ", (str(self.out / PICTURE), "bold"))
+
+
+def _done(path: Path, until: int) -> bool:
+    """Whether a run has this many steps."""
     if not (path / CONFIG).exists():
         return False
     steps = curves.logged(Run.open(path)).get(Column.STEPS)
-    return steps is not None and bool(steps[-1] >= config["steps"])
-
-
-def _train(runs: Runs, jobs: int, ray: str | None, imports: list[str]) -> None:
-    try:
-        with bars() as advance:
-            for name, _ in side_by_side(runs, jobs, advance, address=ray, imports=imports):
-                advance(name, 1.0, "")
-    except KeyboardInterrupt:
-        say("Interrupted. Every run keeps its whole updates; the same command finishes the sweep.")
-        raise
-
-
-def _compare(places: dict[str, tuple[Path, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Show the combinations side by side; the numbers of each seed."""
-    rows, ends, kept = [], [], []
-    for name, (folder, chosen) in places.items():
-        drawn = curves.of(folders.group(folder))
-        last, mean = drawn.returns[:, -1], drawn.returns.mean(1)
-        ends.append(float(last.mean()))
-        rows.append([name, shown(last.mean())[0], over_seeds(last), shown(mean.mean())[0]])
-        kept.append({
-            "settings": chosen, "returns_at_the_end": last.round(3).tolist(),
-            "returns_over_the_run": mean.round(3).tolist(),
-        })  # fmt: skip
-    table(["settings", "return at the end", "over seeds", "mean over the run"], rows)
-    best = rows[int(np.argmax(ends))][0]
-    say("Best at the end: ", (best, "bold"), ". Its seeds were used to choose it; train it on "
-        "others before you report it.")  # fmt: skip
-    return kept
+    return steps is not None and bool(steps[-1] >= until)
