@@ -35,6 +35,7 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/render.py
+	$(BIN)/python docs/notebooks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site is at site/index.html (search asks for a server: $(BIN)/python -m http.server -d site)"
 

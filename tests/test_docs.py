@@ -11,6 +11,8 @@ import json
 import os
 import re
 import runpy
+import subprocess
+import sys
 import textwrap
 import traceback
 from pathlib import Path
@@ -21,6 +23,7 @@ import matplotlib as mpl
 import model_based
 import numpy as np
 import pytest
+import solved
 import time_limits
 
 from bayespg import training
@@ -128,7 +131,9 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/partial-observation.md",
     "docs/search.md",
     "docs/training.md",
-    "docs/tutorial.md",
+    "docs/tutorial/decide.md",
+    "docs/tutorial/judge.md",
+    "docs/tutorial/train.md",
     "docs/algorithms/quadrature.md",
     "docs/how-to/jax.md",
 )
@@ -137,6 +142,34 @@ def test_code_of_a_page_runs(page, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(mpl.rcParams, "backend", "agg")
     run(page.read_text("utf-8"), relative(page))
+
+
+@functools.cache
+def notebooks():
+    """The names of docs/notebooks.py."""
+    return runpy.run_path(str(ROOT / "docs" / "notebooks.py"))
+
+
+@pytest.mark.parametrize("part", notebooks()["PARTS"])
+def test_a_notebook_is_that_of_its_page(part):
+    page = (notebooks()["TUTORIAL"] / f"{part}.md").read_text("utf-8")
+    stored = (notebooks()["TUTORIAL"] / f"{part}.ipynb").read_text("utf-8")
+    assert stored == notebooks()["notebook"](page), "run python docs/notebooks.py"
+    assert [block.code.strip() for block in blocks(page)] == cells(stored)
+
+
+def cells(notebook: str) -> list[str]:
+    """The code of a notebook."""
+    found = json.loads(notebook)["cells"]
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == "code"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", notebooks()["PARTS"])
+def test_a_notebook_runs_as_it_stands(part, tmp_path):
+    """With its own budgets, in a fresh process and directory, within five minutes."""
+    code = cells((notebooks()["TUTORIAL"] / f"{part}.ipynb").read_text("utf-8"))
+    subprocess.run([sys.executable, "-c", "\n".join(code)], cwd=tmp_path, timeout=300, check=True)
 
 
 def test_a_failing_block_is_named_with_its_line():
@@ -221,6 +254,18 @@ def test_every_page_is_in_the_navigation():
     docs = ROOT / "docs"
     there = {page.relative_to(docs).as_posix() for page in PAGES if docs in page.parents}
     assert set(listed) == (there | {page.name for page in MADE}) - {"results.md"}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "api").glob("*.md")), ids=relative)
+def test_what_a_page_of_the_reference_lists_is_there_and_complete(page):
+    """mkdocstrings leaves out a name that does not exist, without a word."""
+    text = page.read_text("utf-8")
+    for module, listed in re.findall(r"^::: (\S+)\n(?: +\S.*\n)*? +members: \[(.*)\]$", text, re.M):
+        names, found = listed.split(", "), importlib.import_module(module)
+        assert [name for name in names if not hasattr(found, name)] == []
+        public = getattr(found, "__all__", [])
+        own = [n for n in public if getattr(getattr(found, n), "__module__", "") == module]
+        assert set(own) <= set(names), module
 
 
 # Numbers that stand in a page are those of the stored runs.
@@ -417,6 +462,19 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
         f"SAC, which learns from old steps too, needs {medians['Pendulum-v1', 'SAC']:,.0f}"
         in readme
     )
+
+
+def test_the_first_table_and_picture_of_the_readme_are_those_of_the_stored_runs(tmp_path):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    found = solved.medians()
+    assert f"<!-- first table -->\n{solved.table(found)}\n<!-- /first table -->" in readme
+    for dark, name in ((False, "solved.svg"), (True, "solved-dark.svg")):
+        solved.draw(found, tmp_path / name, dark)
+        assert f"docs/results/{name}" in readme
+        # Versions of Matplotlib differ in the last digits of a path, and not in the number of them.
+        drawn, stored = ((at / name).read_text("utf-8") for at in (tmp_path, RESULTS))
+        assert drawn.count("<path") == stored.count("<path")
+        assert drawn.count("<use") == stored.count("<use")
 
 
 def test_the_speed_of_a_dictionary_is_that_of_the_stored_claim():

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import bayespg
-from bayespg.agents.settings import FIELDS, Given
+from bayespg.agents import mbac, pgpe
+from bayespg.agents.settings import FIELDS, Given, GivenToMBAC, GivenToPGPE
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "user_code.py"
@@ -53,7 +54,10 @@ def test_a_wrong_argument_is_an_error_and_a_right_one_is_not(reported):
 
 
 def test_keyword_arguments_are_the_settings():
-    assert list(typing.get_type_hints(Given)) == list(FIELDS)
+    of_all = typing.get_type_hints(Given)
+    assert list(of_all) == list(FIELDS)
+    for given, names in ((GivenToPGPE, pgpe.SETTINGS), (GivenToMBAC, mbac.SETTINGS)):
+        assert typing.get_type_hints(given) == {name: of_all[name] for name in names}
 
 
 def test_the_types_are_those_that_are_loaded():

@@ -15,6 +15,8 @@ reveal_type(agent.evaluate(episodes=10))  # <Evaluation>
 reveal_type(agent.parameter_count)  # <int>
 reveal_type(bayespg.BPG("CartPole-v1"))  # <BPG>
 reveal_type(bayespg.PGPE("CartPole-v1", max_episodes=100))  # <PGPE>
+reveal_type(bayespg.PGPE("CartPole-v1", hidden=[8], workers="ray").learn(episodes=4))  # <PGPE>
+reveal_type(bayespg.MBAC("Pendulum-v1", horizon=200, discount=0.9))  # <MBAC>
 reveal_type(bayespg.load("cartpole"))  # <BaseAgent>
 reveal_type(bayespg.BAC.load("cartpole"))  # <BAC>
 reveal_type(bayespg.resume("run"))  # <tuple[BaseAgent, Run]>
@@ -25,5 +27,9 @@ reveal_type(posterior.probability_uphill())  # <float>
 bayespg.BAC("CartPole-v1", bounds="clop")  # wrong
 bayespg.BAC("CartPole-v1", seed="first")  # wrong
 bayespg.PGPE("CartPole-v1", max_episodes="many")  # wrong
+bayespg.PGPE("CartPole-v1", hidden="8x8x")  # wrong
+bayespg.PGPE("CartPole-v1", limit=0.1)  # wrong
+bayespg.MBAC("Pendulum-v1", persistence="long")  # wrong
+bayespg.MBAC("Pendulum-v1", hidden=(8, 8))  # wrong
 bayespg.BCA("CartPole-v1")  # wrong
 agent.learn("forever")  # wrong

@@ -9,7 +9,7 @@ An update plays a real episode, or a few where they are short, updates the model
 simulates (`bayespg.agents.simulated`).
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import equinox as eqx
 import jax
@@ -107,7 +107,7 @@ class MBAC(BaseAgent):
         reward: Any = None,
         terminated: Any = None,
         options: dict[str, Any] | None = None,
-        **given: Any,
+        **given: Unpack[settings.GivenToMBAC],
     ):
         device.require()
         compilation.remember()

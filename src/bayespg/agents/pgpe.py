@@ -16,7 +16,7 @@ its parameters, so that only their direction is searched.
 """
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import equinox as eqx
 import jax
@@ -89,7 +89,7 @@ class PGPE(BaseAgent):
         *,
         max_episodes: int | None = None,
         options: dict[str, Any] | None = None,
-        **given: Any,
+        **given: Unpack[settings.GivenToPGPE],
     ):
         device.require()
         compilation.remember()

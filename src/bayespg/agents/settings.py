@@ -204,6 +204,28 @@ class Given(TypedDict, total=False):
     seed: int
 
 
+class GivenToPGPE(TypedDict, total=False):
+    """Those of them that `PGPE` uses."""
+
+    hidden: Sequence[int] | None
+    horizon: int | None
+    workers: int | str | None
+    episode_timeout: float | None
+    masks: bool | None
+    seed: int
+
+
+class GivenToMBAC(TypedDict, total=False):
+    """Those of them that `MBAC` uses."""
+
+    discount: float | None
+    horizon: int | None
+    workers: int | str | None
+    episode_timeout: float | None
+    persistence: float | None
+    seed: int
+
+
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 DEFAULTS: dict[str, Any] = {
     name: field.metadata["value"]
@@ -228,7 +250,7 @@ def from_arguments(given: Mapping[str, Any]) -> Settings:
 
 
 def of_kind(
-    kind: str, given: dict[str, Any], names: Sequence[str], beside: Sequence[str] = ()
+    kind: str, given: Mapping[str, Any], names: Sequence[str], beside: Sequence[str] = ()
 ) -> Settings:
     """Settings of a kind of agent that uses those of `names` alone. ValueError, with these and the
     arguments `beside` them, for any other that is given."""

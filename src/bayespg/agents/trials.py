@@ -127,7 +127,7 @@ def by_optuna(
     The study is made anew from the trials, so that nothing but them has to be stored. One that was
     stopped is a pruned trial.
     """
-    import optuna
+    import optuna  # pyright: ignore[reportMissingImports]
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions: dict[str, Any] = {}

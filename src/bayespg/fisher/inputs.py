@@ -70,7 +70,8 @@ def _factorised(G: Float[np.ndarray, "n n"], tolerance: float) -> Factorised | N
         L = scipy.linalg.cholesky(correlation.T, lower=True, overwrite_a=True, check_finite=False)
     except np.linalg.LinAlgError:
         return None
-    condition, _ = scipy.linalg.lapack.dpocon(L, norm, uplo="L")
+    (estimate,) = scipy.linalg.get_lapack_funcs(("pocon",), (L,))
+    condition, _ = estimate(L, norm, uplo="L")
     return Factorised(G, L * D[:, None]) if condition * norm > 10 * tolerance else None
 
 

@@ -132,8 +132,9 @@ class GradientPosterior(Moments):
 
     def probability_uphill(
         self, direction: Any = None, *, natural: bool = False, robust: bool = True
-    ) -> float | Float[Array, ""]:
-        """The probability that the return rises along the mean, or along `direction`.
+    ) -> float:
+        """The probability that the return rises along the mean, or along `direction`; inside `jit`
+        and `vmap` it is an array.
 
         Without `direction` it is the probability for a step along `mean`, or with `natural` along
         G^-1 mean, averaged over what paths leave open about the ratio of signal to noise (see
