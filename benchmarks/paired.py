@@ -2,18 +2,18 @@
 t-tests: one after a fixed number of episodes, and one that is looked at after every ten.
 
     python benchmarks/paired.py --out docs/results/paired.jsonl
-    python benchmarks/paired.py --table --out docs/results/paired.jsonl
+    python benchmarks/paired.py --table docs/results/paired.jsonl
 
 Differences of returns are normal, or with heavy tails (Student's t with three degrees of freedom),
 in units of their standard deviation.
 """
 
 import argparse
-import json
-from pathlib import Path
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import lines
 import numpy as np
 from scipy import stats
 
@@ -50,27 +50,20 @@ def measured(size: float, tails: str, rng: np.random.Generator) -> list[dict]:
 
 
 def table(rows: list[dict]) -> str:
-    lines = ["| differences | size | rule | pairs of episodes | decided | wrong |"]
-    lines.append("|---|---|---|---|---|---|")
+    text = ["| differences | size | rule | pairs of episodes | decided | wrong |"]
+    text.append("|---|---|---|---|---|---|")
     for r in rows:
-        lines.append(
+        text.append(
             f"| {r['tails']} | {r['size']:g} | {r['rule']} | {r['episodes']:.0f} | "
             f"{r['decided']:.2f} | {r['wrong']:.3f} |"
         )
-    return "\n".join(lines)
+    return "\n".join(text)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--table", action="store_true")
-    given = parser.parse_args()
-    if not given.table:
-        rng = np.random.default_rng(0)
-        rows = [r for tails in TAILS for size in SIZES for r in measured(size, tails, rng)]
-        given.out.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
-    print(table([json.loads(line) for line in given.out.read_text("utf-8").splitlines()]))
+def every(_: argparse.Namespace) -> Iterator[lines.Line]:
+    rng = np.random.default_rng(0)
+    return (row for tails in TAILS for size in SIZES for row in measured(size, tails, rng))
 
 
 if __name__ == "__main__":
-    main()
+    lines.run(argparse.ArgumentParser(description=__doc__), every, table)

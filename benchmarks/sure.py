@@ -2,14 +2,14 @@
 whose rewards are noise.
 
     python benchmarks/sure.py --out docs/results/sure.jsonl
-    python benchmarks/sure.py --table --out docs/results/sure.jsonl
+    python benchmarks/sure.py --table docs/results/sure.jsonl
 """
 
 import argparse
-import json
-from pathlib import Path
+from collections.abc import Iterator
 
 import gymnasium
+import lines
 import numpy as np
 
 import bayespg
@@ -49,7 +49,7 @@ def trained(task: str, seed: int) -> dict:
 
 
 def table(runs: list[dict]) -> str:
-    lines = [
+    text = [
         "| seed | CartPole: largest while learning | mean once all episodes last 500 steps "
         "| noise: mean after 100 episodes |",
         "|---|---|---|---|",
@@ -61,20 +61,13 @@ def table(runs: list[dict]) -> str:
         after = f"{sure[solved].mean():.2f}" if solved.any() else ""
         episodes, _, noise = of["noise"].T
         later = noise[episodes > BEGUN].mean()
-        lines.append(f"| {seed} | {sure[~solved].max():.2f} | {after} | {later:.2f} |")
-    return "\n".join(lines)
+        text.append(f"| {seed} | {sure[~solved].max():.2f} | {after} | {later:.2f} |")
+    return "\n".join(text)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--table", action="store_true")
-    given = parser.parse_args()
-    if not given.table:
-        runs = [trained(task, seed) for task in STEPS for seed in range(SEEDS)]
-        given.out.write_text("".join(json.dumps(run) + "\n" for run in runs), "utf-8")
-    print(table([json.loads(line) for line in given.out.read_text("utf-8").splitlines()]))
+def every(_: argparse.Namespace) -> Iterator[lines.Line]:
+    return (trained(task, seed) for task in STEPS for seed in range(SEEDS))
 
 
 if __name__ == "__main__":
-    main()
+    lines.run(argparse.ArgumentParser(description=__doc__), every, table)

@@ -2,18 +2,18 @@
 beside an oracle that knows it.
 
     python benchmarks/sure_simulated.py --out docs/results/sure-simulated.jsonl
-    python benchmarks/sure_simulated.py --table --out docs/results/sure-simulated.jsonl
+    python benchmarks/sure_simulated.py --table docs/results/sure-simulated.jsonl
 
 Each update has M scores u ~ N(0, I) of n parameters and returns g'u + noise, with `signal` = M
 |g|^2. The oracle states how often steps go uphill.
 """
 
 import argparse
-import json
-from pathlib import Path
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import lines
 import numpy as np
 
 from bayespg.calibration import brier
@@ -57,34 +57,27 @@ def measured(M: int, n: int, signal: float, rng: np.random.Generator) -> dict:
 
 def table(rows: list[dict]) -> str:
     head = "M", "directions", "signal", "one batch", "run, 20 updates", "run, 50 to 150", "observed"
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [
+    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    text += [
         f"| {r['M']} | {r['n']} | {r['signal']:g} | {r['alone']:.2f} | {r['after 20']:.2f} | "
         f"{r['last']:.2f} | {r['observed']:.2f} |"
         for r in rows
     ]
-    lines += ["", "| M | directions | Brier score, one batch | run | oracle | run / oracle |"]
-    lines.append("|---|---|---|---|---|---|")
+    text += ["", "| M | directions | Brier score, one batch | run | oracle | run / oracle |"]
+    text.append("|---|---|---|---|---|---|")
     for M, n in SIZES:
         of = [r for r in rows if (r["M"], r["n"]) == (M, n)]
         alone, run, oracle = (
             np.mean([r[k] for r in of]) for k in ("brier_alone", "brier", "oracle")
         )
-        lines.append(f"| {M} | {n} | {alone:.3f} | {run:.3f} | {oracle:.3f} | {run / oracle:.2f} |")
-    return "\n".join(lines)
+        text.append(f"| {M} | {n} | {alone:.3f} | {run:.3f} | {oracle:.3f} | {run / oracle:.2f} |")
+    return "\n".join(text)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--table", action="store_true")
-    given = parser.parse_args()
-    if not given.table:
-        rng = np.random.default_rng(0)
-        rows = [measured(M, n, signal, rng) for M, n in SIZES for signal in SIGNALS]
-        given.out.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
-    print(table([json.loads(line) for line in given.out.read_text("utf-8").splitlines()]))
+def every(_: argparse.Namespace) -> Iterator[lines.Line]:
+    rng = np.random.default_rng(0)
+    return (measured(M, n, signal, rng) for M, n in SIZES for signal in SIGNALS)
 
 
 if __name__ == "__main__":
-    main()
+    lines.run(argparse.ArgumentParser(description=__doc__), every, table)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bayespg._support.version import __version__
+from bayespg.agents.settings import RENAMED
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,6 +33,24 @@ def test_every_place_names_the_same_version():
     changed = re.search(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert project["version"] == __version__ == cited[1]
     assert changed[1] == __version__
+
+
+def test_every_setting_that_has_another_name_is_in_the_table():
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    table = changes[changes.index("### Names of version 0.2, and") : changes.index("## 0.2.0")]
+    assert [name for name in RENAMED if f"`{name}`" not in table] == []
+
+
+def test_all_extras_are_in_one_and_the_classifiers_are_the_versions_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    (every,) = extras["all"]
+    named = every.removeprefix("bayespg[").removesuffix("]").split(",")
+    assert set(named) == extras.keys() - {"all", "docs", "dev"}
+    tests = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    tested = re.findall(r"3\.\d+", re.search(r"python: \[(.*)\]", tests)[1])
+    kinds = [kind.rpartition(" ")[2] for kind in project["classifiers"] if ":: Python ::" in kind]
+    assert kinds == ["3", *tested]
 
 
 @pytest.mark.slow

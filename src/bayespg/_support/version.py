@@ -1,6 +1,6 @@
 """The version of this package."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def with_jax() -> str:
