@@ -92,6 +92,17 @@ def test_without_its_package_tensorboard_leaves_no_folder(tmp_path, monkeypatch,
     assert not (tmp_path / "x").exists()
 
 
+def test_a_task_that_needs_a_screen_says_what_to_set(run, tmp_path, monkeypatch):
+    problem = type("FatalError", (Exception,), {"__module__": "mujoco"})
+
+    def play(*_):
+        raise problem("no OpenGL")
+
+    monkeypatch.setattr("bayespg.agents.film._play", play)
+    done = CliRunner().invoke(app, ["watch", str(run), "--out", str(tmp_path / "film.gif")])
+    assert "MUJOCO_GL to egl or osmesa (no OpenGL)" in str(done.exception)
+
+
 def test_watch_writes_a_film(run, tmp_path, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     bayespg("watch", run, "--out", tmp_path / "film.gif")

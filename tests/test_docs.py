@@ -214,6 +214,17 @@ def test_every_picture_names_the_script_that_draws_it():
         assert f"](pictures/{picture.name})" in pages, picture.name
 
 
+def test_every_film_of_the_gallery_is_small_and_has_its_commands():
+    gallery = ROOT / "docs" / "gallery"
+    page, films = (gallery / "index.md").read_text("utf-8"), sorted(gallery.glob("*.gif"))
+    assert len(films) == 6
+    for film in films:
+        (row,) = [line for line in page.splitlines() if f"]({film.name})" in line]
+        assert film.stat().st_size < 300_000, film.name
+        (folder,) = re.findall(r"`bayespg train .* --out (runs/[\w-]+)`<br>", row)
+        assert re.search(rf"`bayespg watch {folder} .*--out docs/gallery/{film.name}`", row)
+
+
 def broken(page: Path, text: str) -> list[str]:
     """Links and pictures of a page that lead nowhere."""
     found = []

@@ -34,6 +34,13 @@ def record(
         raise ValueError(
             f"watch: drawing {name} needs more packages: pip install 'bayespg[render]' ({problem})"
         ) from problem
+    except Exception as problem:
+        if not type(problem).__module__.startswith("mujoco"):
+            raise
+        raise ValueError(
+            f"watch: {name} cannot be drawn without a screen here; set the environment variable "
+            f"MUJOCO_GL to egl or osmesa ({problem})"
+        ) from problem
     rate = environment.metadata.get("render_fps") or RATE
     path.parent.mkdir(parents=True, exist_ok=True)
     film = io.BytesIO()
