@@ -1,6 +1,7 @@
 """Thousands of seeds in one program, beside PPO of PureJaxRL, rejax and brax.
 
-    python benchmarks/thousands.py learn CartPole-v1 ours [--seeds 4096] [--out results/thousands.jsonl]
+    python benchmarks/thousands.py learn CartPole-v1 ours [--seeds 4096] [--out FILE]
+    python benchmarks/thousands.py sweep [--seeds 4096]
     python benchmarks/thousands.py brax ours [--steps 10000000]
     python benchmarks/thousands.py first
     python benchmarks/thousands.py table
@@ -10,6 +11,9 @@ Learners are `ours` (the default policy), `network` (ours with the rivals' netwo
 `rejax` and `PureJaxRL` (rivals/ppo.py). Every few updates each policy plays 16 episodes as it
 explores; a seed has reached the threshold where their mean return is at least that. Neither
 evaluations nor compiling count as time. All compute in single precision.
+
+`sweep`: `bayespg.sweep` over four limits of the step on CartPole, 30 updates, with `--seeds` runs
+in all.
 
 `brax`: its inverted_double_pendulum with 2,048 environments and a network of 64 x 64 x 64, by
 brax's own PPO with the settings of its training notebook (`brax`), or ours with 2,048 or fewer
@@ -217,6 +221,32 @@ def learn(options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def sweep(options: argparse.Namespace) -> dict[str, Any]:
+    from bayespg import estimators, policies, updates
+    from bayespg.agents.settings import DEFAULTS
+    from bayespg.environments.classic import CartPole
+    from bayespg.paths.worlds import world
+    from bayespg.policies import named
+
+    where, limits = world(CartPole()), [0.01, 0.02, 0.05, 0.1]
+    policy = named.make("fourier", 4, where.actions, jax.random.key(0))  # pyright: ignore
+    begun = time.perf_counter()
+    marks = []
+    found = bayespg.sweep(
+        where.environment, policies.as_dtype(policy, jnp.float32),  # pyright: ignore
+        lambda limit: (estimators.BAC(), updates.trust_region(limit)), {"limit": limits},
+        seeds=options.seeds // len(limits), updates=options.updates, paths=2, normalise=True,
+        persistence=DEFAULTS["persistence"], progress=lambda *_: marks.append(time.perf_counter()),
+    )  # fmt: skip
+    mean, (low, high) = found.final()
+    return {
+        "what": "sweep", "task": "CartPole-v1", "runs": found.returns[..., 0].size,
+        "updates": options.updates, "limits": limits, "mean": mean.tolist(), "low": low.tolist(),
+        "high": high.tolist(), "total_s": time.perf_counter() - begun, "programs": found.programs,
+        "chunks": len(marks), "steps": float(found.steps[..., -1].mean()),
+    }  # fmt: skip
+
+
 def _split(state: Any) -> tuple[Any, Any]:
     import equinox as eqx
 
@@ -270,9 +300,11 @@ def _brax_ppo(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
         networks.make_ppo_networks, policy_hidden_layer_sizes=LAYERS,
         value_hidden_layer_sizes=LAYERS,
     )  # fmt: skip
-    rows, begun = [], time.perf_counter()
+    rows, begun, locked = [], time.perf_counter(), contextlib.ExitStack()
 
     def note(steps, metrics):
+        if len(rows) == 1:  # it has compiled everything
+            locked.enter_context(alone(options.lock))
         rows.append([int(steps), float(metrics["eval/episode_reward"]),
                      float(metrics.get("training/sps", 0.0)),
                      float(metrics.get("training/walltime", 0.0))])  # fmt: skip
@@ -280,14 +312,14 @@ def _brax_ppo(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
     settings = dict(NOTEBOOK, num_envs=options.environments)
     if options.environments < ENVIRONMENTS:
         settings |= {"batch_size": options.environments, "num_minibatches": 4}
-    with alone(options.lock):
+    with locked:
         train.train(
             environment, num_timesteps=options.steps, num_evals=11, network_factory=make,
             num_eval_envs=min(128, options.environments), progress_fn=note, **settings,
         )  # fmt: skip
     return {
         "what": "brax", "learner": "brax", "environments": options.environments, "rows": rows,
-        "steps_per_s": float(np.median([row[2] for row in rows[1:]][1:] or [rows[-1][2]])),
+        "steps_per_s": float(np.median([row[2] for row in rows[2:]])),
         "total_s": time.perf_counter() - begun,
         "batch": settings["batch_size"] * settings["num_minibatches"] * settings["unroll_length"],
     }  # fmt: skip
@@ -377,20 +409,20 @@ print(json.dumps({"import_s": imported, "device_s": started - imported, "first_s
 def first(options: argparse.Namespace) -> dict[str, Any]:
     source = str(Path(__file__).parents[1] / "src")
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    with alone(options.lock):
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, "jax/CartPole-v1"], text=True, capture_output=True,
-            check=True, env=os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(options.fresh)},
-        )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, "jax/CartPole-v1"], text=True, capture_output=True,
+        check=True, env=os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(options.fresh)},
+    )  # fmt: skip
     return {"what": "first", "task": "jax/CartPole-v1"} | json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("do", choices=("learn", "brax", "first", "table"))
+    parser.add_argument("do", choices=("learn", "sweep", "brax", "first", "table"))
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--seeds", type=int, default=4096)
     parser.add_argument("--seed", type=int, default=1000)
+    parser.add_argument("--updates", type=int, default=30)
     parser.add_argument("--steps", type=int, default=10_000_000)
     parser.add_argument("--environments", type=int, default=ENVIRONMENTS)
     parser.add_argument("--most", type=float, default=600.0, help="seconds on the clock")

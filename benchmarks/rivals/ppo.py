@@ -12,6 +12,7 @@ counts as an end. PureJaxRL publishes one set of settings for small tasks, with 
 for Pendulum.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -223,7 +224,7 @@ def _key() -> Any:
 
 def _network(key: Any, sizes: tuple[int, ...], last: float, rejax: bool) -> Any:
     layers = []
-    for k, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for k, (a, b) in enumerate(itertools.pairwise(sizes)):
         scale = last if k == len(sizes) - 2 else 2**0.5
         make = (
             jax.nn.initializers.lecun_normal() if rejax else jax.nn.initializers.orthogonal(scale)
