@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-import bayespg  # isort: skip  # noqa: F401  (first, for the thread pool)
+import bayespg  # isort: skip
 
 import jax
 import jax.numpy as jnp
