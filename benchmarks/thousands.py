@@ -10,7 +10,8 @@
 Learners are `ours` (the default policy), `network` (ours with the rivals' network of 64 x 64),
 `rejax` and `PureJaxRL` (rivals/ppo.py). Every few updates each policy plays 16 episodes as it
 explores; a seed has reached the threshold where their mean return is at least that. Neither
-evaluations nor compiling count as time. All compute in single precision.
+evaluations nor compiling count as time. All compute in single precision, ours
+with full products of matrices where a GPU would round their factors.
 
 `sweep`: `bayespg.sweep` over four limits of the step on CartPole, 30 updates, with `--seeds` runs
 in all.
@@ -108,7 +109,8 @@ def ours(task: str, environment: Any, network: bool) -> Learner:
         return training.start(inside, policy, estimator, update, key, True, DEFAULTS["persistence"])
 
     def advance(state):
-        return training.step(inside, estimator, update, state, paths, 0.0)[0]
+        with jax.default_matmul_precision("highest"):
+            return training.step(inside, estimator, update, state, paths, 0.0)[0]
 
     def act(state, seen, key):
         choices = jax.vmap(lambda x: state.acting.step((), x)[0])(seen).sample(key)
@@ -347,9 +349,10 @@ def _brax_ours(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
     arrays, static = _split(state)
 
     def one(arrays):
-        state, history = training.step(
-            inside, estimator, update, _joined(arrays, static), paths, 0.0
-        )
+        with jax.default_matmul_precision("highest"):
+            state, history = training.step(
+                inside, estimator, update, _joined(arrays, static), paths, 0.0
+            )
         return _split(state)[0], history.total_reward
 
     begun = time.perf_counter()

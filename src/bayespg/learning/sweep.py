@@ -189,7 +189,8 @@ def sweep(
     columns = [c.astype(kind) if c.dtype.kind == "f" else c.astype(np.int32) for c in columns]
     chosen = list(itertools.product(*(settings[name] for name in fixed)))
     outcomes, programs, total = [], 0, len(chosen) * len(cells)
-    with jax.enable_x64(not single):
+    # GPUs would multiply matrices of float32 with ten bits, too few to solve with.
+    with jax.enable_x64(not single), jax.default_matmul_precision("highest"):
         for values in chosen:
             given = dict(zip(fixed, values, strict=True))
 
