@@ -24,6 +24,7 @@ from bayespg.reproduce.lqr_gradient import sizes
 from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
+from bayespg.reproduce.sentences import ENDING
 
 STAY, LONGEST = 0.95, 100
 SAME, RANDOM = "20 steps", "20 steps on average"
@@ -129,9 +130,10 @@ def judge(samples: Samples) -> list[Claim]:
     effect = "factor by which the advantage of {} over {} is larger with paths of equal length"
     return [
         Claim(
-            "lengths-shrink", "Section 8.1, remark",
+            "lengths-shrink", "lengths",
             "the advantage of quadrature over Monte Carlo shrinks when paths differ in length",
             effect.format("Model 1", "MC"), lost("Model 1", "MC"), above=1,
+            reading=ENDING,
         ),
         Claim(
             "lengths-baseline", "",

@@ -9,17 +9,13 @@ from rich.text import Text
 from bayespg._support import checks, threads, together
 from bayespg.cli.common import bars, console, path_beside, progress, say, some_columns, table
 from bayespg.cli.options import Reproduction
-from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page
+from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page, sentences
 from bayespg.reproduce import report as reports
 from bayespg.runs import overview
 
 Known = Mapping[str, Experiment]
 """The experiments to choose from, by name."""
-COLOURED = {
-    "holds": Text("holds", "green"),
-    "does not hold": Text("does not hold", "red"),
-    "not decided": Text("not decided", "yellow"),
-}
+COLOURS = {"holds": "green", "does not hold": "red", "not decided": "yellow"}
 
 
 def reproduce(options: Reproduction, known: Known) -> None:
@@ -35,8 +31,8 @@ def reproduce(options: Reproduction, known: Known) -> None:
     if options.judge:
         for name in names:
             if options.name != "all" or (out / f"{name}.npz").exists():
-                _show(reports.judge_again(known[name], out), out)
-        page.write(out, list(EXPERIMENTS))
+                _show(known[name], reports.judge_again(known[name], out), out)
+        _finish(out)
         return
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     parts = out / ".parts" if options.resume else None
@@ -53,8 +49,18 @@ def reproduce(options: Reproduction, known: Known) -> None:
         _side_by_side(shared, known, out, jobs)
         wanted = {name: wanted[name] for name in wanted if name not in shared}
     _in_turn(wanted, known, out)
+    _finish(out)
+
+
+def _finish(out: Path) -> None:
+    """Write the page of a folder, and say how many of the paper's sentences hold."""
     path = page.write(out, list(EXPERIMENTS))
-    say("All claims with their verdicts: ", (str(path), "bold"))
+    judged = sentences.tested(page.read(out, list(EXPERIMENTS)))
+    if judged:
+        counted = sentences.counts(judged).items()
+        words = ", ".join(f"{count} {sentences.OUTCOMES[outcome]}" for outcome, count in counted)
+        say(f"Sentences of the paper with results in {out}: {words}.")
+    say("All sentences and claims with their verdicts: ", (str(path), "bold"))
 
 
 def _chosen(options: Reproduction, known: Known) -> list[str]:
@@ -83,7 +89,7 @@ def _in_turn(wanted: Mapping[str, Settings], known: Known, out: Path) -> None:
         console.rule(f"[bold]{known[name].title}[/bold]  ({settings.runs:,} runs)")
         with progress(name) as advance:
             content = make(known[name], settings, out, advance)
-        _show(content, out)
+        _show(known[name], content, out)
         page.write(out, list(EXPERIMENTS))
 
 
@@ -94,7 +100,7 @@ def _side_by_side(wanted: Mapping[str, Settings], known: Known, out: Path, jobs:
         for name, content in together.run(tasks, make_named, jobs, advance):
             advance(name, 1.0, "")
             console.rule(f"[bold]{known[name].title}[/bold]")
-            _show(content, out)
+            _show(known[name], content, out)
             page.write(out, list(EXPERIMENTS))
 
 
@@ -129,7 +135,7 @@ def _checked(name: str, known: Known) -> str:
     raise ValueError(f"no experiment is called '{name}'; {hint}")
 
 
-def _show(content: reports.Content, out: Path) -> None:
+def _show(experiment: Experiment, content: reports.Content, out: Path) -> None:
     columns, rows = content["table"]["columns"], content["table"]["rows"]
     shown = some_columns(len(columns))
     table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows])
@@ -137,12 +143,19 @@ def _show(content: reports.Content, out: Path) -> None:
         say((f"{len(shown)} of {len(columns)} columns; all are on disk.", "dim"))
     if content["claims"]:
         table(
-            ["", "claim", "measured here", "verdict"],
+            ["sentence", "claim", "measured here", "verdict"],
             [
-                [c["kind"], c["says"], c["measured"], COLOURED[c["verdict"]]]
+                [
+                    c["sentence"] or c["kind"],
+                    f"{c['says']} [{c['reading']}]" if c["reading"] else c["says"],
+                    c["measured"],
+                    Text(page.verdict(c), COLOURS[c["verdict"]]),
+                ]
                 for c in content["claims"]
             ],
         )
+    elif experiment.judge is not reports.no_claims:
+        say("No claim can be judged at these sizes; --paper has those of the paper.")
     for note in content["notes"]:
         say((note, "dim"))
     files = out / content["experiment"]

@@ -31,12 +31,12 @@ from bayespg.learning import updates
 from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce
 from bayespg.learning.training import Result
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce import claims, learning
+from bayespg.reproduce import claims, learning, sentences
 from bayespg.reproduce.claims import ALIKE, Cells, Claim, Pairs, Row, differences, pair, ratios
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Progress, Report, Settings
-from bayespg.reproduce.samples import Samples
+from bayespg.reproduce.samples import Key, Samples
 
 SIZES = (5, 10, 20, 40)
 LARGER = SIZES[1:]
@@ -69,7 +69,7 @@ def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
 
 OURS, PER_STEP = "Model 2 + baseline", "MCPG, mean over steps"
 BASELINE, EQUAL = "MCPG, best baseline", "MCPG, best baseline, rates of BPG"
-UNIFORM = "κ ~ U(-1, 1)"
+NORMAL, UNIFORM = sentences.STARTS
 EXACT, BY_PATHS, BY_MODEL = (
     Model1(fisher=fisher)
     for fisher in (given.exact, given.monte_carlo_fisher, given.maximum_likelihood)
@@ -221,93 +221,124 @@ ends = functools.partial(
     differences, words="{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs"
 )
 """Says in how many runs the first is lower, which shows whether a few outliers decide the mean."""
-
-
-def ahead(id: str, place: str, says: str, better: str, worse: str, sizes: Any = None) -> Row:
-    """`better` ends at a lower expected cost than `worse` at each of `sizes`."""
-    return Row(id, place, says, COSTS, ends, pair("cost", better, worse), sizes)
-
-
-def cost(samples: Cells, what: str, name: str, M: int) -> np.ndarray:
-    return OPTIMUM + samples["final", name, M] if what == "cost" else samples[what, name, M]
-
-
-def _figure3(id: str, start: str = "") -> tuple[Row, ...]:
-    """What the paper says about Figure 3; `start` says which initial policies were used."""
-    place = "Section 6.2.2, Figure 3"
-    return (
-        ahead(f"{id}-mcpg-bpg-5", place, f"Monte Carlo is ahead of BPG at M = 5{start}",
-              "MCPG", "BPG", (5,)),
-        ahead(f"{id}-mcpg-bpng-5", place, f"Monte Carlo is ahead of BPNG at M = 5{start}",
-              "MCPG", "BPNG", (5,)),
-        ahead(f"{id}-bpg", place, f"BPG is ahead of Monte Carlo from M = 10 on{start}",
-              "BPG", "MCPG", LARGER),
-        ahead(f"{id}-bpng", place, f"BPNG is ahead of Monte Carlo from M = 10 on{start}",
-              "BPNG", "MCPG", LARGER),
-    )  # fmt: skip
-
-
 ABOVE = "ratio of final costs above the optimum"
 
 
-def _figure4() -> tuple[Row, ...]:
-    place = "Section 6.2.2, Figure 4"
+def ahead(
+    id: str, sentence: str, says: str, better: str, worse: str, sizes: Any = None, reading: str = ""
+) -> Row:
+    """`better` ends at a lower expected cost than `worse` at each of `sizes`."""
+    pairs = pair("cost", better, worse)
+    return Row(id, sentence, says, COSTS, ends, pairs, sizes, reading=reading)
+
+
+def value(samples: Cells, what: str, name: str, M: int) -> np.ndarray:
+    """Also the final cost, and by how much a method ends above BPG-var at M and at the next M, as a
+    number that is positive in the mean."""
+    if what == "cost":
+        return OPTIMUM + samples["final", name, M]
+    if what not in ("gap", "next gap"):
+        return samples[what, name, M]
+    M = SIZES[SIZES.index(M) + 1] if what == "next gap" else M
+    gap = samples["final", name, M] - samples["final", "BPG-var", M]
+    return gap if gap.mean() >= 0 else -gap
+
+
+def _figure3(id: str, reading: str) -> tuple[Row, ...]:
+    """What the paper says about Figure 3."""
     return (
         *(
-            ahead(f"fisher-{name.lower()}", place,
-                  f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
-                  name, "MCPG", LARGER)
-            for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
-        ),
-        *(
-            ahead(f"fisher-{name.lower()}-ml-mc", place,
-                  f"with few paths, {name}-ML is ahead of {name}-MC", f"{name}-ML", f"{name}-MC",
-                  (5, 10))
+            ahead(f"{id}-mcpg-{name.lower()}-5", "figure-3",
+                  f"Monte Carlo is ahead of {name} at M = 5", "MCPG", name, (5,), reading)
             for name in ("BPG", "BPNG")
         ),
-        Row("fisher-vanishes", place, "the difference between the two vanishes for many paths",
-            f"{ABOVE}, MC to ML, M = 40", ratios,
-            {name: (("final", f"{name}-ML"), ("final", f"{name}-MC")) for name in ("BPG", "BPNG")},
-            (40,), **ALIKE),
+        *(
+            ahead(f"{id}-{name.lower()}", "figure-3",
+                  f"{name} is ahead of Monte Carlo from M = 10 on", name, "MCPG", LARGER, reading)
+            for name in ("BPG", "BPNG")
+        ),
     )  # fmt: skip
 
 
-def _figure5(id: str, start: str = "") -> tuple[Row, ...]:
-    place = "Section 6.2.2, Figure 5"
+def _figure4(id: str, reading: str) -> tuple[Row, ...]:
     return (
-        ahead(f"{id}-bpg", place, f"BPG-var is ahead of BPG at every M{start}", "BPG-var", "BPG"),
-        ahead(f"{id}-mcpg", place, f"BPG-var is ahead of Monte Carlo at every M{start}",
-              "BPG-var", "MCPG"),
-        Row(f"{id}-bpng", place, f"BPG-var learns faster than BPNG{start}",
-            "difference of costs, mean over all updates", differences,
-            pair("average", "BPG-var", "BPNG")),
-        Row(f"{id}-bpng-end", place, f"BPG-var ends like BPNG{start}",
-            f"{ABOVE}, BPNG to BPG-var", ratios, pair("final", "BPG-var", "BPNG"), **ALIKE),
-        Row(f"{id}-many", place, f"BPG-var is like BPG when M is large{start}",
-            f"{ABOVE}, BPG to BPG-var", ratios, pair("final", "BPG-var", "BPG"), (40,), **ALIKE),
+        *(
+            ahead(f"{id}-{name.lower()}", "figure-4",
+                  f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
+                  name, "MCPG", LARGER, reading)
+            for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
+        ),
+        *_few(id, reading),
     )  # fmt: skip
 
 
+def _few(id: str, reading: str, source: str = "") -> tuple[Row, ...]:
+    """ML against MC; `source` ends the names of methods whose G comes from elsewhere."""
+    sentence = "figure-4-few"
+    names = {name: (f"{name}-ML{source}", f"{name}-MC{source}") for name in ("BPG", "BPNG")}
+    return (
+        *(
+            ahead(f"{id}-{name.lower()}-ml-mc", sentence,
+                  f"with few paths, {name}-ML is ahead of {name}-MC", *both, (5, 10), reading)
+            for name, both in names.items()
+        ),
+        Row(f"{id}-vanishes", sentence, "the difference between the two vanishes for many paths",
+            f"{ABOVE}, MC to ML, M = 40", ratios,
+            {name: (("final", ml), ("final", mc)) for name, (ml, mc) in names.items()},
+            (40,), **ALIKE, reading=reading),
+    )  # fmt: skip
+
+
+def _figure5(id: str, reading: str) -> tuple[Row, ...]:
+    alike = "figure-5-alike"
+    return (
+        ahead(f"{id}-bpg", "figure-5", "BPG-var is ahead of BPG at every M", "BPG-var", "BPG",
+              reading=reading),
+        ahead(f"{id}-mcpg", "figure-5", "BPG-var is ahead of Monte Carlo at every M",
+              "BPG-var", "MCPG", reading=reading),
+        Row(f"{id}-bpng", "figure-5-bpng", "BPG-var learns faster than BPNG",
+            "difference of costs, mean over all updates", differences,
+            pair("average", "BPG-var", "BPNG"), reading=reading),
+        Row(f"{id}-bpng-end", "figure-5-bpng", "BPG-var ends like BPNG",
+            f"{ABOVE}, BPNG to BPG-var", ratios, pair("final", "BPG-var", "BPNG"), **ALIKE,
+            reading=reading),
+        Row(f"{id}-trend", alike, "the gap between the average returns of BPG-var and BPG shrinks "
+            "from each M to the next", "by how much the gap of final costs shrinks",
+            functools.partial(differences, words="gap {b:.3f}, then {a:.3f}"),
+            {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))}, SIZES[:-1],
+            reading=f"{sentences.TREND}, {reading}"),
+        Row(f"{id}-many", alike, "BPG-var is like BPG at M = 40",
+            f"{ABOVE}, BPG to BPG-var", ratios, pair("final", "BPG-var", "BPG"), (40,), **ALIKE,
+            reading=f"{sentences.EXCESS}, {reading}"),
+    )  # fmt: skip
+
+
+FIRST, SECOND = sentences.LQR[:2]
 CLAIMS = (
-    *_figure3("lqr"),
+    *_figure3("lqr", FIRST),
     ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
           "rates", OURS, "BPG"),
     ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
           "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
 )  # fmt: skip
-judge = functools.partial(claims.judge, CLAIMS, value=cost)
-judge_fisher = functools.partial(claims.judge, _figure4(), value=cost)
+judge = functools.partial(claims.judge, CLAIMS, value=value)
+judge_fisher = functools.partial(claims.judge, _figure4("fisher", FIRST), value=value)
 
 
 def judge_variance(samples: Samples) -> list[Claim]:
-    start = f", from {UNIFORM}"
-    rows = (*_figure5("var-uniform", start), *_figure3("uniform", start))
-    other = {
-        (what, name.removesuffix(f", {UNIFORM}"), M): values
+    rows = (*_figure5("var-uniform", SECOND), *_figure3("uniform", SECOND))
+    other = _ending(samples, UNIFORM)
+    return claims.judge(_figure5("var", FIRST), samples, value) + claims.judge(rows, other, value)
+
+
+def _ending(samples: Samples, suffix: str) -> dict[Key, np.ndarray]:
+    """The samples of methods whose names end in a suffix, without it."""
+    end = f", {suffix}"
+    return {
+        (what, name.removesuffix(end), M): values
         for (what, name, M), values in samples.items()
-        if name.endswith(UNIFORM)
+        if name.endswith(end)
     }
-    return claims.judge(_figure5("var"), samples, cost) + claims.judge(rows, other, cost)
 
 
 def judge_rates(samples: Samples) -> list[Claim]:
@@ -327,11 +358,13 @@ def judge_rates(samples: Samples) -> list[Claim]:
 
     larger = [M for M in sizes if M in LARGER]
     return [
-        Claim(f"lqr-rates-{id}-{how}", "", f"{says}, {rates}", COSTS, ends(pairs(*names, Ms)))
-        for id, says, names, Ms in (
-            ("ours", "Model 2 with a baseline is ahead of Monte Carlo with the best baseline at "
-             "every M", (OURS, BASELINE), sizes),
-            ("bpg", "BPG is ahead of Monte Carlo from M = 10 on", ("BPG", "MCPG"), larger),
+        Claim(f"lqr-rates-{id}-{how}", sentence, f"{says}, {rates}", COSTS,
+              ends(pairs(*names, Ms)), kind="ours")
+        for id, sentence, says, names, Ms in (
+            ("ours", "", "Model 2 with a baseline is ahead of Monte Carlo with the best baseline "
+             "at every M", (OURS, BASELINE), sizes),
+            ("bpg", "figure-3", "BPG is ahead of Monte Carlo from M = 10 on", ("BPG", "MCPG"),
+             larger),
         )
         for how, rates, pairs in (
             ("equal", "at equal rates (BPG's of Table 3)", equal),

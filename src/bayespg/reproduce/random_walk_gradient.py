@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from bayespg.environments import RandomWalk
 from bayespg.learning.estimators import ENAC, GPOMDP, Model1, Model2, Reinforce, monte_carlo_fisher
 from bayespg.policies import Tabular
-from bayespg.reproduce import claims, gradients
+from bayespg.reproduce import claims, gradients, sentences
 from bayespg.reproduce import random_walk as rw
-from bayespg.reproduce.claims import Claim, Row, pair, ratios
+from bayespg.reproduce.claims import Claim, Effect, Pairs, Row, pair, ratios
 from bayespg.reproduce.gradients import errors
 from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
@@ -70,23 +70,34 @@ def _rivals(name: str, rivals: Sequence[str], of: str = "square"):
     return {f"{rival}, M = {{M}}": ((of, name), (of, rival)) for rival in rivals}
 
 
-FIGURE, SQUARES = "Section 8.1, Figure 6", "ratio of mean squared errors, rival to BAC"
+def _least(pairs: Pairs) -> tuple[Effect, ...]:
+    """The smallest of the ratios."""
+    return (min(ratios(pairs), key=lambda effect: effect.value),)
+
+
+SQUARES = "ratio of mean squared errors, rival to BAC"
 CLAIMS = (
     *(
-        Row(f"walk-gradient-{what}{id}", FIGURE, f"{says} ({how})", effect, ratios,
-            _rivals(name, PAPER, of), above=1)
-        for id, name, how in (
-            ("", "BAC", "G-EST corrected"), ("-as-printed", PRINTED, "G-EST as printed"),
+        Row(f"walk-gradient-{what}{id}", sentence, says, effect, ratios,
+            _rivals(name, rivals, of), above=1, reading=reading)
+        for id, name, reading in (
+            ("-as-printed", PRINTED, sentences.G_PRINTED), ("", "BAC", sentences.G_CORRECTED),
         )
-        for what, of, effect, says in (
-            ("error", "square", SQUARES,
+        for what, sentence, rivals, of, effect, says in (
+            ("error", "figure-6", PAPER, "square", SQUARES,
              "BAC is more accurate than Monte Carlo and quadrature at every M"),
-            ("angle", "angle", "ratio of mean angular errors, rival to BAC",
+            ("angle", "figure-6", PAPER, "angle", "ratio of mean angular errors, rival to BAC",
              "BAC's angular error is smaller than theirs at every M"),
-            ("spread", "scatter", "ratio of total variances, rival to BAC",
+            ("spread", "figure-6", PAPER, "scatter", "ratio of total variances, rival to BAC",
              "BAC's estimates vary less than those of Monte Carlo and quadrature"),
+            ("models", "bac-accurate", PAPER[2:], "square", SQUARES,
+             "BAC is more accurate than quadrature with either model at every M"),
         )
     ),
+    Row("walk-gradient-lengths", "lengths", "on the random walk, where paths differ in length, "
+        "it is not: at some M its lead is less than twofold",
+        "ratio of mean squared errors, MC to Model 1", _least,
+        pair("square", "BQ, Model 1", "MC"), below=2, reading=sentences.TASKS),
     Row("walk-gradient-integrated", "", "with the actions integrated out of G, BAC is also more "
         "accurate than the methods that fit values", SQUARES, ratios,
         _rivals(BAC, [r for r in RIVALS if r != "BQ, Model 2 + baseline"]), above=1),

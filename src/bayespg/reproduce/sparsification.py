@@ -149,7 +149,7 @@ def judge(samples: Samples) -> list[Claim]:
     }
     return [
         Claim(
-            "sparse-faster", "Section 4.4",
+            "sparse-faster", "sparse-faster",
             f"sparsification makes Algorithm 1 significantly faster for many paths (M = {many:,})",
             "ratio of times, M x M system to sparse", times(faster), above=2,
         ),
@@ -159,7 +159,7 @@ def judge(samples: Samples) -> list[Claim]:
             "ratio of mean squared errors, sparse to full", ratios(accurate), below=1.1,
         ),
         Claim(
-            "natural-cost", "Sections 6.2.2 and 10",
+            "natural-cost", "natural-cost",
             "the natural gradient comes at little extra cost",
             "ratio of times per update, BPNG to BPG",
             times({"": (taken["update of BPG"], taken["update of BPNG"])}), below=1.1,
