@@ -6,19 +6,15 @@ ending that is independent of states and actions acts as a discount of the retur
 gradient is known for both.
 """
 
-import math
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from bayespg._support.statistics import student_quantile
 from bayespg._support.types import Array
 from bayespg.environments import LQR
 from bayespg.learning.estimators import Model1, Model2, Reinforce
-from bayespg.reproduce.claims import Claim, Effect, shared_level
+from bayespg.reproduce.claims import Claim, Effect, ratios_of_ratios
 from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import sizes
 from bayespg.reproduce.parts import between
@@ -94,24 +90,6 @@ def run(settings: Settings, progress: Progress) -> Report:
             "of G."
         ],
     )
-
-
-def ratios_of_ratios(
-    pairs: Mapping[str, tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]],
-) -> tuple[Effect, ...]:
-    """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
-    effects = []
-    for where, both in pairs.items():
-        logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
-        shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
-        error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
-        freedom = min(x.size for x in shifts) - 1
-        reach = student_quantile(shared_level(len(pairs)), freedom) * error
-        value = logs[0] - logs[1]
-        words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
-        low, high = math.exp(value - reach), math.exp(value + reach)
-        effects.append(Effect(where, math.exp(value), low, high, words))
-    return tuple(effects)
 
 
 def judge(samples: Samples) -> list[Claim]:

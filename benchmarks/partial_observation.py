@@ -226,6 +226,7 @@ def best_cost(window: int, environment: LQR = PLAIN, noise: float = NOISE) -> fl
 def judge(samples: Samples) -> list[Claim]:
     """The paper describes what the first claims say and measures none of it. The measurements, and
     so the claims, are ours: Model 2 with a flat baseline, on tasks that are not the paper's."""
+
     def end(name: str) -> np.ndarray:
         return samples[f"{name}: end", BPG, 0]
 

@@ -18,7 +18,7 @@ from bayespg.reproduce import sentences
 LEVEL = 0.95
 Verdict = Literal["holds", "does not hold", "not decided"]
 Kind = Literal["paper", "check", "ours"]
-"""About a sentence of the paper; a comparison with a number or curve that it prints; a claim of ours."""
+"""About a sentence of the paper; a comparison with a number that it prints; a claim of ours."""
 
 
 class Bounds(TypedDict):
@@ -167,6 +167,24 @@ def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
         return Effect(where, ratio, ratio * math.exp(low), ratio * math.exp(high), said)
 
     return _each(pairs, one)
+
+
+def ratios_of_ratios(
+    pairs: Mapping[str, tuple[tuple[Samples, Samples], tuple[Samples, Samples]]],
+) -> tuple[Effect, ...]:
+    """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
+    effects = []
+    for where, both in pairs.items():
+        logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
+        shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
+        error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
+        freedom = min(x.size for x in shifts) - 1
+        reach = student_quantile(shared_level(len(pairs)), freedom) * error
+        value = logs[0] - logs[1]
+        words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
+        low, high = math.exp(value - reach), math.exp(value + reach)
+        effects.append(Effect(where, math.exp(value), low, high, words))
+    return tuple(effects)
 
 
 RESAMPLES = 2_000

@@ -9,6 +9,8 @@ The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the
 - Figure 5 scales steps by the posterior covariance (BPG-var). The paper says only that the initial
   policies are random, so its methods are also run from kappa uniform on (-1, 1), and what the paper
   says about Figures 3 and 5 is judged for both.
+- The paper does not print Sigma either: `lqr-readings` runs Figures 3 to 5 with 0.1 I, 0.3 I and I,
+  and Figure 4 with G from other paths and from a model of the wrong form.
 - Table 3 gives BPG larger rates than MCPG, so Figure 3 compares methods and rates at once.
   `lqr-rates` runs every method with BPG's rates of Table 3 times each factor of a grid. Methods are
   compared at equal rates, and each at its own best; half of the runs choose it, the other half are
@@ -21,21 +23,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
+from bayespg import fisher as fishers
 from bayespg._support.random import fast_key
 from bayespg.environments import LQR
 from bayespg.learning import estimators as given
 from bayespg.learning import updates
+from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce
 from bayespg.learning.training import Result
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce import claims, learning, sentences
+from bayespg.reproduce import claims, learning, parts, sentences
 from bayespg.reproduce.claims import ALIKE, Cells, Claim, Pairs, Row, differences, pair, ratios
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.parts import between
-from bayespg.reproduce.report import Progress, Report, Settings
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, summarise
 from bayespg.reproduce.samples import Key, Samples
 
 SIZES = (5, 10, 20, 40)
@@ -56,6 +61,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
     """A function from M to the update of a method with its learning rates from Table 3."""
 
+    @functools.cache  # the same object, so that it is compiled once
     def update(M: int) -> optax.GradientTransformationExtraArgs:
         rate = np.array(RATES[rates][M])
         if rates == "BPNG":
@@ -70,10 +76,36 @@ def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
 OURS, PER_STEP = "Model 2 + baseline", "MCPG, mean over steps"
 BASELINE, EQUAL = "MCPG, best baseline", "MCPG, best baseline, rates of BPG"
 NORMAL, UNIFORM = sentences.STARTS
-EXACT, BY_PATHS, BY_MODEL = (
+OTHER, WRONG = "other paths", "BPG-ML, wrong form"
+
+
+def _from_others(fisher: given.FisherChoice) -> given.FisherChoice:
+    """G from as many other paths, drawn with a key that is made from the scores of these."""
+
+    def choice(batch: Batch):
+        bits = jnp.sum(batch.scores).astype(jnp.float32).view(jnp.uint32)
+        key, M = jax.random.fold_in(fast_key(1), bits), batch.returns.size
+        return fisher(given.draw(LQR(), batch.policy, key, M, jnp.float32))
+
+    return choice
+
+
+def _wrong_form(batch: Batch):
+    """G under the model x' = x + N(c_3, c_4^2), which ignores the action and the state's return to
+    zero."""
+    paths = batch.paths
+    moves = jnp.concatenate([paths.states[1:], paths.final[None]]) - paths.states
+    model = LQR(action_gain=0.0, offset=moves.mean(), state_noise=moves.std())
+    return fishers.exact(model, batch.policy)  # type: ignore[arg-type]
+
+
+EXACT, BY_PATHS, BY_MODEL, BY_OTHERS, BY_OTHER_MODEL, BY_WRONG = (
     Model1(fisher=fisher)
-    for fisher in (given.exact, given.monte_carlo_fisher, given.maximum_likelihood)
-)
+    for fisher in (
+        given.exact, given.monte_carlo_fisher, given.maximum_likelihood,
+        _from_others(given.monte_carlo_fisher), _from_others(given.maximum_likelihood), _wrong_form,
+    )
+)  # fmt: skip
 METHODS = {
     "MCPG": Method(Reinforce(), rated("MCPG"), "MC"),
     PER_STEP: Method(MonteCarlo(weights="uniform"), rated("MCPG"), "GPOMDP"),
@@ -86,6 +118,12 @@ METHODS = {
     "BPG-ML": Method(BY_MODEL, rated("BPG"), "BQ"),
     "BPNG-MC": Method(BY_PATHS, rated("BPNG"), "MC, best baseline"),
     "BPNG-ML": Method(BY_MODEL, rated("BPNG"), "BQ natural"),
+    **{
+        f"{name}-{fisher}, {OTHER}": Method(estimator, rated(name), look)
+        for name, look in (("BPG", "BQ"), ("BPNG", "BQ natural"))
+        for fisher, estimator in (("MC", BY_OTHERS), ("ML", BY_OTHER_MODEL))
+    },
+    WRONG: Method(BY_WRONG, rated("BPG"), "eNAC"),
     "BPG, actions integrated out": Method(Model1(), rated("BPG"), "BQ variant"),
     OURS: Method(Model2(baseline=float("inf")), rated("BPG"), "ours"),
 }
@@ -97,6 +135,16 @@ FIGURE4 = (
     "MCPG", "BPG-MC", "BPG-ML", "BPNG-MC", "BPNG-ML", "BPG, actions integrated out", OURS,
 )  # fmt: skip
 FIGURE5 = ("MCPG", "BPG", "BPNG", "BPG-var")
+READINGS = {
+    **dict.fromkeys(("MCPG",), sentences.LQR[:2]),
+    **dict.fromkeys(("BPG", "BPNG", "BPG-var"), sentences.LQR[2:]),
+    **dict.fromkeys(("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC"), sentences.LQR),
+    **dict.fromkeys(
+        (*(name for name in METHODS if name.endswith(OTHER)), WRONG), sentences.LQR[:1]
+    ),
+}
+"""What `lqr-readings` runs: the cells of Sigma and start that Figures 3 to 5 do not have. Monte
+Carlo has no Sigma."""
 TUNED = ("MCPG", BASELINE, "BPG", OURS)
 Costs = Mapping[learning.Cell, Learned]
 
@@ -108,8 +156,10 @@ def learn(
     start: Callable[..., BoundedLinearGaussian] | None = None,
     label: str = "",
     sizes: Sequence[int] = SIZES,
+    noise: float | None = None,
 ) -> Costs:
-    """Exact expected cost before each update and after the last, (runs, N + 1)."""
+    """Exact expected cost before each update and after the last, (runs, N + 1). `noise` replaces
+    that of the estimators; as an array, so that other values use the same compiled program."""
     environment, results = LQR(), {}
 
     def last(result: Result) -> Any:
@@ -119,10 +169,14 @@ def learn(
     updates = dict.fromkeys(sizes, UPDATES)
     task = Task(environment, start or normal, updates, drawn=True, ended=last, label=label)
     methods = {name: METHODS[name] for name in names}
-    for cell, learned in learning.learn(task, methods, settings, progress).items():
+    for name, method in methods.items():
+        if noise is not None and isinstance(method.estimator, Model1):
+            estimator = dataclasses.replace(method.estimator, noise=np.asarray(noise))
+            methods[name] = dataclasses.replace(method, estimator=estimator)
+    for key, learned in learning.learn(task, methods, settings, progress).items():
         assert learned.ended is not None
         costs = -np.concatenate([learned.values, learned.ended[:, None]], 1)
-        results[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
+        results[key] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
     return results
 
 
@@ -147,6 +201,53 @@ def run_twice(settings: Settings, progress: Progress) -> Report:
     costs = learn(FIGURE5, settings, between(progress, 0, 0.5))
     narrow = learn(FIGURE5, settings, between(progress, 0.5, 1), uniform, UNIFORM)
     return report({**costs, **{(f"{name}, {UNIFORM}", M): of for (name, M), of in narrow.items()}})
+
+
+def run_readings(settings: Settings, progress: Progress) -> Report:
+    """Figures 3 to 5 with other Sigma and initial policies. All readings of a method at one M are
+    one part, and one compiled program."""
+    sizes = SIZES[:2] if settings.quick else SIZES
+    alone = dataclasses.replace(settings, parts=None)
+    starts = {NORMAL: normal, UNIFORM: uniform}
+
+    def part(cell: learning.Cell, progress: Progress) -> parts.Part:
+        name, M = cell
+        kept = {}
+        for reading in READINGS[name]:
+            sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
+            noise = 1e-3 if sigma == "10⁻³" else float(sigma)
+            learned = learn((name,), alone, progress, starts[start], "", (M,), noise)
+            costs = learned[name, M].values - OPTIMUM
+            kept |= {f"final: {reading}": costs[:, -1], f"average: {reading}": costs.mean(1)}
+        return kept
+
+    cells = {f"{name}, M = {M}": (name, M) for name in READINGS for M in sizes}
+    computed = parts.compute(cells, part, settings.parts, progress)
+    kept: dict[Key, np.ndarray] = {}
+    for (name, M), arrays in computed.items():
+        for label, values in arrays.items():
+            what, reading = label.split(": ", 1)
+            kept[what, f"{name}, {reading}", M] = values
+    samples = Samples(kept)
+    names, looks = samples.names("final"), {name: METHODS[name].look for name in READINGS}
+    curves = []
+    for name in names:
+        method, reading = name.split(", Σ", 1)
+        ends = [summarise(OPTIMUM + samples["final", name, M]) for M in sizes]
+        mean, error = (list(map(float, column)) for column in zip(*ends, strict=True))
+        curves.append(Curve(f"Σ{reading}", method, looks[method], list(sizes), mean, error))
+    return Report(
+        columns=["final expected cost", *(f"M = {M}" for M in sizes)],
+        rows=[
+            [name, *(cell(OPTIMUM + samples["final", name, M]) for M in sizes)] for name in names
+        ],
+        curves=curves,
+        samples=samples,
+        figure=lambda: learning.panels(
+            curves, "final expected cost", xlabel="paths M", yscale="log", xscale="log"
+        ),
+        notes=[f"± is one standard error over {settings.runs} runs; {OPTIMUM} is optimal."],
+    )
 
 
 def report(results: Costs) -> Report:
@@ -289,7 +390,7 @@ def _few(id: str, reading: str, source: str = "") -> tuple[Row, ...]:
     )  # fmt: skip
 
 
-def _figure5(id: str, reading: str) -> tuple[Row, ...]:
+def _figure5(id: str, reading: str, sizes: Sequence[int] = SIZES) -> tuple[Row, ...]:
     alike = "figure-5-alike"
     return (
         ahead(f"{id}-bpg", "figure-5", "BPG-var is ahead of BPG at every M", "BPG-var", "BPG",
@@ -305,7 +406,7 @@ def _figure5(id: str, reading: str) -> tuple[Row, ...]:
         Row(f"{id}-trend", alike, "the gap between the average returns of BPG-var and BPG shrinks "
             "from each M to the next", "by how much the gap of final costs shrinks",
             functools.partial(differences, words="gap {b:.3f}, then {a:.3f}"),
-            {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))}, SIZES[:-1],
+            {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))}, sizes[:-1],
             reading=f"{sentences.TREND}, {reading}"),
         Row(f"{id}-many", alike, "BPG-var is like BPG at M = 40",
             f"{ABOVE}, BPG to BPG-var", ratios, pair("final", "BPG-var", "BPG"), (40,), **ALIKE,
@@ -329,6 +430,28 @@ def judge_variance(samples: Samples) -> list[Claim]:
     rows = (*_figure5("var-uniform", SECOND), *_figure3("uniform", SECOND))
     other = _ending(samples, UNIFORM)
     return claims.judge(_figure5("var", FIRST), samples, value) + claims.judge(rows, other, value)
+
+
+def judge_readings(samples: Samples) -> list[Claim]:
+    sizes, judged = samples.sizes(), []
+    for reading in sentences.LQR:
+        sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
+        other = _ending(samples, reading)
+        for (what, name, M), values in samples.items():
+            if name.startswith("MCPG, ") and name.endswith(start):
+                other[what, "MCPG", M] = values
+        id = f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}"
+        rows = _figure4(f"fisher-{id}", reading)
+        if reading == FIRST:
+            rows = (
+                *_few("fisher-others", sentences.OTHERS, f", {OTHER}"),
+                ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a "
+                      "model of the wrong form at every M", "BPG-ML", WRONG),
+            )  # fmt: skip
+        elif reading != SECOND:
+            rows += (*_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading, sizes))
+        judged += claims.judge(rows, other, value)
+    return judged
 
 
 def _ending(samples: Samples, suffix: str) -> dict[Key, np.ndarray]:

@@ -58,7 +58,9 @@ def _head(contents: Sequence[Content]) -> list[Markup]:
     claims = [(content["experiment"], claim) for content in contents for claim in content["claims"]]
     of_paper = sentences.tested(contents)
     counts = [
-        fill('<li><b class="{}">{}</b>{}</li>', CLASSES[outcome], count, sentences.OUTCOMES[outcome])
+        fill(
+            '<li><b class="{}">{}</b>{}</li>', CLASSES[outcome], count, sentences.OUTCOMES[outcome]
+        )
         for outcome, count in sentences.counts(of_paper).items()
     ]
     others = [
@@ -160,8 +162,8 @@ def _claim(claim: Content, experiment: str) -> Markup:
         '<p class="soft">{where}. <a href="#figure-{experiment}">Figure</a></p>'
         '<p class="words">{effect}; the claim says {bounds}.</p>{effects}</article>',
         id=claim["id"], says=claim["says"], badge=badge(claim), experiment=experiment, effect=said,
-        where=", ".join(filter(None, (claim["place"], claim["reading"]))) or "ours", bounds=" and ".join(bounds),
-        effects=_effects(claim),
+        where=", ".join(filter(None, (claim["place"], claim["reading"]))) or "ours",
+        bounds=" and ".join(bounds), effects=_effects(claim),
     )  # fmt: skip
 
 
