@@ -413,9 +413,16 @@ PLANTED = {
             )
             for suffix, planted in FISHER.items()
         },
-        "fisher-others-bpg-ml-mc": lower("BPG-ML, other paths", "BPG-MC, other paths"),
-        "fisher-others-bpng-ml-mc": lower("BPNG-ML, other paths", "BPNG-MC, other paths"),
-        "fisher-others-vanishes": within("BPG-MC, other paths", 1.0, (0.5, 2.0), 1.25),
+        **{
+            f"others-{sigma}-{start}{suffix}": planted
+            for sigma in ("0.001", "0.1", "0.3", "1")
+            for start in ("normal", "uniform")
+            for suffix, planted in {
+                "-bpg-ml-mc": lower("BPG-ML, other paths", "BPG-MC, other paths"),
+                "-bpng-ml-mc": lower("BPNG-ML, other paths", "BPNG-MC, other paths"),
+                "-vanishes": within("BPG-MC, other paths", 1.0, (0.5, 2.0), 1.25),
+            }.items()
+        },
         "fisher-form": lower("BPG-ML", lqr_learning.WRONG),
     }),
     "random-walk-rates": (tuned(random_walk_learning.judge_rates, (100,)), {

@@ -139,9 +139,8 @@ READINGS = {
     **dict.fromkeys(("MCPG",), sentences.LQR[:2]),
     **dict.fromkeys(("BPG", "BPNG", "BPG-var"), sentences.LQR[2:]),
     **dict.fromkeys(("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC"), sentences.LQR),
-    **dict.fromkeys(
-        (*(name for name in METHODS if name.endswith(OTHER)), WRONG), sentences.LQR[:1]
-    ),
+    **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), sentences.LQR),
+    WRONG: sentences.LQR[:1],
 }
 """What `lqr-readings` runs: the cells of Sigma and start that Figures 3 to 5 do not have. Monte
 Carlo has no Sigma."""
@@ -441,14 +440,15 @@ def judge_readings(samples: Samples) -> list[Claim]:
             if name.startswith("MCPG, ") and name.endswith(start):
                 other[what, "MCPG", M] = values
         id = f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}"
-        rows = _figure4(f"fisher-{id}", reading)
+        rows = _few(f"others-{id}", f"{reading}, G from M other paths", f", {OTHER}")
         if reading == FIRST:
-            rows = (
-                *_few("fisher-others", sentences.OTHERS, f", {OTHER}"),
+            rows += (
                 ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a "
                       "model of the wrong form at every M", "BPG-ML", WRONG),
             )  # fmt: skip
-        elif reading != SECOND:
+        else:
+            rows += _figure4(f"fisher-{id}", reading)
+        if reading not in (FIRST, SECOND):
             rows += (*_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading, sizes))
         judged += claims.judge(rows, other, value)
     return judged

@@ -38,7 +38,7 @@ class Sentence(NamedTuple):
 SIGMAS, STARTS = ("10⁻³", "0.1", "0.3", "1"), ("κ ~ N(0, I)", "κ ~ U(-1, 1)")
 LQR = tuple(f"Σ = {sigma} I, {start}" for sigma in SIGMAS for start in STARTS)
 """The paper prints neither Sigma nor the initial policies of Figures 3 to 5."""
-OTHERS = "Σ = 10⁻³ I, κ ~ N(0, I), G from M other paths"
+OTHERS = tuple(f"{cell}, G from M other paths" for cell in LQR)
 TREND, EXCESS = "gap of average returns", "excess cost at M = 40"
 NOISE = (f"{PRINTED}: Σ = T σ_r² u_j² or T σ_r², kernel of scale 1", "Σ = 10⁻³ I as without noise")
 G_PRINTED, G_CORRECTED = f"{PRINTED}: Algorithm 3", "Algorithm 3, last weight 1"
@@ -86,7 +86,7 @@ SENTENCES = {
         "and BPNG are still ahead of Monte Carlo", LQR),
     "figure-4-few": Sentence(
         "Section 6.2.2, Figure 4", "with few paths the maximum-likelihood G is ahead of the Monte "
-        "Carlo G; with many the difference vanishes", (*LQR, OTHERS)),
+        "Carlo G; with many the difference vanishes", (*LQR, *OTHERS)),
     "figure-4-form": Sentence(
         "Section 6.2.2", "BPG-ML does well because its model of the transitions has the right "
         "form", ("Σ = 10⁻³ I, κ ~ N(0, I)",)),
