@@ -41,6 +41,23 @@ def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_costs_are_reported(tmp_path, monkeypatch):
+    from bayespg.reproduce import sparsification
+
+    monkeypatch.setattr(sparsification, "RUNS", 4)
+    check("costs", 3, tmp_path)
+
+
+@pytest.mark.slow
+def test_variances_at_two_lengths_are_reported(tmp_path, monkeypatch):
+    import bayespg.reproduce.random_walk_gradient as figure6
+
+    monkeypatch.setattr(figure6, "STEPS", (0.9, 0.7))
+    monkeypatch.setattr(figure6, "LONGEST", 60)
+    check("random-walk-lengths", 4, tmp_path)
+
+
+@pytest.mark.slow
 def test_search_reports_every_estimator(tmp_path, monkeypatch):
     import search_gradients as search
 
@@ -80,9 +97,9 @@ def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow("lqr-fisher", "lqr-variance")
-@pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
+@pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance", "lqr-readings"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
-    def learn(names, settings, progress, start=None, label="", sizes=lqr_learning.SIZES):
+    def learn(names, settings, progress, start=None, label="", sizes=lqr_learning.SIZES, noise=0):
         rng = np.random.default_rng(0)
         return {
             (name, M): learning.Learned(
@@ -116,7 +133,9 @@ def test_the_random_walk_s_gradient_reports_every_estimator(tmp_path, monkeypatc
 
 POLICIES = {
     "random-walk-learning": lambda runs: Tabular(np.full((runs, 9), 1.5)),
+    "random-walk-printed": lambda runs: Tabular(np.full((runs, 9), 1.5)),
     "mountain-car": mountain_car_softmax,
+    "mountain-car-long": mountain_car_softmax,
     "ship-steering": ship_steering_cmac,
 }
 

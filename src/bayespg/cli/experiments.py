@@ -29,9 +29,12 @@ def reproduce(options: Reproduction, known: Known) -> None:
         return
     names, out = _chosen(options, known), options.out
     if options.judge:
+        if options.name == "all":
+            names = [name for name in names if (out / f"{name}.npz").exists()]
+        if not names:
+            raise ValueError(f"--judge: {out} holds no samples (.npz); run the experiments first")
         for name in names:
-            if options.name != "all" or (out / f"{name}.npz").exists():
-                _show(known[name], reports.judge_again(known[name], out), out)
+            _show(known[name], reports.judge_again(known[name], out), out)
         _finish(out)
         return
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
@@ -55,6 +58,7 @@ def reproduce(options: Reproduction, known: Known) -> None:
 def _finish(out: Path) -> None:
     """Write the page of a folder, and say how many of the paper's sentences hold."""
     path = page.write(out, list(EXPERIMENTS))
+    _say_left_out(out)
     judged = sentences.tested(page.read(out, list(EXPERIMENTS)))
     if judged:
         counted = sentences.counts(judged).items()
@@ -109,8 +113,17 @@ def make_named(name: str, *arguments: Any) -> reports.Content:
     return make(*arguments)
 
 
+def _say_left_out(folder: Path) -> None:
+    left_out = page.unreadable(folder, list(EXPERIMENTS))
+    if left_out:
+        say(f"Left out, because damaged or from another version: {', '.join(left_out)}.")
+
+
 def report(folders: list[Path], out: Path | None) -> None:
     """A page about experiments or about training runs, as the first folder holds."""
+    missing = [str(folder) for folder in folders if not folder.exists()]
+    if missing:
+        raise ValueError(f"{', '.join(missing)}: there is no such directory")
     first = folders[0]
     contents = page.read(first, list(EXPERIMENTS))
     if contents or any((first / f"{name}.json").exists() for name in EXPERIMENTS):
@@ -122,6 +135,7 @@ def report(folders: list[Path], out: Path | None) -> None:
                 "reproduce' again"
             )
         path = page.write(first, list(EXPERIMENTS))
+        _say_left_out(first)
     else:
         own = first / "report.html" if len(folders) == 1 else path_beside(folders, ".html")
         path = overview.write(folders, out or own)
@@ -131,6 +145,11 @@ def report(folders: list[Path], out: Path | None) -> None:
 def _checked(name: str, known: Known) -> str:
     if name in known:
         return name
+    if name in sentences.SENTENCES:
+        raise ValueError(
+            f"'{name}' is a sentence of the paper, not an experiment; 'bayespg reproduce all' "
+            "judges it, and 'bayespg reproduce' lists the experiments"
+        )
     hint = checks.suggestion(name, [*known, "all"], 0.4)
     raise ValueError(f"no experiment is called '{name}'; {hint}")
 

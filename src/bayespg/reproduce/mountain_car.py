@@ -118,11 +118,12 @@ def run(
     )
 
 
-run_long = functools.partial(
-    run, methods={name: METHODS[name] for name in ("MCPG", PAPER)},
-    environment=MountainCar(horizon=1_000), sizes=(40,),
-)  # fmt: skip
-"""The limit of 200 steps is printed for evaluation only: here training episodes have 1,000."""
+def run_long(settings: Settings, progress: Progress) -> Report:
+    """The limit of 200 steps is printed for evaluation only: here training episodes have 1,000."""
+    methods = {name: METHODS[name] for name in ("MCPG", PAPER)}
+    return run(settings, progress, methods, MountainCar(horizon=1_000), (40,))
+
+
 GAP = "difference of steps to the goal"
 SPREAD, RATIO = "ratio of standard deviations", "ratio of steps to the goal"
 

@@ -38,6 +38,12 @@ def read(folder: Path, names: Sequence[str]) -> list[Content]:
     return [of for path, of in contents if of is not None and of["experiment"] == path.stem]
 
 
+def unreadable(folder: Path, names: Sequence[str]) -> list[str]:
+    """The files of these experiments that `read` leaves out, though they are in the folder."""
+    there = {content["experiment"] for content in read(folder, names)}
+    return [f"{n}.json" for n in names if n not in there and (folder / f"{n}.json").exists()]
+
+
 def command(content: Content) -> str:
     """The command that repeats these numbers."""
     c = content["configuration"]

@@ -114,6 +114,11 @@ def run(settings: Settings, progress: Progress, methods: Mapping[str, Method] = 
     )
 
 
+def run_printed(settings: Settings, progress: Progress) -> Report:
+    """With Algorithm 3 as printed."""
+    return run(settings, progress, AS_PRINTED)
+
+
 def _endless(environment) -> Callable[[Result], np.ndarray]:
     """A function that says of every run whether some policy of it was endless."""
 

@@ -219,13 +219,15 @@ def write(
 def judge_again(experiment: Experiment, out: Path) -> Content:
     """The claims of an experiment from the samples that an earlier run left in a folder; the JSON
     file is written again with them."""
-    path = out / f"{experiment.name}.json"
-    content = read(path, claims=False) if path.exists() else None
-    if content is None or not path.with_suffix(".npz").exists():
+    path, again = out / f"{experiment.name}.json", f"run '{experiment.program} {experiment.name}'"
+    if not (path.exists() and path.with_suffix(".npz").exists()):
         raise ValueError(
             f"--judge: {out} does not hold both {experiment.name}.json and {experiment.name}.npz; "
-            f"run '{experiment.program} {experiment.name}' first"
+            f"{again} first"
         )
+    content = read(path, claims=False)
+    if content is None:
+        raise ValueError(f"{path}: damaged, or from another version; {again} again")
     claims = experiment.judge(Samples.load(path.with_suffix(".npz")))
     content |= {"program": experiment.program, "claims": [claim.content() for claim in claims]}
     write_json(path, content)
