@@ -438,6 +438,35 @@ def test_the_speed_of_a_dictionary_is_that_of_the_stored_claim():
     assert f"Algorithm 1 {min(ratios):.0f} to {max(ratios):.0f} times faster than its M x M" in page
 
 
+def test_the_readme_s_numbers_about_the_paper_are_those_of_the_stored_results():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    lqr, walk, car = (
+        Samples.load(RESULTS / f"{name}.npz")
+        for name in ("lqr-gradient", "random-walk-gradient", "mountain-car")
+    )
+    names = ("MC", "MC, best baseline", "Model 1", "Model 2 + baseline, actions integrated out")
+    said = (
+        "Monte Carlo {:,.0f}, with the best baseline {:,.0f}; Model 1 {:.0f}; ours, which needs no "
+        "model, {:.0f} |"
+    )
+    assert said.format(*(lqr["square", name, 100].mean() for name in names)) in readme
+    names = ("GPOMDP", "MC, fitted values", "BAC", "BAC, noise on rewards, evidence")
+    said = "GPOMDP {:.1f}; Monte Carlo less fitted values {:.2f}; BAC {:.2f}, ours {:.2f} |"
+    assert said.format(*(walk["square", name, 10].mean() for name in names)) in readme
+    names = ("MCPG", "MC, fitted values", "BAC, G-EST", "BAC, ours")
+    said = "MCPG {:.1f}; Monte Carlo less fitted values {:.1f}; BAC {:.1f}, ours {:.1f} |"
+    after = [int(np.argmax(car["updates", name, 5] >= 100)) for name in names]
+    steps = [car["curve", name, 5][:, i].mean() for name, i in zip(names, after, strict=True)]
+    assert said.format(*steps) in readme
+    rows = json.loads((RESULTS / "calibration.json").read_text("utf-8"))["table"]["rows"]
+    held = [
+        [int(row[5]) for row in rows if row[0].startswith("LQR") and row[2] == bars]
+        for bars in ("paper's choice", "evidence", "robust")
+    ]
+    said = "paper's choice {} to {} %, evidence {} to {} %, robust {} to {} % |"
+    assert said.format(*(number for of in held for number in (min(of), max(of)))) in readme
+
+
 def test_what_findings_say_of_rates_and_forms_is_in_the_stored_samples():
     page = " ".join((ROOT / "docs" / "findings.md").read_text("utf-8").split())
     rates, walk, car = (

@@ -228,13 +228,16 @@ def run_readings(settings: Settings, progress: Progress) -> Report:
             what, reading = label.split(": ", 1)
             kept[what, f"{name}, {reading}", M] = values
     samples = Samples(kept)
-    names, looks = samples.names("final"), {name: METHODS[name].look for name in READINGS}
-    curves = []
-    for name in names:
-        method, reading = name.split(", Σ", 1)
-        ends = [summarise(OPTIMUM + samples["final", name, M]) for M in sizes]
-        mean, error = (list(map(float, column)) for column in zip(*ends, strict=True))
-        curves.append(Curve(f"Σ{reading}", method, looks[method], list(sizes), mean, error))
+    curves, names = [], samples.names("final")
+    for reading in sentences.LQR[2:]:
+        for method, of in READINGS.items():
+            if reading in of or method == "MCPG":
+                start = NORMAL if reading.endswith(NORMAL) else UNIFORM
+                name = f"{method}, {reading if reading in of else f'Σ = 10⁻³ I, {start}'}"
+                ends = [summarise(OPTIMUM + samples["final", name, M]) for M in sizes]
+                mean, error = (list(map(float, column)) for column in zip(*ends, strict=True))
+                look = METHODS[method].look
+                curves.append(Curve(reading, method, look, list(sizes), mean, error))
     return Report(
         columns=["final expected cost", *(f"M = {M}" for M in sizes)],
         rows=[
@@ -243,7 +246,7 @@ def run_readings(settings: Settings, progress: Progress) -> Report:
         curves=curves,
         samples=samples,
         figure=lambda: learning.panels(
-            curves, "final expected cost", xlabel="paths M", yscale="log", xscale="log"
+            curves, "final expected cost", xlabel="paths M", yscale="log"
         ),
         notes=[f"± is one standard error over {settings.runs} runs; {OPTIMUM} is optimal."],
     )
