@@ -147,7 +147,12 @@ def test_a_sentence_is_judged_from_its_readings(contents, verdict):
 
 
 def test_a_sentence_whose_choice_is_not_printed_does_not_hold_as_printed():
-    claim = {"sentence": "ship-end", "reading": sentences.SHIP_TUNED, "verdict": "holds", "kind": "paper"}
+    claim = {
+        "sentence": "ship-end",
+        "reading": sentences.SHIP_TUNED,
+        "verdict": "holds",
+        "kind": "paper",
+    }
     (judged,) = sentences.tested([{"configuration": {"paper": True}, "claims": [claim]}])
     assert judged.verdict == "holds under an admissible reading"
 
