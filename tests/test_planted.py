@@ -346,6 +346,16 @@ FISHER = {
     "-bpng-ml-mc": lower("BPNG-ML", "BPNG-MC"),
     "-vanishes": within("BPG-MC", 1.0, (0.5, 2.0), 1.25),
 }
+EDGE = 1.25 * (1 + lqr_learning.OPTIMUM) - lqr_learning.OPTIMUM
+ALIKE = {
+    f"{suffix}{mark}": planted
+    for mark, edge in (("", EDGE), ("-excess", 1.25))
+    for suffix, planted in (
+        ("-bpng", lower("BPG-var", "BPNG")),
+        ("-bpng-end", within("BPNG", 1.0, (0.5, 2.0), edge)),
+        ("-many", within("BPG", 1.0, (0.5, 2.0), edge)),
+    )
+}
 SHRINKS = (
     [{"5 BPG": 8.0, "10 BPG": 4.0, "20 BPG": 2.0}], [{"40 BPG": 3.0}], [{}, {"5 BPG": 3.0}]
 )  # fmt: skip
@@ -369,10 +379,8 @@ PLANTED = {
             for suffix, planted in {
                 "-bpg": lower("BPG-var", "BPG"),
                 "-mcpg": lower("BPG-var", "MCPG"),
-                "-bpng": lower("BPG-var", "BPNG"),
-                "-bpng-end": within("BPNG", 1.0, (0.5, 2.0), 1.25),
+                **ALIKE,
                 "-trend": SHRINKS,
-                "-many": within("BPG", 1.0, (0.5, 2.0), 1.25),
             }.items()
         },
         "uniform-mcpg-bpg-5": lower("uniform MCPG", "uniform BPG"),
@@ -398,10 +406,8 @@ PLANTED = {
                 ("lqr", "-bpng", lower("BPNG", "MCPG")),
                 ("var", "-bpg", lower("BPG-var", "BPG")),
                 ("var", "-mcpg", lower("BPG-var", "MCPG")),
-                ("var", "-bpng", lower("BPG-var", "BPNG")),
-                ("var", "-bpng-end", within("BPNG", 1.0, (0.5, 2.0), 1.25)),
                 ("var", "-trend", SHRINKS),
-                ("var", "-many", within("BPG", 1.0, (0.5, 2.0), 1.25)),
+                *(("var", suffix, planted) for suffix, planted in ALIKE.items()),
             )
         },
         **{

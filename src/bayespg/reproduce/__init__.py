@@ -70,7 +70,7 @@ TABLE = (
     Experiment("sparsification", "Section 4.4", "What sparsification and the natural gradient cost",
                4_000, 200, 10_000, sparsification.run, sparsification.judge, timed=True),
     Experiment("costs", "Section 10", "What covariances, natural gradients and full systems cost",
-               10, 3, 20, costs.run, costs.judge, timed=True),
+               10, 3, 12, costs.run, costs.judge, timed=True),
 )  # fmt: skip
 """Name, item of the paper, title, and runs: default, --quick and --paper."""
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in TABLE}
