@@ -9,6 +9,7 @@ An update plays a real episode, or a few where they are short, updates the model
 simulates (`bayespg.agents.simulated`).
 """
 
+import concurrent.futures
 from typing import Any
 
 import equinox as eqx
@@ -42,7 +43,7 @@ NAME, UPDATE = "mbac", "simulated"
 POLICY = "fourier"
 SETTINGS = ("discount", "horizon", "workers", "episode_timeout", "persistence", "seed")
 """The settings that MBAC uses; the others of `Settings` have no effect on it."""
-UPDATES, PATHS, LONGEST = 15, 64, 200
+UPDATES, PATHS, LONGEST = 15, 32, 200
 """Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
 WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
 """Number and size of the waves in which the policy is linear."""
@@ -211,7 +212,8 @@ class MBAC(BaseAgent):
         starts = [(old.policy, old.values)]
         if again and int(old.updates) > 0:
             starts.append((self._fresh, jnp.zeros_like(old.values)))
-        tried = [self._improved(model, data, key, *start) for start in starts]
+        with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
+            tried = list(pool.map(lambda start: self._improved(model, data, key, *start), starts))
         policy, values, progress = max(tried, key=_promise)
         numbers = [*jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)), values]
         if not all(np.isfinite(x).all() for x in numbers):
@@ -285,9 +287,10 @@ class MBAC(BaseAgent):
                 lambda x: jnp.asarray(np.asarray(x)) if eqx.is_array(x) else x,
                 (environment, _units(model)),
             )
-            return simulated.improve(
+            found = simulated.improve(
                 environment, policy, normaliser, self._values, values, key, UPDATES, PATHS
             )
+            return jax.block_until_ready(found)
 
     def _take(self, state: Any) -> None:
         """Counts and transitions stay NumPy arrays, in the precision that they have."""
