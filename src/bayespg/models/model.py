@@ -114,7 +114,13 @@ class Model(eqx.Module):
             a = jnp.asarray(actions)
             if len(a) != len(x):
                 raise ValueError(f"actions: expected {len(x)} of them, found {len(a)}")
-            return _compiled(_predict)(self, x.astype(jnp.float64), a)
+            return self.predict_encoded(x, self.inputs(a))
+
+    def predict_encoded(self, states: Any, encoded: Any) -> Prediction:
+        """The same for actions as `Transitions` hold them."""
+        with jax.enable_x64(True):
+            x, a = (jnp.asarray(z).astype(jnp.float64) for z in (states, encoded))
+            return _compiled(_predict)(self, x, a)
 
 
 @functools.cache
@@ -124,8 +130,8 @@ def _compiled(function: Any) -> Any:
     return eqx.filter_jit(function, **options)
 
 
-def _predict(model: Model, x: Any, actions: Any) -> Prediction:
-    phi = model.features(model.states(x), model.inputs(actions).astype(x.dtype))
+def _predict(model: Model, x: Any, encoded: Any) -> Prediction:
+    phi = model.features(model.states(x), encoded)
 
     def outputs(found: Regression, units: Units):
         mean = phi @ found.mean * units.scale + units.mean
