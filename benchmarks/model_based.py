@@ -108,7 +108,8 @@ def run(task: str, seed: int, budget: int, algorithm: str = "MBAC", verbose: boo
             print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
     return {
         "task": task, "algorithm": algorithm, "seed": seed,
-        "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps), "seconds": round(seconds, 1),
+        "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
+        "seconds": round(seconds, 1),
         "first_seconds": rows[0][3], "steps": steps, "evaluated": returns,
         "real_simulated_ahead_seconds": rows, "version": bayespg.__version__,
         "machine": f"{platform.machine()}, {platform.system()}",
