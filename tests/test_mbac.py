@@ -59,6 +59,18 @@ def test_the_command_line_trains_and_draws(tmp_path):
     assert (tmp_path / "r" / "plots" / "learning.png").exists()
 
 
+def test_one_command_draws_what_the_model_predicts(trained, tmp_path):
+    _, folder, _ = trained
+    out = tmp_path / "model.png"
+    found = CliRunner().invoke(app, ["plot", str(folder), "--model", "--out", str(out)])
+    assert found.exit_code == 0, found.output
+    assert out.stat().st_size > 10_000
+    assert "share inside 95 % intervals" in found.output
+    page = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "page.html")])
+    assert page.exit_code == 0, page.output
+    assert "What the model promised" in (tmp_path / "page.html").read_text()
+
+
 def test_the_model_predicts_the_episodes_it_was_learned_from(trained):
     agent, *_ = trained
     data = agent.state.data
@@ -143,6 +155,7 @@ def test_a_model_that_predicts_is_kept(trained):
     assert not agent.state.record.useless
     assert np.isnan(rows[0]["predicted"])
     assert all(0 <= row["predicted"] <= 1 for row in rows[1:])
+    assert all(np.isnan(row["inside"]) or 0 <= row["inside"] <= 1 for row in rows)
 
 
 def test_a_useless_model_is_kept_where_returns_rise():

@@ -30,9 +30,9 @@ from bayespg.agents.metrics import Evaluation
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.observations import Normalised, Normaliser, no_statistics
-from bayespg.models import Knowledge, Model
+from bayespg.models import Forecast, Knowledge, Model, forecast, inside
 from bayespg.models import model as models
-from bayespg.models.data import CHUNKS, Transitions, empty, inputs_of
+from bayespg.models.data import Transitions, empty, inputs_of
 from bayespg.paths.worlds import OnHost
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype
 from bayespg.policies.features import Fourier
@@ -68,8 +68,9 @@ FIRST, WINDOW = 5, 20
 HALF = 0.5
 """A model that predicts a smaller share of the variance of new transitions is of little use, unless
 returns have risen."""
-TESTED = 128
-"""New transitions on which the model is tested before it learns from them."""
+TESTED, STEPS = 128, 10
+"""New transitions on which the model is tested before it learns from them, and the steps after
+which its intervals are."""
 KNOWN = "function"
 """What a stored configuration has in place of a function."""
 
@@ -261,14 +262,26 @@ class MBAC(BaseAgent):
             self._fitted = data, models.posterior(data, self._basis, self.state.length)
         return self._fitted[1]
 
+    def forecast(self, seed: int = 0) -> tuple[Transitions, Forecast]:
+        """A real episode that is not learned from, and the states that the model predicts from its
+        first state and its actions."""
+        key = child(host_key(settings.seed("seed", seed)), 3)
+        with self.precision():
+            paths = self.world.play(self.state.acting, key, episode_seeds(seed, -1, 1))
+        old = self.state.data
+        real = empty(old.states.shape[1], old.inputs, paths.mask.size).with_paths(paths)
+        n = real.count
+        return real, forecast(self.model, real.states[0], real.actions[:n])
+
     def _learn_from(self, played: list[Trajectories]) -> tuple[Evaluation, Any, dict[Any, float]]:
         """Update the model, and improve the policy on episodes that it simulates."""
         if self.state.record.useless:
             return self._learn_plainly(played)
         old, data = self.state, self.state.data
-        predicted = self._predicted(played)
+        fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
-            data = data.with_paths(paths)
+            data, fresh = data.with_paths(paths), fresh.with_paths(paths)
+        tested = self._tested(fresh)
         again = int(data.seen) > AGAIN * int(old.judged)
         model = models.posterior(data, self._basis, None if again else old.length)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
@@ -299,7 +312,8 @@ class MBAC(BaseAgent):
             episodes=np.asarray(old.episodes + len(episodes.returns)),
             steps=np.asarray(old.steps + episodes.lengths.sum()),
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
-            record=old.record.after(float(episodes.returns.mean()), predicted), plain=old.plain,
+            record=old.record.after(float(episodes.returns.mean()), tested[Column.PREDICTED]),
+            plain=old.plain,
         )  # fmt: skip
         self._fitted = data, model
         if self.state.record.useless:
@@ -308,9 +322,9 @@ class MBAC(BaseAgent):
                 f"update {int(self.state.updates)}: the model predicts little of what happens and "
                 "returns have not risen; BAC goes on without it, from its own first policy"
             )
-        columns = {
+        columns = tested | {
             Column.PERSISTENCE: float(old.persistence),
-            Column.DIVERGENCE: self._moved(old.policy, model), Column.PREDICTED: predicted,
+            Column.DIVERGENCE: self._moved(old.policy, model),
             # No gradient of real episodes is estimated.
             Column.SLOPE: np.nan, Column.SLOPE_ERROR: np.nan, Column.SURE: np.nan,
             Column.SIMULATED: float(progress.returns[-1]),
@@ -332,16 +346,12 @@ class MBAC(BaseAgent):
         )  # fmt: skip
         return found
 
-    def _predicted(self, played: list[Trajectories]) -> float:
-        """The share of the variance of new transitions that the model so far predicts: that of
-        changes of the state, or that of rewards where it is smaller. NaN before the first model,
-        and where nothing varies."""
-        old = self.state.data
-        if old.count == 0:
-            return np.nan
-        fresh = empty(old.states.shape[1], old.inputs, CHUNKS * MOST)
-        for paths in played:
-            fresh = fresh.with_paths(paths)
+    def _tested(self, fresh: Transitions) -> dict[Any, float]:
+        """How well the model so far predicts new transitions: the share of the variance of changes
+        of the state, or of rewards where it is smaller, and how many states are in the intervals.
+        NaN before the first model, and where nothing varies."""
+        if self.state.data.count == 0:
+            return {Column.PREDICTED: np.nan, Column.INSIDE: np.nan}
         rows = np.arange(TESTED) * fresh.count // TESTED
         x, y, r = (z[rows].astype(float) for z in (fresh.states, fresh.following, fresh.rewards))
         found = self.model.predict_encoded(x, fresh.actions[rows])
@@ -349,9 +359,12 @@ class MBAC(BaseAgent):
         shares = [
             _explained(y - x, np.asarray(found.following) - x),
             _explained(r[going, None], np.asarray(found.rewards)[going, None]),
-        ]  # fmt: skip
+        ]
         known = [share for share in shares if np.isfinite(share)]
-        return min(known, default=np.nan)
+        return {
+            Column.PREDICTED: min(known, default=np.nan),
+            Column.INSIDE: inside(self.model, fresh, STEPS),
+        }
 
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""

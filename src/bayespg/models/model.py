@@ -100,7 +100,7 @@ class Model(eqx.Module):
         the state by which draws of the model disagree."""
         horizon, discount = checks.whole("horizon", horizon, 1), checks.discount(discount)
         with jax.enable_x64(True):
-            make = _compiled(_environment)
+            make = compiled(environment_of)
             return make(self, key, jnp.asarray(curiosity), horizon, discount, known)
 
     def predict(self, states: Any, actions: Any) -> Prediction:
@@ -120,11 +120,11 @@ class Model(eqx.Module):
         """The same for actions as `Transitions` hold them."""
         with jax.enable_x64(True):
             x, a = (jnp.asarray(z).astype(jnp.float64) for z in (states, encoded))
-            return _compiled(_predict)(self, x, a)
+            return compiled(_predict)(self, x, a)
 
 
 @functools.cache
-def _compiled(function: Any) -> Any:
+def compiled(function: Any) -> Any:
     """A program that runs briefly, compiled briefly."""
     options: dict[str, Any] = {"compiler_options": compilation.quickly()}
     return eqx.filter_jit(function, **options)
@@ -146,7 +146,7 @@ def _predict(model: Model, x: Any, encoded: Any) -> Prediction:
     )  # fmt: skip
 
 
-def _environment(model, key, curiosity, horizon, discount, known) -> Learned:
+def environment_of(model, key, curiosity, horizon, discount, known) -> Learned:
     W, w, v = model.dynamics.mean, model.rewards.mean, model.termination.mean
     key_draws, key_dynamics, key_rewards, key_ends = jax.random.split(
         jax.random.key(0) if key is None else key, 4
@@ -218,7 +218,7 @@ def posterior(transitions: Transitions, basis: Basis, length: Any = None) -> Mod
     """The same with a basis, and with the length scale of this number unless it is None."""
     with jax.enable_x64(True):
         chosen = jnp.asarray(0 if length is None else length, jnp.int32)
-        return _compiled(_posterior)(transitions, basis, chosen, jnp.asarray(length is None))
+        return compiled(_posterior)(transitions, basis, chosen, jnp.asarray(length is None))
 
 
 def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Model:
