@@ -128,6 +128,7 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/how-to/estimator.md",
     "docs/how-to/policy.md",
     "docs/how-to/scores.md",
+    "docs/how-to/simulator.md",
     "docs/how-to/uncertainty.md",
     "docs/model-based.md",
     "docs/partial-observation.md",
