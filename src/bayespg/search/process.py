@@ -130,9 +130,10 @@ def fit(
     centre: Float[Array, " n"],
     unit: float,
     start: Place | None = None,
+    moves: int = MOVES,
 ) -> Process:
-    """The process of greatest posterior density near `start`; lengths are in units of `unit`. The
-    returns must not all be equal."""
+    """The process of greatest posterior density near `start`, at most so many moves over the grid
+    away; lengths are in units of `unit`. The returns must not all be equal."""
     M, away = y.size, (X - centre) / unit
     both, jacobian = views(y)
     columns = np.concatenate([both, np.ones((1, M))]).T
@@ -168,7 +169,7 @@ def fit(
 
     starts = [within(*place) for place in (STARTS if start is None else [start])]
     place = max(starts, key=lambda p: at(p)[0])
-    for _ in range(MOVES):
+    for _ in range(moves):
         l, r = place
         near = (place, *(within(*p) for p in ((l - 1, r), (l + 1, r), (l, r - 1), (l, r + 1))))
         best = max(near, key=lambda p: at(p)[0])

@@ -19,9 +19,14 @@ import numpy as np
 from jaxtyping import Float
 
 from bayespg._support import checks, files
-from bayespg.posterior import GradientPosterior
+from bayespg.posterior import LARGE, GradientPosterior
 from bayespg.search import process
-from bayespg.search.smoothed import check_distances, check_mean, gradient_posterior
+from bayespg.search.smoothed import (
+    certainty,
+    check_distances,
+    check_mean,
+    gradient_posterior,
+)
 
 Array = np.ndarray
 MEMORY = 500
@@ -106,7 +111,7 @@ class Search:
                 f"would be {CANDIDATES * mean.size:,} numbers, and at most {MOST:,} are supported"
             )
         self.sphere = checks.flag("sphere", sphere)
-        self.mean = self._placed(mean)
+        self.mean = self.placed(mean)
         """The best parameters so far, of which perturbations are tried."""
         reach = REACH / math.sqrt(self.n)
         if scale is None:
@@ -130,6 +135,9 @@ class Search:
         self._place: process.Place | None = None
         """The model of the latest decision, from which the next begins."""
         self._process: process.Process | None = None
+        self._anchor, self._unit = self.mean.copy(), self.scale
+        """The mean and the scale before the latest decision: it used the episodes near the first,
+        and measured lengths in units of the second."""
         self._same = self._better = 0
         """The number of latest episodes that brought no better parameters, or that each did."""
 
@@ -169,6 +177,22 @@ class Search:
             raise ValueError(f"returns: {y.size} episodes that did not fail, two are the least")
         return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
 
+    def certainty(self) -> tuple[float, float]:
+        """`smoothed.certainty` of the gradient at the mean: a slope in standard deviations, and the
+        probability of going uphill. They are 0 and 0.5 while there is no posterior, and beyond
+        2048 parameters; decisions use neither."""
+        if self._process is None or self.n > LARGE:
+            return 0.0, 0.5
+        X, y = self._near()
+        return certainty(X, y, mean=self.mean, scale=self.scale)
+
+    @property
+    def return_at_mean(self) -> float:
+        """The return of the latest episode with the best parameters so far; NaN before it."""
+        same = [r for x, r in zip(self._tried, self._returns, strict=True) if
+                np.array_equal(x, self.mean) and not math.isnan(r)]  # fmt: skip
+        return same[-1] if same else math.nan
+
     def ask(self, k: int = 1) -> Float[Array, "k n"]:
         """The k parameters to try now: those that were asked for and not told yet, and as many new
         ones as are missing. Until they are told, `ask` returns the same parameters."""
@@ -188,7 +212,7 @@ class Search:
             rng = np.random.default_rng([self.seed, self._asked - 2]) if opposite else rng
             e = rng.normal(size=self.n)
             away = (-e if opposite else e) * self.scale
-            return self._placed(e if self.sphere else self.mean + away)
+            return self.placed(e if self.sphere else self.mean + away)
         found = self._process
         if self._waiting:
             found = found.expecting(np.array(self._waiting))
@@ -212,7 +236,7 @@ class Search:
         if self.sphere:
             anywhere = int(ANYWHERE * CANDIDATES)
             candidates[-anywhere:] = e[-anywhere:]
-        return self._placed(candidates)
+        return self.placed(candidates)
 
     def _climbed(
         self, found: process.Process, Z: Float[Array, "K n"]
@@ -229,14 +253,14 @@ class Search:
             away = Z - self.mean + (step / np.where(lengths > 0, lengths, 1.0))[:, None] * slope
             far = np.linalg.norm(away, axis=1)
             shorter = np.minimum(1.0, furthest / np.where(far > 0, far, 1.0))
-            tried = self._placed(self.mean + shorter[:, None] * away)
+            tried = self.placed(self.mean + shorter[:, None] * away)
             value, there = found.bound(tried, OPTIMISM)
             better = value > promise
             Z, slope = (np.where(better[:, None], a, b) for a, b in ((tried, Z), (there, slope)))
             promise, step = np.maximum(promise, value), np.where(better, step, 0.5 * step)
         return Z[np.argmax(promise)]
 
-    def _placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    def placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """The parameters as they are, or on the sphere. Zero stays zero, and a unit vector stays
         exactly what it is."""
         if not self.sphere:
@@ -263,7 +287,7 @@ class Search:
                 f"returns: expected shape {X.shape[:-1]}, one per row of parameters, found "
                 f"{y.shape}"
             )
-        placed = self._placed(X.reshape(-1, self.n))
+        placed = self.placed(X.reshape(-1, self.n))
         check_distances("parameters", placed, self.mean, self.scale)
         for theta, value in zip(placed, y.reshape(-1), strict=True):
             self._tried.append(theta)
@@ -276,6 +300,7 @@ class Search:
 
     def _decide(self, new: int) -> None:
         """Fit the process, choose the best parameters and adapt the scale, after `new` episodes."""
+        self._anchor, self._unit = self.mean.copy(), self.scale
         X, y = self._near()
         if not y.size:
             return
@@ -302,12 +327,13 @@ class Search:
             if not self.sphere or np.sum(y == y.max()) >= TIES:
                 self._scaled(NARROWER)
 
-    def _fit(self, X: Float[Array, "M n"], y: Float[Array, " M"]) -> None:
-        """The process of returns; lengths are in units of the typical distance of a perturbation,
-        on a sphere of the first ones."""
-        unit = (self._widest if self.sphere else self.scale) * math.sqrt(self.n)
-        start = self._place if y.size >= FEW else None
-        self._process = process.fit(X, y, self.mean, unit, start)
+    def _fit(self, X: Float[Array, "M n"], y: Float[Array, " M"], again: bool = False) -> None:
+        """The process of returns, `again` exactly that of the latest decision. Lengths are in units
+        of the typical distance of a perturbation, on a sphere of the first ones."""
+        unit = (self._widest if self.sphere else self._unit) * math.sqrt(self.n)
+        start = self._place if again or y.size >= FEW else None
+        moves = 0 if again else process.MOVES
+        self._process = process.fit(X, y, self._anchor, unit, start, moves)
         self._place = self._process.place
 
     def _scaled(self, factor: float) -> None:
@@ -317,13 +343,14 @@ class Search:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
-        rows = np.array([self.mean, *self._tried, *self._waiting])
+        rows = np.array([self.mean, self._anchor, *self._tried, *self._waiting])
         with np.errstate(over="ignore"):
-            rows = checks.sound("factors", self._placed(rows * factors))
+            rows = checks.sound("factors", self.placed(rows * factors))
         check_mean("factors", rows[0], self.scale)
         check_distances("factors", rows, rows[0], self.scale)
-        tried = len(self._tried) + 1
-        self.mean, self._tried, self._waiting = rows[0], list(rows[1:tried]), list(rows[tried:])
+        tried = len(self._tried) + 2
+        (self.mean, self._anchor), self._tried = rows[:2], list(rows[2:tried])
+        self._waiting = list(rows[tried:])
         if self._process is not None:
             self._fit(*self._near())
 
@@ -336,7 +363,8 @@ class Search:
         return {
             "tried": np.pad(X, ((0, left), (0, 0))),
             "returns": np.pad(y, (0, left), constant_values=np.nan),
-            "mean": self.mean.copy(), "scale": np.array(self.scale),
+            "mean": self.mean.copy(), "anchor": self._anchor.copy(),
+            "scales": np.array([self.scale, self._unit]),
             "counts": np.array([self._asked, self._same, self._better, *place]),
         }  # fmt: skip
 
@@ -345,7 +373,8 @@ class Search:
         known = ~np.isnan(arrays["returns"])
         self._tried = list(np.array(arrays["tried"])[known])
         self._returns = np.array(arrays["returns"])[known].tolist()
-        self.mean, self.scale = np.array(arrays["mean"]), float(arrays["scale"])
+        self.mean, self._anchor = np.array(arrays["mean"]), np.array(arrays["anchor"])
+        self.scale, self._unit = map(float, arrays["scales"])
         self._asked, self._same, self._better, *place = map(int, arrays["counts"])
         self._waiting = []
         self._again(place)
@@ -355,8 +384,8 @@ class Search:
         self._place = None if place[0] < 0 else process.Place(*place)
         X, y = self._near()
         self._process = None
-        if y.size and np.ptp(y) > 0:
-            self._fit(X, y)
+        if self._place is not None and y.size and np.ptp(y) > 0:
+            self._fit(X, y, again=True)
 
     def _remembered(self) -> tuple[Array, Array]:
         """The latest episodes that did not fail."""
@@ -369,7 +398,7 @@ class Search:
         X, y = self._remembered()
         if y.size <= NEAR:
             return X, y
-        away = np.sum((X[:-LATEST] - self.mean) ** 2, 1)
+        away = np.sum((X[:-LATEST] - self._anchor) ** 2, 1)
         nearest = np.sort(np.argpartition(away, NEAR - LATEST)[: NEAR - LATEST])
         kept = np.r_[nearest, np.arange(y.size - LATEST, y.size)]
         return X[kept], y[kept]
@@ -378,13 +407,13 @@ class Search:
         """Write the search to one .npz file, atomically and without pickling."""
         header = {
             "format": FORMAT, "memory": self.memory, "sphere": self.sphere, "seed": self.seed,
-            "scale": self.scale, "widest": self._widest, "asked": self._asked, "same": self._same,
+            "scale": self.scale, "unit": self._unit, "widest": self._widest, "asked": self._asked, "same": self._same,
             "better": self._better, "place": [-1, -1] if self._place is None else self._place,
         }  # fmt: skip
         file = io.BytesIO()
         np.savez(
             file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
-            tried=self.parameters, returns=self.returns,
+            anchor=self._anchor, tried=self.parameters, returns=self.returns,
             waiting=np.array(self._waiting).reshape(-1, self.n),
         )  # fmt: skip
         files.write_whole(Path(path), file.getvalue())
@@ -402,7 +431,9 @@ class Search:
             if header["format"] != FORMAT:
                 raise ValueError(f"its format is {header['format']!r:.40}")
             n, M, k = stored["mean"].size, stored["returns"].size, len(stored["waiting"])
-            shapes = {"mean": (n,), "tried": (M, n), "returns": (M,), "waiting": (k, n)}
+            shapes = {
+                "mean": (n,), "anchor": (n,), "tried": (M, n), "returns": (M,), "waiting": (k, n)
+            }  # fmt: skip
             if {name: array.shape for name, array in stored.items()} != shapes:
                 raise ValueError("its arrays do not fit together")
             if any(array.dtype != np.float64 for array in stored.values()):
@@ -411,6 +442,8 @@ class Search:
                 stored["mean"], scale=header["scale"], memory=header["memory"],
                 sphere=header["sphere"], seed=header["seed"],
             )  # fmt: skip
+            search._anchor = checks.array("anchor", stored["anchor"])
+            search._unit = checks.deviation("unit", header["unit"])
             search._tried = list(checks.array("tried", stored["tried"]))
             search._waiting = list(checks.array("waiting", stored["waiting"]))
             search._returns = _returns(stored["returns"]).tolist()
