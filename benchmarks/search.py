@@ -349,7 +349,7 @@ def main() -> None:
         return
     if given.what == "run":
         seeds = range(given.first, given.first + given.seeds)
-        runs = [(t, m, s) for t in given.tasks for m in given.methods for s in seeds]
+        runs = [(t, m, s) for s in seeds for t in given.tasks for m in given.methods]
         every(met, runs, given.jobs, given.out)
     print(table(given.out))
 

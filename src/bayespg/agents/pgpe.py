@@ -49,8 +49,9 @@ SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "masks", "seed")
 EPISODES = 5
 """Episodes of an update; as many as there are workers where these are more."""
 LEAST = 1e-3
-"""The smallest unit of an observation after the first episode, relative to the largest: a number
-that hardly changes while the robot does nothing would otherwise get enormous gains."""
+"""What the first episode counts for at least in the unit of an observation, relative to the
+largest: a number that hardly changes while the robot does nothing would otherwise get enormous
+gains."""
 
 
 def _observations(paths: list[Trajectories], size: int) -> Float[np.ndarray, "N {size}"]:
