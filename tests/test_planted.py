@@ -421,8 +421,7 @@ PLANTED = {
         },
         **{
             f"others-{sigma}-{start}{suffix}": planted
-            for sigma in ("0.001", "0.1", "0.3", "1")
-            for start in ("normal", "uniform")
+            for sigma, start in (("0.001", "normal"), ("0.1", "uniform"))
             for suffix, planted in {
                 "-bpg-ml-mc": lower("BPG-ML, other paths", "BPG-MC, other paths"),
                 "-bpng-ml-mc": lower("BPNG-ML, other paths", "BPNG-MC, other paths"),

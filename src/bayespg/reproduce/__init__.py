@@ -41,7 +41,7 @@ TABLE = (
                1_000, 50, 10_000, lqr_learning.run_twice, lqr_learning.judge_variance, minutes=2),
     Experiment("lqr-readings", "Figures 3 to 5",
                "Learning LQR with other noise levels, initial policies and Fisher matrices",
-               200, 20, 2_000, lqr_learning.run_readings, lqr_learning.judge_readings, minutes=5),
+               200, 20, 1_000, lqr_learning.run_readings, lqr_learning.judge_readings, minutes=5),
     Experiment("random-walk-gradient", "Figure 6",
                "Error of the gradient on the random walk against the number of episodes",
                400, 40, 1_000, random_walk_gradient.run, random_walk_gradient.judge, minutes=4),

@@ -139,7 +139,7 @@ READINGS = {
     **dict.fromkeys(("MCPG",), sentences.LQR[:2]),
     **dict.fromkeys(("BPG", "BPNG", "BPG-var"), sentences.LQR[2:]),
     **dict.fromkeys(("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC"), sentences.LQR),
-    **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), sentences.LQR),
+    **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), (*sentences.OTHERS,)),
     WRONG: sentences.LQR[:1],
 }
 """What `lqr-readings` runs: the cells of Sigma and start that Figures 3 to 5 do not have. Monte
@@ -452,7 +452,9 @@ def judge_readings(samples: Samples) -> list[Claim]:
             if name.startswith("MCPG, ") and name.endswith(start):
                 other[what, "MCPG", M] = values
         id = f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}"
-        rows = _few(f"others-{id}", f"{reading}, G from M other paths", f", {OTHER}")
+        rows = ()
+        if reading in sentences.OTHERS:
+            rows = _few(f"others-{id}", sentences.OTHERS[reading], f", {OTHER}")
         if reading == FIRST:
             rows += (
                 ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a "
