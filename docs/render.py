@@ -55,7 +55,10 @@ def section(content):
     name, c = content["experiment"], content["configuration"]
     judged = table(
         ["", "claim", "measured", "verdict"],
-        [[k["reading"] or k["kind"], k["says"], k["measured"], verdict(k)] for k in content["claims"]],
+        [
+            [k["reading"] or k["kind"], k["says"], k["measured"], verdict(k)]
+            for k in content["claims"]
+        ],
     )
     rows = content["table"]["rows"]
     whole = table(content["table"]["columns"], rows)
@@ -109,7 +112,7 @@ def _sentence(judged):
     for reading in judged.readings:
         if not reading.claims:
             continue
-        said = reading.verdict or "run at a small size, which decides nothing"
+        said = reading.verdict or sentences.size(reading)
         lines.append(f"    - *{reading.name}*: {said}")
         lines += [f"        {_line(*claim, place=False)}" for claim in reading.claims]
     missing = [reading.name for reading in judged.readings if not reading.claims]
@@ -159,12 +162,14 @@ its experiments and conclusions that can be tested, in a paraphrase, with a verd
 
 A sentence is judged under readings, which are listed before they are run: the paper's own choice,
 where it is printed, comes first ("as printed"), then choices that it leaves open. It **holds as
-printed** if the first reading is printed and holds, **holds under an admissible reading** if another one does,
-**does not hold under any reading tried** if all that were run fail, and is **not decided** otherwise.
-A reading holds if all its claims do. Each claim has one or several effects, each with an interval over
-independent runs; the intervals of a claim hold jointly with 95 % confidence. A claim holds if all of
-them lie within its bounds, does not hold if one lies outside, and is otherwise not decided at this
-size. Shown are the least and the greatest effect and, in brackets, the range of all its intervals.
+printed** if the first reading is printed and holds, **holds under an admissible reading** if
+another one does, **does not hold under any reading tried** if all that were run fail, and is **not
+decided** otherwise. A reading holds if all its claims do. Each claim has one or several effects, each with an
+interval over independent runs; the intervals of a claim hold jointly with 95 % confidence. A claim
+holds if all of them lie within its bounds, does not hold if one lies outside, and is otherwise not
+decided at this size. Shown are the least and the greatest effect and, in brackets, the range of all
+its intervals. Readings that were run at a small size only are shown with their numbers and decide
+nothing.
 {report}The reasons behind the verdicts are in [findings.md](findings.md).
 """
 

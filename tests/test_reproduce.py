@@ -109,8 +109,11 @@ def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
     check("uphill-tasks", 3, tmp_path)
 
 
-@pytest.mark.slow("lqr-fisher", "lqr-variance")
-@pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance", "lqr-readings"])
+@pytest.mark.slow("lqr-fisher", "lqr-variance", "lqr-fisher-readings")
+@pytest.mark.parametrize(
+    "name",
+    ["lqr-optimisation", "lqr-fisher", "lqr-variance", "lqr-readings", "lqr-fisher-readings"],
+)
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     def learn(names, settings, progress, start=None, label="", sizes=lqr_learning.SIZES, noise=0):
         rng = np.random.default_rng(0)

@@ -9,8 +9,8 @@ The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the
 - Figure 5 scales steps by the posterior covariance (BPG-var). The paper says only that the initial
   policies are random, so its methods are also run from kappa uniform on (-1, 1), and what the paper
   says about Figures 3 and 5 is judged for both.
-- The paper does not print Sigma either: `lqr-readings` runs Figures 3 to 5 with 0.1 I, 0.3 I and I,
-  and Figure 4 with G from other paths and from a model of the wrong form.
+- The paper does not print Sigma either: `lqr-readings` and `lqr-fisher-readings` run Figures 3 to 5
+  with 0.1 I, 0.3 I and I, and Figure 4 with G from other paths and from a model of the wrong form.
 - Table 3 gives BPG larger rates than MCPG, so Figure 3 compares methods and rates at once.
   `lqr-rates` runs every method with BPG's rates of Table 3 times each factor of a grid. Methods are
   compared at equal rates, and each at its own best; half of the runs choose it, the other half are
@@ -136,14 +136,17 @@ FIGURE4 = (
 )  # fmt: skip
 FIGURE5 = ("MCPG", "BPG", "BPNG", "BPG-var")
 READINGS = {
-    **dict.fromkeys(("MCPG",), sentences.LQR[:2]),
+    "MCPG": sentences.LQR[:2],
     **dict.fromkeys(("BPG", "BPNG", "BPG-var"), sentences.LQR[2:]),
+}
+FISHER_READINGS = {
+    "MCPG": sentences.LQR[:2],
     **dict.fromkeys(("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC"), sentences.LQR),
-    **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), sentences.LQR),
+    **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), (*sentences.OTHERS,)),
     WRONG: sentences.LQR[:1],
 }
-"""What `lqr-readings` runs: the cells of Sigma and start that Figures 3 to 5 do not have. Monte
-Carlo has no Sigma."""
+"""What `lqr-readings` and `lqr-fisher-readings` run: the cells of Sigma and start that Figures 3
+and 5, and Figure 4, do not have. Monte Carlo has no Sigma."""
 TUNED = ("MCPG", BASELINE, "BPG", OURS)
 Costs = Mapping[learning.Cell, Learned]
 
@@ -202,9 +205,11 @@ def run_twice(settings: Settings, progress: Progress) -> Report:
     return report({**costs, **{(f"{name}, {UNIFORM}", M): of for (name, M), of in narrow.items()}})
 
 
-def run_readings(settings: Settings, progress: Progress) -> Report:
-    """Figures 3 to 5 with other Sigma and initial policies. All readings of a method at one M are
-    one part, and one compiled program."""
+def run_readings(
+    methods: Mapping[str, Sequence[str]], settings: Settings, progress: Progress
+) -> Report:
+    """Figures 3 to 5 with other Sigma and initial policies: the readings of each method. All
+    readings of a method at one M are one part, and one compiled program."""
     sizes = SIZES[:2] if settings.quick else SIZES
     alone = dataclasses.replace(settings, parts=None)
     starts = {NORMAL: normal, UNIFORM: uniform}
@@ -212,7 +217,7 @@ def run_readings(settings: Settings, progress: Progress) -> Report:
     def part(cell: learning.Cell, progress: Progress) -> parts.Part:
         name, M = cell
         kept = {}
-        for reading in READINGS[name]:
+        for reading in methods[name]:
             sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
             noise = 1e-3 if sigma == "10⁻³" else float(sigma)
             learned = learn((name,), alone, progress, starts[start], "", (M,), noise)
@@ -220,7 +225,7 @@ def run_readings(settings: Settings, progress: Progress) -> Report:
             kept |= {f"final: {reading}": costs[:, -1], f"average: {reading}": costs.mean(1)}
         return kept
 
-    cells = {f"{name}, M = {M}": (name, M) for name in READINGS for M in sizes}
+    cells = {f"{name}, M = {M}": (name, M) for name in methods for M in sizes}
     computed = parts.compute(cells, part, settings.parts, progress)
     kept: dict[Key, np.ndarray] = {}
     for (name, M), arrays in computed.items():
@@ -230,7 +235,7 @@ def run_readings(settings: Settings, progress: Progress) -> Report:
     samples = Samples(kept)
     curves, names = [], samples.names("final")
     for reading in sentences.LQR[2:]:
-        for method, of in READINGS.items():
+        for method, of in methods.items():
             if reading in of or method == "MCPG":
                 start = NORMAL if reading.endswith(NORMAL) else UNIFORM
                 name = f"{method}, {reading if reading in of else f'Σ = 10⁻³ I, {start}'}"
@@ -443,26 +448,40 @@ def judge_variance(samples: Samples) -> list[Claim]:
     return claims.judge(_figure5("var", FIRST), samples, value) + claims.judge(rows, other, value)
 
 
+def _cell(samples: Samples, reading: str) -> tuple[str, dict[Key, np.ndarray]]:
+    """The samples of a reading, with those of Monte Carlo from the same start, and a name."""
+    sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
+    cells = _ending(samples, reading)
+    for (what, name, M), values in samples.items():
+        if name.startswith("MCPG, ") and name.endswith(start):
+            cells[what, "MCPG", M] = values
+    return f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}", cells
+
+
 def judge_readings(samples: Samples) -> list[Claim]:
-    sizes, judged = samples.sizes(), []
+    judged = []
+    for reading in sentences.LQR[2:]:
+        id, cells = _cell(samples, reading)
+        rows = (
+            *_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading, samples.sizes()),
+        )  # fmt: skip
+        judged += claims.judge(rows, cells, value)
+    return judged
+
+
+def judge_fisher_readings(samples: Samples) -> list[Claim]:
+    judged = []
     for reading in sentences.LQR:
-        sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
-        other = _ending(samples, reading)
-        for (what, name, M), values in samples.items():
-            if name.startswith("MCPG, ") and name.endswith(start):
-                other[what, "MCPG", M] = values
-        id = f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}"
-        rows = _few(f"others-{id}", f"{reading}, G from M other paths", f", {OTHER}")
+        id, cells = _cell(samples, reading)
+        rows = _figure4(f"fisher-{id}", reading)
         if reading == FIRST:
-            rows += (
+            rows = (
                 ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a "
                       "model of the wrong form at every M", "BPG-ML", WRONG),
             )  # fmt: skip
-        else:
-            rows += _figure4(f"fisher-{id}", reading)
-        if reading not in (FIRST, SECOND):
-            rows += (*_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading, sizes))
-        judged += claims.judge(rows, other, value)
+        if reading in sentences.OTHERS:
+            rows += _few(f"others-{id}", sentences.OTHERS[reading], f", {OTHER}")
+        judged += claims.judge(rows, cells, value)
     return judged
 
 

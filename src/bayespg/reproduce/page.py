@@ -87,7 +87,8 @@ def _head(contents: Sequence[Content]) -> list[Markup]:
 def _row(judged: sentences.Judged) -> list[str | Markup]:
     """A sentence with its readings, and the claims of each."""
     shown = [
-        fill("<p>{} {}: {}</p>", _badge(r.verdict or "not run"), r.name,
+        fill("<p>{} {}: {}</p>", _badge(r.verdict or "not run", "" if r.verdict else
+             sentences.size(r)), r.name,
              [fill("{} ({}) ", _linked(claim), _shortest(claim)) for _, claim in r.claims])
         for r in judged.readings
         if r.claims

@@ -38,7 +38,7 @@ class Sentence(NamedTuple):
 SIGMAS, STARTS = ("10⁻³", "0.1", "0.3", "1"), ("κ ~ N(0, I)", "κ ~ U(-1, 1)")
 LQR = tuple(f"Σ = {sigma} I, {start}" for sigma in SIGMAS for start in STARTS)
 """The paper prints neither Sigma nor the initial policies of Figures 3 to 5."""
-OTHERS = tuple(f"{cell}, G from M other paths" for cell in LQR)
+OTHERS = {cell: f"{cell}, G from M other paths" for cell in (LQR[0], LQR[3])}
 TREND, RETURNS, EXCESS = "trend of average returns", "average returns", "costs above the optimum"
 """What "alike" is said of; the figures show average returns."""
 NOISE = (f"{PRINTED}: Σ = T σ_r² u_j² or T σ_r², kernel of scale 1", "Σ = 10⁻³ I as without noise")
@@ -88,7 +88,7 @@ SENTENCES = {
         "and BPNG are still ahead of Monte Carlo", LQR),
     "figure-4-few": Sentence(
         "Section 6.2.2, Figure 4", "with few paths the maximum-likelihood G is ahead of the Monte "
-        "Carlo G; with many the difference vanishes", (*LQR, *OTHERS)),
+        "Carlo G; with many the difference vanishes", (*LQR, *OTHERS.values())),
     "figure-4-form": Sentence(
         "Section 6.2.2", "BPG-ML does well because its model of the transitions has the right "
         "form", ("Σ = 10⁻³ I, κ ~ N(0, I)",)),
@@ -230,6 +230,14 @@ def fold(contents: Sequence[dict[str, Any]]) -> list[Judged]:
             readings.append(Reading(reading, verdict, some if named else []))
         judged.append(Judged(name, sentence, verdict_of(sentence, readings), readings, beside))
     return judged
+
+
+def size(reading: Reading) -> str:
+    """Why a reading that was run has no verdict."""
+    given = [content["configuration"] for content, _ in reading.claims]
+    small = next(c for c in given if not c["paper"])
+    kind = "quick" if small["quick"] else "default"
+    return f"run at {kind} size ({small['runs']} runs), which decides nothing"
 
 
 def tested(contents: Sequence[dict[str, Any]]) -> list[Judged]:
