@@ -15,8 +15,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bayespg.agents import compare, paired
+from bayespg.agents.agent import BAC
+from bayespg.agents.base import BaseAgent
+from bayespg.agents.mbac import MBAC
 from bayespg.agents.metrics import Evaluation
 from bayespg.agents.paired import _sign, compare_returns
+from bayespg.agents.pgpe import PGPE
 from bayespg.cli import app, common
 from bayespg.runs import comparison
 
@@ -62,6 +66,14 @@ def rivals(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3.common", types.ModuleType("common"))
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.callbacks", callbacks)
     return torch
+
+
+def test_each_of_our_three_kinds_of_agents_can_be_compared(monkeypatch):
+    trained = []
+    monkeypatch.setattr(BaseAgent, "learn", lambda agent, *_, **__: trained.append(type(agent)))
+    for name in ("bac", "pgpe", "mbac"):
+        compare.train_ours("Pendulum-v1", name, 0, 100, lambda *_: None, lambda *_: None)
+    assert trained == [BAC, PGPE, MBAC]
 
 
 @pytest.mark.slow

@@ -19,8 +19,7 @@ import numpy as np
 
 from bayespg._support import checks, files, together
 from bayespg._support.files import write_whole
-from bayespg.agents import pgpe
-from bayespg.agents.agent import Agent
+from bayespg.agents import load
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.imports import import_all
 
@@ -98,11 +97,7 @@ class Points:
 def train_ours(
     task: str, estimator: str, seed: int, steps: int, points: Points, tell: Callable[[float], Any]
 ) -> None:
-    agent: BaseAgent
-    if estimator == pgpe.NAME:
-        agent = pgpe.PGPE(task, seed=seed)
-    else:
-        agent = Agent(task, estimator=estimator, seed=seed)
+    agent = load.made({"environment": task, "estimator": estimator, "seed": seed})
     points(0, agent.predict)
 
     def after(agent: BaseAgent, row: dict[str, float]) -> None:

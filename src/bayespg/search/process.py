@@ -11,13 +11,11 @@ hundreds. With few episodes the evidence says little, so the length has a prior 
 `SPREAD`).
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 
 from bayespg.evidence import FLOOR, SIGNAL
 
@@ -26,7 +24,7 @@ LENGTHS = np.geomspace(0.5, 16.0, 9)
 """The lengths that are compared, in the unit that `fit` is given."""
 RATIOS = np.geomspace(1e-4, 1e6, 21)
 """The ratios of amplitude to noise that are compared."""
-LENGTH, SPREAD = 1.0, 0.7
+LENGTH, SPREAD = 0.8, 0.6
 """The median of the length in the same unit, and the standard deviation of its logarithm."""
 MOVES = 10
 """The largest number of steps over the grid."""
@@ -72,10 +70,10 @@ class Process(NamedTuple):
     amplitude: float
     noise: float
     """The variance of the noise; amplitude and noise are in units of the view's spread."""
-    L: Float[Array, "M M"]
-    """The Cholesky factor of the kernel matrix plus noise."""
-    ones: Float[Array, " M"]
-    """L^-1 1, for the constant."""
+    inverse: Float[Array, "M M"]
+    """Of the kernel matrix plus noise, K."""
+    sums: Float[Array, " M"]
+    """K^-1 1, for the constant."""
     constant: float
     weights: Float[Array, " M"]
     """What kernels are multiplied by for the mean."""
@@ -92,36 +90,38 @@ class Process(NamedTuple):
     def predict(self, Z: Float[Array, "K n"]) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
         """Means and standard deviations at the rows of Z, without noise."""
         k = self.kernel(Z)
-        T = _solve(self.L, k.T)
-        unknown = (1 - self.ones @ T) ** 2 / (self.ones @ self.ones)
-        variance = self.amplitude - np.sum(T**2, 0) + unknown
-        least = np.finfo(float).eps * self.amplitude
-        return self.constant + k @ self.weights, np.sqrt(np.maximum(variance, least))
+        deviation, _ = self._deviation(k)
+        return self.constant + k @ self.weights, deviation
 
-    def expecting(self, Z: Float[Array, "K n"]) -> "Process":
-        """The process after episodes with the rows of Z that return what is expected of them. The
-        means stay; what is not known any more changes the standard deviations."""
-        X = np.concatenate([self.X, (Z - self.centre) / self.length])
-        K = self.amplitude * np.exp(-0.5 * squared_distances(X, X))
-        L = np.linalg.cholesky(K + _jitter(self.noise, self.amplitude) * np.eye(len(X)))
-        weights = np.r_[self.weights, np.zeros(len(Z))]
-        return self._replace(X=X, L=L, ones=_solve(L, np.ones(len(X))), weights=weights)
+    def _deviation(
+        self, k: Float[Array, "K M"]
+    ) -> tuple[Float[Array, " K"], Float[Array, "K M"]]:
+        """Standard deviations where the kernel is k, and how much a greater kernel lowers them."""
+        left, total = 1 - k @ self.sums, np.sum(self.sums)
+        solved = k @ self.inverse
+        variance = self.amplitude - np.sum(solved * k, 1) + left**2 / total
+        deviation = np.sqrt(np.maximum(variance, 1e-12 * self.amplitude))
+        return deviation, (solved + np.outer(left / total, self.sums)) / deviation[:, None]
 
     def bound(
         self, Z: Float[Array, "K n"], deviations: float
     ) -> tuple[Float[Array, " K"], Float[Array, "K n"]]:
         """The mean plus that many standard deviations at the rows of Z, and its gradient."""
         k = self.kernel(Z)
-        T = _solve(self.L, k.T)
-        left = 1 - self.ones @ T
-        square = self.ones @ self.ones
-        variance = self.amplitude - np.sum(T**2, 0) + left**2 / square
-        deviation = np.sqrt(np.maximum(variance, np.finfo(float).eps * self.amplitude))
-        slopes = _solve(self.L.T, T + np.outer(self.ones, left / square), lower=False).T
-        by_kernel = k * (self.weights - deviations * slopes / deviation[:, None])
+        deviation, lowers = self._deviation(k)
+        by_kernel = k * (self.weights - deviations * lowers)
         at = (Z - self.centre) / self.length
         gradient = (by_kernel @ self.X - by_kernel.sum(1, keepdims=True) * at) / self.length
         return self.constant + k @ self.weights + deviations * deviation, gradient
+
+    def expecting(self, Z: Float[Array, "K n"]) -> "Process":
+        """The process after episodes with the rows of Z that return what is expected of them. The
+        means stay; what is not unknown any more changes the standard deviations."""
+        X = np.concatenate([self.X, (Z - self.centre) / self.length])
+        K = self.amplitude * np.exp(-0.5 * squared_distances(X, X))
+        L = np.linalg.cholesky(K + _jitter(self.noise, self.amplitude) * np.eye(len(X)))
+        inverse, weights = _inverse(L), np.r_[self.weights, np.zeros(len(Z))]
+        return self._replace(X=X, inverse=inverse, sums=inverse.sum(1), weights=weights)
 
 
 def fit(
@@ -149,7 +149,7 @@ def fit(
             ratio = RATIOS[place.ratio]
             K = ratio * np.exp(-0.5 * distances / LENGTHS[place.length] ** 2)
             L = np.linalg.cholesky(K + _jitter(1.0, ratio) * np.eye(M))
-            solved = _solve(L, columns)
+            solved, _ = lapack.dtrtrs(L, columns, lower=1)
             ones, z = solved[:, -1], solved[:, :-1]
             constant = ones @ z / (ones @ ones)
             rest = z - np.outer(ones, constant)
@@ -159,7 +159,7 @@ def fit(
             density = jacobian - 0.5 * (square / noise + (M - 1) * np.log(noise) + log_det)
             density -= 0.5 * (np.log(LENGTHS[place.length] / LENGTH) / SPREAD) ** 2
             best = int(np.argmax(density))
-            known[place] = density[best], noise[best], L, ones, constant[best], rest[:, best]
+            known[place] = density[best], noise[best], L, constant[best], both[best]
         return known[place]
 
     def within(length: int, ratio: int) -> Place:
@@ -176,17 +176,19 @@ def fit(
         if best == place:
             break
         place = best
-    _, noise, L, ones, constant, rest = at(place)
-    deviation, length = math.sqrt(noise), LENGTHS[place.length]
-    weights = _solve(L.T, rest, lower=False) / noise
+    _, noise, L, constant, z = at(place)
+    inverse, length = _inverse(L) / noise, LENGTHS[place.length]
     return Process(
-        place, away / length, centre, unit * length, RATIOS[place.ratio] * noise, noise,
-        deviation * L, ones / deviation, constant, weights,
+        place, away / length, centre, unit * length, RATIOS[place.ratio] * noise, noise, inverse,
+        inverse.sum(1), constant, inverse @ (z - constant),
     )  # fmt: skip
 
 
-def _solve(L: Float[Array, "M M"], b: Float[Array, "M *K"], lower: bool = True):
-    return solve_triangular(L, b, lower=lower, check_finite=False)
+def _inverse(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """The inverse of L L'."""
+    lower, _ = lapack.dpotri(L, lower=1)
+    lower = np.tril(lower)
+    return lower + np.tril(lower, -1).T
 
 
 def _jitter(noise: float, amplitude: float) -> float:

@@ -47,12 +47,12 @@ CANDIDATES = 200
 OCTAVES = 3.0
 """Candidates have scales between the search's and this many halvings of it."""
 ANYWHERE = 0.3
-"""On a sphere, the share of candidates that have any direction."""
+"""On a sphere, the share of candidates that have any direction while the scale is the first."""
 FEW = 12
 """Half of the candidates change about this many parameters, and the others stay."""
 OPTIMISM = 1.0
 """A candidate's promise is its mean plus this many standard deviations."""
-CLIMBERS, STEPS = 5, 10
+CLIMBERS, STEPS = 5, 8
 """This many candidates go uphill from where they are, in so many steps."""
 NARROWER, WIDER = 0.7, 1.4
 """The factors of the scale: the first applies if `PATIENCE` episodes for each parameter (six
@@ -61,6 +61,8 @@ only if `TIES` episodes had the highest return, as in a task that is solved: goo
 far from the best so far."""
 PATIENCE = 1
 TIES = 3
+REFIT = 4
+"""From `2 * FEW` episodes on, the model of the process is chosen again after this many."""
 ROUNDING = 1e-12
 """How far the length of a unit vector may be from one."""
 MOST = 10**8
@@ -126,8 +128,7 @@ class Search:
             )
         self.memory = checks.whole("memory", memory, 6)
         self.seed = checks.whole("seed", seed, 0)
-        self._tried: list[Array] = []
-        self._returns: list[float] = []
+        self._tried, self._returns = np.empty((0, self.n)), np.empty(0)
         self._waiting: list[Array] = []
         """Asked for and not told yet."""
         self._asked = 0
@@ -149,17 +150,17 @@ class Search:
     @property
     def episodes(self) -> int:
         """Episodes told, failed ones included."""
-        return len(self._returns)
+        return self._returns.size
 
     @property
     def parameters(self) -> Float[Array, "M n"]:
         """All parameters told, in the order in which they were told."""
-        return np.array(self._tried).reshape(-1, self.n)
+        return self._tried.copy()
 
     @property
     def returns(self) -> Float[Array, " M"]:
         """Their returns; NaN for failed episodes."""
-        return np.array(self._returns)
+        return self._returns.copy()
 
     @property
     def best(self) -> Float[Array, " n"]:
@@ -189,9 +190,8 @@ class Search:
     @property
     def return_at_mean(self) -> float:
         """The return of the latest episode with the best parameters so far; NaN before it."""
-        same = [r for x, r in zip(self._tried, self._returns, strict=True) if
-                np.array_equal(x, self.mean) and not math.isnan(r)]  # fmt: skip
-        return same[-1] if same else math.nan
+        same = (self._tried == self.mean).all(1) & ~np.isnan(self._returns)
+        return float(self._returns[same][-1]) if same.any() else math.nan
 
     def ask(self, k: int = 1) -> Float[Array, "k n"]:
         """The k parameters to try now: those that were asked for and not told yet, and as many new
@@ -203,7 +203,7 @@ class Search:
 
     def _next(self) -> Float[Array, " n"]:
         """The most promising candidate, given what was told and what is waiting."""
-        if not self._tried and not self._waiting and (self.mean.any() or not self.sphere):
+        if not self.episodes and not self._waiting and (self.mean.any() or not self.sphere):
             return self.mean.copy()
         rng = np.random.default_rng([self.seed, self._asked])
         self._asked += 1
@@ -233,7 +233,7 @@ class Search:
             e[:half] *= changed
         scales = self.scale * 2.0 ** (-OCTAVES * rng.random((CANDIDATES, 1)))
         candidates = self.mean + scales * e
-        if self.sphere:
+        if self.sphere and self.scale == self._widest:
             anywhere = int(ANYWHERE * CANDIDATES)
             candidates[-anywhere:] = e[-anywhere:]
         return self.placed(candidates)
@@ -289,9 +289,9 @@ class Search:
             )
         placed = self.placed(X.reshape(-1, self.n))
         check_distances("parameters", placed, self.mean, self.scale)
-        for theta, value in zip(placed, y.reshape(-1), strict=True):
-            self._tried.append(theta)
-            self._returns.append(float(value))
+        self._tried = np.concatenate([self._tried, placed])
+        self._returns = np.append(self._returns, y)
+        for theta in placed:
             for i, waiting in enumerate(self._waiting):
                 if np.array_equal(waiting, theta):
                     del self._waiting[i]
@@ -328,11 +328,12 @@ class Search:
                 self._scaled(NARROWER)
 
     def _fit(self, X: Float[Array, "M n"], y: Float[Array, " M"], again: bool = False) -> None:
-        """The process of returns, `again` exactly that of the latest decision. Lengths are in units
-        of the typical distance of a perturbation, on a sphere of the first ones."""
+        """The process of returns, `again` with the model of the latest decision. Lengths are in
+        units of the typical distance of a perturbation, on a sphere of the first ones."""
         unit = (self._widest if self.sphere else self._unit) * math.sqrt(self.n)
         start = self._place if again or y.size >= FEW else None
-        moves = 0 if again else process.MOVES
+        rest = again or (y.size >= 2 * FEW and self.episodes % REFIT > 0)
+        moves = 0 if rest else process.MOVES
         self._process = process.fit(X, y, self._anchor, unit, start, moves)
         self._place = self._process.place
 
@@ -343,14 +344,15 @@ class Search:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
-        rows = np.array([self.mean, self._anchor, *self._tried, *self._waiting])
+        rows = np.array([self.mean, self._anchor, *self._waiting])
+        rows = np.concatenate([rows, self._tried])
         with np.errstate(over="ignore"):
             rows = checks.sound("factors", self.placed(rows * factors))
         check_mean("factors", rows[0], self.scale)
         check_distances("factors", rows, rows[0], self.scale)
-        tried = len(self._tried) + 2
-        (self.mean, self._anchor), self._tried = rows[:2], list(rows[2:tried])
-        self._waiting = list(rows[tried:])
+        first = 2 + len(self._waiting)
+        (self.mean, self._anchor), self._tried = rows[:2], rows[first:]
+        self._waiting = list(rows[2:first])
         if self._process is not None:
             self._fit(*self._near())
 
@@ -371,8 +373,8 @@ class Search:
     def take(self, arrays: dict[str, Array]) -> None:
         """Continue from `arrays`."""
         known = ~np.isnan(arrays["returns"])
-        self._tried = list(np.array(arrays["tried"])[known])
-        self._returns = np.array(arrays["returns"])[known].tolist()
+        self._tried = np.array(arrays["tried"])[known]
+        self._returns = np.array(arrays["returns"])[known]
         self.mean, self._anchor = np.array(arrays["mean"]), np.array(arrays["anchor"])
         self.scale, self._unit = map(float, arrays["scales"])
         self._asked, self._same, self._better, *place = map(int, arrays["counts"])
@@ -389,9 +391,8 @@ class Search:
 
     def _remembered(self) -> tuple[Array, Array]:
         """The latest episodes that did not fail."""
-        y = self.returns
-        kept = np.flatnonzero(~np.isnan(y))[-self.memory :]
-        return self.parameters[kept], y[kept]
+        kept = np.flatnonzero(~np.isnan(self._returns))[-self.memory :]
+        return self._tried[kept], self._returns[kept]
 
     def _near(self) -> tuple[Array, Array]:
         """Of these, the ones that decisions use."""
@@ -413,7 +414,7 @@ class Search:
         file = io.BytesIO()
         np.savez(
             file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
-            anchor=self._anchor, tried=self.parameters, returns=self.returns,
+            anchor=self._anchor, tried=self._tried, returns=self._returns,
             waiting=np.array(self._waiting).reshape(-1, self.n),
         )  # fmt: skip
         files.write_whole(Path(path), file.getvalue())
@@ -444,9 +445,9 @@ class Search:
             )  # fmt: skip
             search._anchor = checks.array("anchor", stored["anchor"])
             search._unit = checks.deviation("unit", header["unit"])
-            search._tried = list(checks.array("tried", stored["tried"]))
+            search._tried = checks.array("tried", stored["tried"])
             search._waiting = list(checks.array("waiting", stored["waiting"]))
-            search._returns = _returns(stored["returns"]).tolist()
+            search._returns = _returns(stored["returns"])
             search._widest = checks.real("widest", header["widest"], above=0)
             for name in ("asked", "same", "better"):
                 setattr(search, f"_{name}", checks.whole(name, header[name], 0))
