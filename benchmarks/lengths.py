@@ -6,24 +6,21 @@ ending that is independent of states and actions acts as a discount of the retur
 gradient is known for both.
 """
 
-import math
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from bayespg._support.statistics import student_quantile
 from bayespg._support.types import Array
 from bayespg.environments import LQR
 from bayespg.learning.estimators import Model1, Model2, Reinforce
-from bayespg.reproduce.claims import Claim, Effect, shared_level
+from bayespg.reproduce.claims import Claim, Effect, ratios_of_ratios
 from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
 from bayespg.reproduce.lqr_gradient import sizes
 from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
+from bayespg.reproduce.sentences import ENDING
 
 STAY, LONGEST = 0.95, 100
 SAME, RANDOM = "20 steps", "20 steps on average"
@@ -95,24 +92,6 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def ratios_of_ratios(
-    pairs: Mapping[str, tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]],
-) -> tuple[Effect, ...]:
-    """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
-    effects = []
-    for where, both in pairs.items():
-        logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
-        shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
-        error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
-        freedom = min(x.size for x in shifts) - 1
-        reach = student_quantile(shared_level(len(pairs)), freedom) * error
-        value = logs[0] - logs[1]
-        words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
-        low, high = math.exp(value - reach), math.exp(value + reach)
-        effects.append(Effect(where, math.exp(value), low, high, words))
-    return tuple(effects)
-
-
 def judge(samples: Samples) -> list[Claim]:
     def squares(task: str, model: str, rival: str, M: int) -> tuple[np.ndarray, np.ndarray]:
         of = f"{task}: square"
@@ -129,9 +108,10 @@ def judge(samples: Samples) -> list[Claim]:
     effect = "factor by which the advantage of {} over {} is larger with paths of equal length"
     return [
         Claim(
-            "lengths-shrink", "Section 8.1, remark",
+            "lengths-shrink", "lengths",
             "the advantage of quadrature over Monte Carlo shrinks when paths differ in length",
             effect.format("Model 1", "MC"), lost("Model 1", "MC"), above=1,
+            reading=ENDING,
         ),
         Claim(
             "lengths-baseline", "",

@@ -1,7 +1,12 @@
 """Real steps to a threshold with a learned model of the task: `bayespg.MBAC`.
 
     python benchmarks/model_based.py run [--tasks ...] [--seeds 10] [--first-seed 100]
+    python benchmarks/model_based.py run --tasks LQR MountainCar ShipSteering [--algorithm BAC]
+    python benchmarks/model_based.py run --tasks CartPole-v1 --algorithm useless
     python benchmarks/model_based.py table
+
+LQR, MountainCar and ShipSteering are the tasks of the paper. With `--algorithm useless` MBAC's
+model learns from transitions whose following states were shuffled: it must fall back to BAC.
 
 After every update the policy is evaluated on 20 episodes that it does not learn from, with the most
 probable actions. A task is solved at the first of two evaluations in a row that reach its
@@ -11,6 +16,8 @@ infinity.
 """
 
 import argparse
+import dataclasses
+import itertools
 import json
 import platform
 import sys
@@ -23,6 +30,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import bayespg  # isort: skip  (first, for the thread pool)
+from bayespg.agents import mbac  # isort: skip
+from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
 
 EPISODES, ROW = 20, 2
 """Episodes per evaluation, and evaluations in a row that must pass."""
@@ -41,13 +50,18 @@ TASKS = {
     "MountainCar-v0": Task(-110, 10_000),
     "CartPole-v1": Task(475, 8_000),
     "InvertedPendulum-v5": Task(950, 10_000),
+    "LQR": Task(-0.35, 10_000),
+    "MountainCar": Task(-75, 30_000),
+    "ShipSteering": Task(0.5, 60_000),
 }
+PAPER = {"LQR": LQR, "MountainCar": MountainCar, "ShipSteering": ShipSteering}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("do", choices=("run", "table"))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
+    parser.add_argument("--algorithm", choices=("MBAC", "BAC", "useless"), default="MBAC")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--budget", type=int, help="real steps; the task's own")
@@ -59,16 +73,20 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for task in options.tasks:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            line = run(task, seed, options.budget or TASKS[task].budget, options.verbose)
+            budget = options.budget or TASKS[task].budget
+            line = run(task, seed, budget, options.algorithm, options.verbose)
             with options.out.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             print(task, seed, line["solved"], f"{line['seconds']:.0f} s", flush=True)
     return None
 
 
-def run(task: str, seed: int, budget: int, verbose: bool = False) -> dict:
+def run(task: str, seed: int, budget: int, algorithm: str = "MBAC", verbose: bool = False) -> dict:
     """Train until the task is solved or the budget is spent."""
-    agent = bayespg.MBAC(task, seed=seed)
+    if algorithm == "useless":
+        shuffle_what_models_learn_from()
+    kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
+    agent = kind(PAPER.get(task, task), seed=seed)
     steps, returns, rows, passed, seconds = [], [], [], 0, 0.0
     while passed < ROW and (not steps or steps[-1] < budget):
         begun = time.perf_counter()
@@ -80,8 +98,8 @@ def run(task: str, seed: int, budget: int, verbose: bool = False) -> dict:
         rows.append(
             [
                 round(row["return"], 2),
-                round(row["simulated"], 2),
-                round(row["ahead"]),
+                round(row.get("simulated", np.nan), 2),
+                round(row.get("ahead", 0)),
                 round(taken, 2),
             ]
         )
@@ -89,21 +107,39 @@ def run(task: str, seed: int, budget: int, verbose: bool = False) -> dict:
         if verbose:
             print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
     return {
-        "task": task, "seed": seed, "solved": steps[-ROW] if passed == ROW else None,
-        "updates": len(steps), "seconds": round(seconds, 1),
+        "task": task, "algorithm": algorithm, "seed": seed,
+        "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
+        "seconds": round(seconds, 1),
         "first_seconds": rows[0][3], "steps": steps, "evaluated": returns,
         "real_simulated_ahead_seconds": rows, "version": bayespg.__version__,
         "machine": f"{platform.machine()}, {platform.system()}",
     }  # fmt: skip
 
 
+def shuffle_what_models_learn_from() -> None:
+    """Make all models of this process useless."""
+    fitted = mbac.models.posterior
+
+    def posterior(data, *args):
+        order = np.random.default_rng(0).permutation(data.count)
+        following = np.concatenate([data.following[order], data.following[data.count :]])
+        return fitted(dataclasses.replace(data, following=following), *args)
+
+    mbac.models.posterior = posterior
+
+
 def table(path: Path) -> None:
     """Median real steps over seeds, with the range."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    print("| task | threshold | solved | median steps | range | seconds per update |")
-    print("|---|---|---|---|---|---|")
-    for task, (threshold, _) in TASKS.items():
-        those = [line for line in lines if line["task"] == task]
+    print("| task | threshold | algorithm | solved | median steps | range | seconds per update |")
+    print("|---|---|---|---|---|---|---|")
+    for (task, (threshold, _)), algorithm in itertools.product(
+        TASKS.items(), ("MBAC", "useless", "BAC")
+    ):
+        those = [
+            line for line in lines
+            if (line["task"], line.get("algorithm", "MBAC")) == (task, algorithm)
+        ]  # fmt: skip
         if not those:
             continue
         solved = np.array([line["solved"] or np.inf for line in those])
@@ -113,8 +149,8 @@ def table(path: Path) -> None:
             for x in (np.median(solved), solved.min(), solved.max())
         )
         print(
-            f"| {task} | {threshold:g} | {np.isfinite(solved).sum()} of {len(those)} | {median} | "
-            f"{least} to {most} | {np.median(later):.1f} |"
+            f"| {task} | {threshold:g} | {algorithm} | {np.isfinite(solved).sum()} of "
+            f"{len(those)} | {median} | {least} to {most} | {np.median(later):.1f} |"
         )
 
 

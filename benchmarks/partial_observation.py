@@ -226,7 +226,6 @@ def best_cost(window: int, environment: LQR = PLAIN, noise: float = NOISE) -> fl
 def judge(samples: Samples) -> list[Claim]:
     """The paper describes what the first claims say and measures none of it. The measurements, and
     so the claims, are ours: Model 2 with a flat baseline, on tasks that are not the paper's."""
-    section = "ours; Section 5 describes it"
 
     def end(name: str) -> np.ndarray:
         return samples[f"{name}: end", BPG, 0]
@@ -244,21 +243,20 @@ def judge(samples: Samples) -> list[Claim]:
             "the largest return of all of them", (Effect("", best, best, best),), below=0.5001,
         ),
         Claim(
-            "maze-memoryless", section,
+            "maze-memoryless", "partial-observation",
             "BPG learns from observations without change: without memory it reaches 0.5",
-            earned, means({MEMORYLESS: end(MEMORYLESS)}), above=0.47, below=0.53, kind="ours",
+            earned, means({MEMORYLESS: end(MEMORYLESS)}), above=0.47, below=0.53,
         ),
         Claim(
-            "maze-memory", section,
+            "maze-memory", "internal-state",
             "BPG extends to policies with internal state: a controller and a GRU learn the T-maze",
             earned, means({name: end(name) for name in (CONTROLLER, RECURRENT)}), above=0.9,
-            kind="ours",
         ),
         Claim(
-            "maze-window", section,
+            "maze-window", "partial-observation",
             "BPG works for any finite history of observations: with a window that includes the cue "
             "it learns the T-maze",
-            earned, means({WINDOWED: end(WINDOWED)}), above=0.9, kind="ours",
+            earned, means({WINDOWED: end(WINDOWED)}), above=0.9,
         ),
         Claim(
             "lqr-window", "",

@@ -36,6 +36,10 @@ start cuda lqr-fisher 1
 start cuda lqr-optimisation 1
 start cuda lqr-rates 1
 start cuda random-walk-rates 1
+start cuda random-walk-printed 2
+start cuda random-walk-lengths 1
+start cuda mountain-car-long 2
+start cpu lqr-readings 4
 start cpu bandit 1
 start cuda calibration 1
 wait

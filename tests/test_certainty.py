@@ -56,3 +56,18 @@ def test_runs_that_lack_a_column_are_left_out_and_nan_is_no_trouble():
     assert certainty.known([lacking, nan]) == [nan]
     assert certainty.draw([nan], "run").axes
     assert "nan" not in "".join(certainty.table([nan])[1][0])
+
+
+def test_what_was_stated_stands_beside_what_the_next_update_returned():
+    run = metrics(1.0, 7)
+    run["sure"] = np.array([0.5, 0.95, 0.7, np.nan, 0.99, 0.6, 0.8])
+    run["return"] = np.array([0.0, 1.0, 3.0, 2.0, 2.0, 6.0, 0.0])
+    run["slope"], run["confirmed"] = np.full(7, 2.0), np.full(7, 0.5)
+    columns, rows = certainty.counted([run, run])
+    assert [row[:4] for row in rows] == [
+        ["up to 0.7", "6", "0.60", "0.33"], ["0.9 to 1", "4", "0.97", "1.00"],
+    ]  # fmt: skip
+    changed = columns.index("return changed by, 95 %")
+    assert [float(row[changed].split(" ± ")[0]) for row in rows] == [-2.0, 3.0]
+    assert {row[-1] for row in rows} == {"1"}
+    assert certainty.counted([metrics(1.0, 2)])[1]

@@ -3,11 +3,10 @@
 import json
 import math
 
-import lengths
 import numpy as np
 import pytest
 
-from bayespg.reproduce import claims
+from bayespg.reproduce import claims, sentences
 from bayespg.reproduce.claims import Claim, Effect
 
 
@@ -51,7 +50,7 @@ KINDS = {
     "difference": (lambda rng: claims.differences({"": paired(rng)}), 1.0),
     "ratio": (lambda rng: claims.ratios({"": paired(rng)}), 1.5),
     "ratio of ratios": (
-        lambda rng: lengths.ratios_of_ratios({"": (paired(rng), paired(rng)[::-1])}),
+        lambda rng: claims.ratios_of_ratios({"": (paired(rng), paired(rng)[::-1])}),
         1.5**2,
     ),
     "spread": (
@@ -95,7 +94,7 @@ def test_a_table_of_claims_compares_what_its_rows_name_at_the_sizes_there_are():
     samples = pairs | {("final", "b", 10): np.array([30.0, 32.0, 31.0])}
     table = [
         claims.Row("all", "", "says", "gap", claims.differences, claims.pair("final", "a", "b")),
-        claims.Row("one", "Figure 1", "says", "level", claims.means,
+        claims.Row("one", "figure-6", "says", "level", claims.means,
                    {"at {M}": (("final", "b"),)}, (10, 20), below=32, kind="check"),
         claims.Row("none", "", "says", "gap", claims.differences, claims.pair("final", "a", "b"),
                    (20,)),
@@ -103,6 +102,82 @@ def test_a_table_of_claims_compares_what_its_rows_name_at_the_sizes_there_are():
     first, second = claims.judge(table, samples)
     assert [(e.where, e.value) for e in first.effects] == [("M = 5", 0.0), ("M = 10", 20.0)]
     assert [(e.where, e.value) for e in second.effects] == [("at 10", 31.0)]
-    assert (second.place, second.below, second.kind) == ("Figure 1", 32, "check")
+    assert (second.sentence, second.below, second.kind) == ("figure-6", 32, "check")
     (doubled, _) = claims.judge(table, samples, lambda of, *cell: 2 * of[cell])
     assert doubled.effects[1].value == 40.0
+
+
+PRINTED, CORRECTED = sentences.ALGORITHM3
+
+
+def content(*judged, paper=True):
+    """An experiment with claims about BAC's gradient: (reading, verdict), or with a kind."""
+    claims = [
+        {"sentence": "bac-accurate", "reading": of[0], "verdict": of[1], "kind": [*of, "paper"][2]}
+        for of in judged
+    ]
+    return {"configuration": {"paper": paper}, "claims": claims}
+
+
+@pytest.mark.parametrize(
+    ("contents", "verdict"),
+    [
+        ([content((PRINTED, "holds"), (CORRECTED, "does not hold"))], "holds as printed"),
+        ([content((PRINTED, "does not hold"), (CORRECTED, "holds"))],
+         "holds under an admissible reading"),
+        ([content((CORRECTED, "holds"))], "holds under an admissible reading"),
+        ([content((PRINTED, "does not hold"), (CORRECTED, "does not hold"))],
+         "does not hold under any reading tried"),
+        ([content((PRINTED, "does not hold"), (CORRECTED, "not decided"))], "not decided"),
+        ([content((PRINTED, "holds"), (PRINTED, "does not hold"))],
+         "does not hold under any reading tried"),
+        ([content((PRINTED, "holds"), ("", "not decided"))], "not decided"),
+        ([content((PRINTED, "does not hold"), (CORRECTED, "holds", "ours"))],
+         "does not hold under any reading tried"),
+        ([content((PRINTED, "does not hold")), content((CORRECTED, "holds"), paper=False)],
+         "does not hold under any reading tried"),
+        ([content((PRINTED, "holds"), paper=False)], "holds as printed"),
+        ([], "not decided"),
+    ],
+)  # fmt: skip
+def test_a_sentence_is_judged_from_its_readings(contents, verdict):
+    judged = {of.name: of for of in sentences.fold(contents)}
+    assert judged["bac-accurate"].verdict == verdict
+    assert sum(sentences.counts(list(judged.values())).values()) == len(sentences.SENTENCES)
+
+
+def test_a_sentence_whose_choice_is_not_printed_does_not_hold_as_printed():
+    claim = {
+        "sentence": "ship-end",
+        "reading": sentences.SHIP_TUNED,
+        "verdict": "holds",
+        "kind": "paper",
+    }
+    (judged,) = sentences.tested([{"configuration": {"paper": True}, "claims": [claim]}])
+    assert judged.verdict == "holds under an admissible reading"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "reading", "says"),
+    [
+        (
+            "figure-33",
+            "",
+            "no sentence of the paper is called 'figure-33'; did you mean 'figure-3'",
+        ),
+        (
+            "figure-6",
+            "Algorithm 3, last weight 2",
+            "'figure-6' has no reading 'Algorithm 3, last w",
+        ),
+    ],
+)
+def test_a_claim_names_a_sentence_and_a_reading_that_there_are(sentence, reading, says):
+    with pytest.raises(ValueError, match=says):
+        Claim("id", sentence, "says", "effect", (), reading=reading)
+
+
+def test_every_sentence_is_tested_or_says_why_not():
+    for name, sentence in sentences.SENTENCES.items():
+        assert bool(sentence.readings) != bool(sentence.untested), name
+        assert not any(r.startswith(sentences.PRINTED) for r in sentence.readings[1:]), name

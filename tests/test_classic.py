@@ -203,3 +203,29 @@ def test_an_agent_changes_its_policy_and_acts_within_bounds():
     assert row["step_norm"] > 0
     action = agent.predict(np.full(agent.world.observation.shape, 0.1), deterministic=False)
     assert gymnasium.make("Pendulum-v1").action_space.contains(action)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1"])
+def test_steps_and_time_limits_are_those_of_gymnax(name):
+    """Where gymnax is installed: the benchmarks beside PureJaxRL and rejax depend on it. States
+    beyond the end of CartPole are left out, where gymnax gives no reward."""
+    gymnax = pytest.importorskip("gymnax")
+    theirs, params = gymnax.make(name)
+    environment, states, actions = drawn(name, 50, np.float32)
+    if name == "CartPole-v1":
+        states = states * np.array([0.5, 1, 0.5, 1], np.float32)
+    if name == "Pendulum-v1":  # where gymnax keeps angles in one turn
+        states = states * np.array([0.1, 1], np.float32)
+    assert environment.horizon == params.max_steps_in_episode
+    found, rewards, ends = environment.step(jax.random.key(0), states, jnp.asarray(actions))
+    _, like = theirs.reset(jax.random.key(0), params)
+    fields = [f for f in like.__dataclass_fields__ if f != "time"][: states.shape[1]]
+    for k, state in enumerate(states):
+        begun = like.replace(**dict(zip(fields, state, strict=True)))
+        seen, _, reward, ended, *_ = theirs.step_env(
+            jax.random.key(0), begun, jnp.asarray(actions[k]), params
+        )
+        ours = observe(environment, found)[k]
+        np.testing.assert_allclose(ours, np.ravel(seen), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(rewards[k], np.ravel(reward)[0], rtol=1e-4, atol=1e-4)
+        assert bool(ends[k]) == bool(ended)

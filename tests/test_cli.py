@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from bayespg._support.version import with_jax
 from bayespg.cli import app, common, main
 from bayespg.cli.common import bars, some_columns
 from bayespg.reproduce import EXPERIMENTS, bandit
+from bayespg.reproduce.samples import Samples
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
@@ -61,12 +63,58 @@ def test_a_command_s_typo_gets_a_suggestion():
     ],
 )
 def test_an_error_is_one_sentence(options, says, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["bayespg", "reproduce", "bandit", *options])
-    with pytest.raises(SystemExit):
+    fails(["reproduce", "bandit", *options], says, monkeypatch, capsys)
+
+
+def fails(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bayespg", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
         main()
     shown = capsys.readouterr().err
-    assert says in shown
+    assert stop.value.code == 2
+    assert says in " ".join(shown.split())
     assert "Traceback" not in shown
+
+
+def test_bad_names_folders_and_files_of_results_get_a_sentence(tmp_path, monkeypatch, capsys):
+    def wrong(says, *arguments):
+        fails(arguments, says, monkeypatch, capsys)
+
+    none = tmp_path / "none"
+    wrong("'figure-3' is a sentence of the paper, not an exp", "reproduce", "figure-3")
+    wrong("none: there is no such directory", "report", none)
+    wrong("holds no samples (.npz)", "reproduce", "all", "--judge", "--out", none)
+    assert not none.exists()
+    for kind in ("json", "npz"):
+        shutil.copy(RESULTS / f"lqr-rates.{kind}", tmp_path)
+        shutil.copy(RESULTS / f"random-walk-rates.{kind}", tmp_path)
+    judge = ("reproduce", "lqr-rates", "--judge", "--out", tmp_path)
+    stored = (tmp_path / "lqr-rates.json").read_text("utf-8")
+    (tmp_path / "lqr-rates.json").write_text(stored[: len(stored) // 2], "utf-8")
+    wrong("lqr-rates.json: damaged, or from another version; run 'bayespg", *judge)
+    shown = bayespg("report", str(tmp_path))
+    assert shown.exit_code == 0
+    assert "Left out, because damaged or from another version: lqr-rates.json." in shown.output
+    (tmp_path / "lqr-rates.json").write_text(stored, "utf-8")
+    content = (tmp_path / "lqr-rates.npz").read_bytes()
+    for damaged in (content[:1000], content[:2000] + bytes(99) + content[2099:]):
+        (tmp_path / "lqr-rates.npz").write_bytes(damaged)
+        wrong("lqr-rates.npz: not a file of samples, or damaged", *judge)
+
+
+def test_the_command_line_counts_sentences_and_says_why_nothing_is_decided(tmp_path):
+    for name in ("random-walk-rates", "random-walk-learning"):
+        for kind in ("json", "npz"):
+            shutil.copy(RESULTS / f"{name}.{kind}", tmp_path)
+    shown = bayespg("reproduce", "all", "--judge", "--out", str(tmp_path)).output
+    words = " ".join(shown.split())
+    assert re.search(r"Sentences of the paper with results in .*: 1 hold as printed, 1 hold", words)
+    samples = Samples.load(tmp_path / "random-walk-rates.npz")
+    Samples({k: v for k, v in samples.items() if k[2] == 1}).save(
+        tmp_path / "random-walk-rates.npz"
+    )
+    shown = bayespg("reproduce", "random-walk-rates", "--judge", "--out", str(tmp_path)).output
+    assert "No claim can be judged at these sizes; --paper has those of the paper." in shown
 
 
 def test_reproduce_writes_numbers_and_a_page_and_skips_what_is_done(tmp_path, monkeypatch):

@@ -32,7 +32,9 @@ from bayespg.fisher.networks import SUBSET
 from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.learning.observations import BATCHES, KEPT
 from bayespg.policies.named import HIDDEN
-from bayespg.reproduce import EXPERIMENTS
+from bayespg.reproduce import EXPERIMENTS, sentences
+from bayespg.reproduce import page as paper
+from bayespg.reproduce.samples import Samples
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -126,6 +128,7 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/how-to/estimator.md",
     "docs/how-to/policy.md",
     "docs/how-to/scores.md",
+    "docs/how-to/simulator.md",
     "docs/how-to/uncertainty.md",
     "docs/model-based.md",
     "docs/partial-observation.md",
@@ -448,26 +451,35 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
         "CartPole-v1": "475", "Acrobot-v1": "-100", "MountainCarContinuous-v0": "90",
         "Pendulum-v1": "-200", "Swimmer-v5": "100",
     }  # fmt: skip
-    found = {}
+    found, modes = {}, {}
     for file, name in (("ours", "settings_name"), ("rivals", "algorithm")):
         for line in map(json.loads, (RESULTS / f"{file}.jsonl").read_text().splitlines()):
             if line["task"] in tasks:
-                steps = line["steps_to_threshold"]["stochastic"][tasks[line["task"]]]
-                found.setdefault((line["task"], line[name]), []).append(steps or np.inf)
-    medians = {key: float(np.median(steps)) for key, steps in found.items()}
+                for kept, actions in ((found, "stochastic"), (modes, "deterministic")):
+                    steps = line["steps_to_threshold"][actions][tasks[line["task"]]]
+                    kept.setdefault((line["task"], line[name]), []).append(steps or np.inf)
+    medians, likely = (
+        {key: float(np.median(steps)) for key, steps in of.items()} for of in (found, modes)
+    )
     tuned = found["Swimmer-v5", "tuned"]
     swimmer = (
         f"{np.isfinite(tuned).sum()} of {len(tuned)} runs do, in {np.median(tuned):,.0f} steps; "
         f"ARS needs {medians['Swimmer-v5', 'ARS']:,.0f}, PPO {medians['Swimmer-v5', 'PPO']:,.0f}"
     )
     del tasks["Swimmer-v5"]
-    ours = [medians[task, "defaults"] for task in tasks]
-    best = [min(medians.get((task, rival), np.inf) for rival in RIVALS) for task in tasks]
+    (ours, best), (ours_likely, best_likely) = (
+        (
+            [of[task, "defaults"] for task in tasks],
+            [min(of.get((task, rival), np.inf) for rival in RIVALS) for task in tasks],
+        )
+        for of in (medians, likely)
+    )
     numbers = ", ".join(4 * ["{:,.0f}"])
     said = f"ours {numbers}; the best of {', '.join(RIVALS)} with tuned settings {numbers}"
     assert all(a < b for a, b in zip(ours, best, strict=True))
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert f"{said.format(*ours, *best)}. " in readme
+    also = f"With the most likely actions: ours {numbers}; the best of them {numbers}. "
+    assert f"{said.format(*ours, *best)}. {also.format(*ours_likely, *best_likely)}" in readme
     assert swimmer in readme
     assert (
         f"SAC, which learns from old steps too, needs {medians['Pendulum-v1', 'SAC']:,.0f}"
@@ -496,6 +508,63 @@ def test_the_speed_of_a_dictionary_is_that_of_the_stored_claim():
     assert f"Algorithm 1 {min(ratios):.0f} to {max(ratios):.0f} times faster than its M x M" in page
 
 
+def test_the_readme_s_numbers_about_the_paper_are_those_of_the_stored_results():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    lqr, walk, car = (
+        Samples.load(RESULTS / f"{name}.npz")
+        for name in ("lqr-gradient", "random-walk-gradient", "mountain-car")
+    )
+    names = ("MC", "MC, best baseline", "Model 1", "Model 2 + baseline, actions integrated out")
+    said = (
+        "Monte Carlo {:,.0f}, with the best baseline {:,.0f}; Model 1 {:.0f}; ours, which needs no "
+        "model, {:.0f} |"
+    )
+    assert said.format(*(lqr["square", name, 100].mean() for name in names)) in readme
+    names = ("GPOMDP", "MC, fitted values", "BAC", "BAC, noise on rewards, evidence")
+    said = "GPOMDP {:.1f}; Monte Carlo less fitted values {:.2f}; BAC {:.2f}, ours {:.2f} |"
+    assert said.format(*(walk["square", name, 10].mean() for name in names)) in readme
+    names = ("MCPG", "MC, fitted values", "BAC, G-EST", "BAC, ours")
+    said = "MCPG {:.1f}; Monte Carlo less fitted values {:.1f}; BAC {:.1f}, ours {:.1f} |"
+    after = [int(np.argmax(car["updates", name, 5] >= 100)) for name in names]
+    steps = [car["curve", name, 5][:, i].mean() for name, i in zip(names, after, strict=True)]
+    assert said.format(*steps) in readme
+    rows = json.loads((RESULTS / "calibration.json").read_text("utf-8"))["table"]["rows"]
+    held = [
+        [int(row[5]) for row in rows if row[0].startswith("LQR") and row[2] == bars]
+        for bars in ("paper's choice", "evidence", "robust")
+    ]
+    said = "paper's choice {} to {} %, evidence {} to {} %, robust {} to {} % |"
+    assert said.format(*(number for of in held for number in (min(of), max(of)))) in readme
+
+
+def test_what_findings_say_of_rates_and_forms_is_in_the_stored_samples():
+    page = " ".join((ROOT / "docs" / "findings.md").read_text("utf-8").split())
+    rates, walk, car = (
+        Samples.load(RESULTS / f"{name}.npz")
+        for name in ("lqr-rates", "random-walk-learning", "mountain-car")
+    )
+    errors = []
+    for M in (10, 20, 40):
+        ahead = rates["rate 1", "BPG", M].astype(float) - rates["rate 1", "MCPG", M]
+        errors.append(ahead.mean() / (ahead.std(ddof=1) / len(ahead) ** 0.5))
+    said = "lower by {:.1f}, {:.1f} and {:.1f} standard errors at M = 10, 20 and 40"
+    assert said.format(*errors) in page
+    costs = [
+        walk["average", name, M].mean()
+        for M in (1, 25)
+        for name in ("BPG, actions integrated out", "MCPG")
+    ]
+    assert "({:.2f} against {:.2f} and {:.2f} against {:.2f})".format(*costs) in page
+    spreads = [
+        car["final", name, M].std(ddof=1)
+        for name in ("BAC, G-EST as printed", "BAC, G-EST")
+        for M in (5, 10, 20, 40)
+    ]
+    four = "{:.1f}, {:.1f}, {:.1f} and {:.1f}"
+    said = f"standard deviations of {four} steps at M = 5, 10, 20 and 40, against {four})"
+    assert said.format(*spreads) in page
+
+
 def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
     page = (ROOT / "docs" / "algorithms" / "actor-critic.md").read_text("utf-8")
     assert rf"$D = G + {DAMPING}\,\frac" in page
@@ -506,17 +575,41 @@ def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
     assert f"a network of {' x '.join(map(str, HIDDEN))} for continuous actions" in rivals
 
 
-def test_the_readme_s_verdicts_are_those_of_the_ledger():
-    kinds = ("holds", "does not hold", "not decided")
+def judged():
+    """The paper's sentences, judged from the stored results."""
+    return sentences.fold(paper.read(RESULTS, list(EXPERIMENTS)))
+
+
+def test_the_verdicts_of_readme_and_ledger_are_those_of_the_stored_results():
+    counts = sentences.counts(judged())
+    words = ", ".join(f"{count} {sentences.OUTCOMES[of]}" for of, count in counts.items())
+    total = sum(counts.values())
     ledger, readme = ((ROOT / page).read_text() for page in ("docs/reproduction.md", "README.md"))
-    rows = [re.search(rf"^\| {k} \| (\d+) ", ledger, re.MULTILINE) for k in kinds]
-    counts = [int(row[1]) for row in rows if row is not None]
-    said = re.search(
-        r"(\d+) of its claims were tested.*: (\d+) hold, (\d+) do not, (\d+) are not decided",
-        readme,
-    )
-    assert said is not None
-    assert [int(number) for number in said.groups()] == [sum(counts), *counts]
+    assert f"{total} sentences about its experiments and conclusions: {words}" in readme
+    assert f"| sentences of the paper | {total} |" in ledger
+    for outcome, count in counts.items():
+        assert f"| {outcome} | {count} |" in ledger
+
+
+def test_every_stored_claim_is_one_that_its_samples_give():
+    """The files were judged again after the last change of a claim."""
+    for name, experiment in (EXPERIMENTS | experiments.EXPERIMENTS).items():
+        stored = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))["claims"]
+        found = experiment.judge(Samples.load(RESULTS / f"{name}.npz"))
+        keys = ("id", "sentence", "reading", "says", "verdict")
+        assert [[claim[k] for k in keys] for claim in stored] == [
+            [claim.content()[k] for k in keys] for claim in found
+        ], name
+
+
+def test_every_proposition_has_tests_that_there_are():
+    ledger = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    for number in range(1, 8):
+        (row,) = re.findall(rf"^\| Proposition {number} \|.*", ledger, re.MULTILINE)
+        named = re.findall(r"`(tests/\w+\.py)::(\w+)`", row)
+        assert named
+        for file, test in named:
+            assert f"def {test}(" in (ROOT / file).read_text("utf-8"), test
 
 
 def test_no_page_judges_a_direction_by_the_paths_that_chose_it():

@@ -59,6 +59,18 @@ def test_the_command_line_trains_and_draws(tmp_path):
     assert (tmp_path / "r" / "plots" / "learning.png").exists()
 
 
+def test_one_command_draws_what_the_model_predicts(trained, tmp_path):
+    _, folder, _ = trained
+    out = tmp_path / "model.png"
+    found = CliRunner().invoke(app, ["plot", str(folder), "--model", "--out", str(out)])
+    assert found.exit_code == 0, found.output
+    assert out.stat().st_size > 10_000
+    assert "share inside 95 % intervals" in found.output
+    page = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "page.html")])
+    assert page.exit_code == 0, page.output
+    assert "What the model promised" in (tmp_path / "page.html").read_text()
+
+
 def test_the_model_predicts_the_episodes_it_was_learned_from(trained):
     agent, *_ = trained
     data = agent.state.data
@@ -98,6 +110,65 @@ def test_a_copy_goes_on_alike(trained):
     other = agent.with_parameters(agent.parameters)
     assert other.state.data.count == agent.state.data.count
     assert other.evaluate(2).mean == agent.evaluate(2).mean
+
+
+class Noise(gymnasium.Env):
+    """Observations and rewards are noise, so that no model predicts them."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.normal(size=2).astype(np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        seen, reward = self.np_random.normal(size=2).astype(np.float32), self.np_random.normal()
+        return seen, float(reward), False, self.steps >= 30, {}
+
+
+def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(mbac, "WINDOW", 3)
+    monkeypatch.setattr(mbac, "FIRST", 2)
+    agent = bayespg.MBAC(Noise, seed=0)
+    with pytest.warns(UserWarning, match="BAC goes on without it"):
+        agent.learn(90, run=tmp_path / "run", progress=False)
+    assert agent.state.record.useless
+    assert np.nanmax(agent.state.record.predicted) < 0.5
+    plain = bayespg.BAC(Noise, seed=0)
+    for name, value in plain.parameters.items():
+        np.testing.assert_array_equal(agent.parameters[name], value)
+    other = bayespg.load(tmp_path / "run", environment=Noise)
+    for one in (agent, other):
+        row = one.update()
+        assert np.isfinite(row["slope_error"])
+        assert row["steps"] == one.state.steps > 90
+    for name, value in agent.parameters.items():
+        np.testing.assert_array_equal(other.parameters[name], value)
+    assert agent.predict(np.zeros(2)) in (0, 1)
+
+
+def test_a_model_that_predicts_is_kept(trained):
+    agent, _, rows = trained
+    assert not agent.state.record.useless
+    assert np.isnan(rows[0]["predicted"])
+    assert all(0 <= row["predicted"] <= 1 for row in rows[1:])
+    assert all(np.isnan(row["inside"]) or 0 <= row["inside"] <= 1 for row in rows)
+
+
+def test_a_useless_model_is_kept_where_returns_rise():
+    record = mbac._no_record()
+    rng = np.random.default_rng(0)
+    flat, risen = record, record
+    for k in range(mbac.WINDOW):
+        noise = rng.normal()
+        flat, risen = flat.after(noise, 0.1), risen.after(noise + k, 0.1)
+        assert not (flat.useless and k + 1 < mbac.WINDOW)
+    assert flat.useless
+    assert not risen.useless
+    assert not record.after(0.0, 0.9).useless
 
 
 class Flat(gymnasium.Env):

@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     samples = {m: (rng.normal(1, 1, 50), rng.normal(1 + m, 1, 50)) for m in (3, 0, -3)}
     judged = [
         claims.Claim(
-            f"claim-{i}", "Section <1>" if i else "", f"says {i} & so on", "difference",
+            f"claim-{i}", "walk-bpg-improves" if i else "", f"says <{i}> & so on", "difference",
             claims.differences({"M = 5": pair, "M = 10": pair}),
         )
         for i, pair in enumerate(samples.values())
@@ -68,9 +68,10 @@ def test_the_paper_s_page_shows_every_claim_with_its_verdict(folder):
         assert f'id="claim-{i}"' in html
     for verdict in ("holds", "does not hold", "not decided"):
         assert f">{verdict}</span>" in html
+    assert '<b class="fails">1</b>do not hold under any reading tried' in html
     assert html.count('<img class="figure"') == 2
-    assert "Section &lt;1&gt;" in html
-    assert "Section <1>" not in html
+    assert "says &lt;1&gt; &amp; so on" in html
+    assert "says <1>" not in html
     assert "bayespg reproduce bandit --runs 50 --seed 0" in html
 
 

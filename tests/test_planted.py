@@ -21,6 +21,7 @@ import uphill_tasks
 from bayespg.reproduce import (
     EXPERIMENTS,
     bandit,
+    costs,
     lqr_gradient,
     lqr_learning,
     lqr_noise,
@@ -93,6 +94,11 @@ def higher(better, *worse):
     )
 
 
+def significantly(better, worse, root=lambda factor: factor):
+    """A claim that `better` has numbers less than half of those of `worse`."""
+    return [{better: 0.25}, {worse: 4.0}], [{}, {better: 4.0}], [{worse: root(2.0)}]
+
+
 def within(name, inside, outside, edge):
     """A claim about the level of one method."""
     return [{name: inside}], [{name: level} for level in outside], [{name: edge}]
@@ -103,16 +109,34 @@ def cautious(name):
     return [{name: 0.0}, {name: -0.5}], [{name: 0.1}, {name: 0.3}], [{name: uphill.MARGIN}]
 
 
+def sized(levels, found):
+    """A level at one M, as `25 BPG`, multiplies that of the method."""
+    return {
+        (what, name, M): values * levels.get(f"{M} {name}", 1.0)
+        for (what, name, M), values in found.items()
+    }
+
+
 def lqr(names, judge):
     def claims(levels):
-        found = learned(levels, names, lqr_learning.SIZES)
+        found = sized(levels, learned(levels, names, lqr_learning.SIZES))
         if judge is lqr_learning.judge_variance:
             marked = {k.removeprefix("uniform "): v for k, v in levels.items() if "uniform " in k}
-            other = learned(marked, names, lqr_learning.SIZES)
+            other = sized(marked, learned(marked, names, lqr_learning.SIZES))
             found |= {(w, f"{k}, {lqr_learning.UNIFORM}", M): v for (w, k, M), v in other.items()}
         return judge(Samples(found))
 
     return claims
+
+
+def lqr_readings(levels):
+    """The level of a method is that in every reading."""
+    found = {}
+    for name, readings in lqr_learning.READINGS.items():
+        cells = sized(levels, learned(levels, (name,), lqr_learning.SIZES))
+        for (what, _, M), values in cells.items():
+            found |= {(what, f"{name}, {reading}", M): values for reading in readings}
+    return lqr_learning.judge_readings(Samples(found))
 
 
 def tuned(module, sizes, scale=-1.0):
@@ -130,32 +154,42 @@ def tuned(module, sizes, scale=-1.0):
     return claims
 
 
-def random_walk(levels):
-    sizes, names = (1, 25, 50, 75), random_walk_learning.METHODS
-    found = learned(levels, names, sizes)
-    for name in names:
-        for M in sizes:
-            ended = np.zeros(10_000)
-            ended[: levels.get(f"endless {name}", 0)] = 1
-            found["endless", name, M] = ended
-    return random_walk_learning.judge(Samples(found))
+def random_walk(names, judge):
+    def claims(levels):
+        sizes = (1, 25, 50, 75)
+        found = sized(levels, learned(levels, names, sizes))
+        for name in names:
+            for M in sizes:
+                ended = np.zeros(10_000)
+                ended[: levels.get(f"endless {name}", 0)] = 1
+                found["endless", name, M] = ended
+        return judge(Samples(found))
+
+    return claims
 
 
-def car(levels):
+def car(names, judge, sizes=(5, 10, 20, 40)):
     """`few` and `many` multiply the level of a method at M = 5 and at M = 40."""
-    sizes = (5, 10, 20, 40)
-    found = learned(levels, mountain_car.METHODS, sizes, 50.0)
-    for name in mountain_car.METHODS:
-        for mark, M in (("few", 5), ("many", 40)):
-            for what in ("final", "average", "curve"):
-                found[what, name, M] = found[what, name, M] * levels.get(f"{mark} {name}", 1.0)
-    return mountain_car.judge(Samples(found))
+
+    def claims(levels):
+        found = learned(levels, names, sizes, 50.0)
+        for name in names:
+            for mark, M in (("few", 5), ("many", 40)):
+                for what in ("final", "average", "curve"):
+                    if M in sizes:
+                        level = levels.get(f"{mark} {name}", 1.0)
+                        found[what, name, M] = found[what, name, M] * level
+        return judge(Samples(found))
+
+    return claims
 
 
 def ship(levels):
     found = learned(levels, ship_steering.METHODS, (5, 10, 20))
     for name in ship_steering.METHODS:
-        found["curve", name, 5] = found["curve", name, 5] * levels.get(f"few {name}", 1.0)
+        for mark, M in (("few", 5), ("most", 20)):
+            found["curve", name, M] = found["curve", name, M] * levels.get(f"{mark} {name}", 1.0)
+        found["curve", name, 5][:, :2] *= levels.get(f"first {name}", 1.0)
     return ship_steering.judge(Samples(found))
 
 
@@ -172,7 +206,9 @@ def partial(levels):
 
 
 def lqr_errors(levels):
-    return lqr_gradient.judge(Samples(errors(levels, lqr_gradient.ESTIMATORS, (5, 20))))
+    return lqr_gradient.judge(
+        Samples(sized(levels, errors(levels, lqr_gradient.ESTIMATORS, (5, 10, 20))))
+    )
 
 
 def walk_errors(levels):
@@ -226,6 +262,25 @@ def sparse(levels):
         for (what, name, M), values in errors(slow, names, (20,), "error ").items()
     }
     return sparsification.judge(Samples(found | taken))
+
+
+def priced(levels):
+    names = [f"{name}, {what}" for name in (*sparsification.MODELS, "BAC") for what in costs.ASKED]
+    names += ["update of BPG", "update of BPG-var"]
+    found = {("seconds", name, 300): samples(levels, name)[:100] for name in names}
+    found |= {("bytes", name, 300): np.array([levels.get(f"size {name}", 1.0)]) for name in names}
+    return costs.judge(Samples(found))
+
+
+def walk_lengths(levels):
+    """A level per place, as `0 BAC`, multiplies the variance there."""
+    found = {
+        (f"scatter {i}", name, random_walk_gradient.EPISODES):
+            levels.get(f"{i} {name}", 1.0) * samples(levels, name, i)
+        for i in range(len(random_walk_gradient.STEPS))
+        for name in random_walk_gradient.COMPARED
+    }  # fmt: skip
+    return random_walk_gradient.judge_lengths(Samples(found))
 
 
 def regions(levels):
@@ -282,6 +337,28 @@ UNCHANGED = [f"noisy {name}" for name in lqr_noise.UNCHANGED]
 NOISY = [f"noisy {name}" for name in lqr_noise.SCALED]
 PO = partial_observation
 ENDLESS = (0, (1_000,), 10)
+FISHER = {
+    "-bpg-ml": lower("BPG-ML", "MCPG"),
+    "-bpg-mc": lower("BPG-MC", "MCPG"),
+    "-bpng-ml": lower("BPNG-ML", "MCPG"),
+    "-bpng-mc": lower("BPNG-MC", "MCPG"),
+    "-bpg-ml-mc": lower("BPG-ML", "BPG-MC"),
+    "-bpng-ml-mc": lower("BPNG-ML", "BPNG-MC"),
+    "-vanishes": within("BPG-MC", 1.0, (0.5, 2.0), 1.25),
+}
+EDGE = 1.25 * (1 + lqr_learning.OPTIMUM) - lqr_learning.OPTIMUM
+ALIKE = {
+    f"{suffix}{mark}": planted
+    for mark, edge in (("", EDGE), ("-excess", 1.25))
+    for suffix, planted in (
+        ("-bpng", lower("BPG-var", "BPNG")),
+        ("-bpng-end", within("BPNG", 1.0, (0.5, 2.0), edge)),
+        ("-many", within("BPG", 1.0, (0.5, 2.0), edge)),
+    )
+}
+SHRINKS = (
+    [{"5 BPG": 8.0, "10 BPG": 4.0, "20 BPG": 2.0}], [{"40 BPG": 3.0}], [{}, {"5 BPG": 3.0}]
+)  # fmt: skip
 PLANTED = {
     "lqr-optimisation": (lqr(lqr_learning.FIGURE3, lqr_learning.judge), {
         "lqr-mcpg-bpg-5": lower("MCPG", "BPG"),
@@ -292,13 +369,7 @@ PLANTED = {
         "lqr-ours-mcpg": lower(OURS, lqr_learning.EQUAL),
     }),
     "lqr-fisher": (lqr(lqr_learning.FIGURE4, lqr_learning.judge_fisher), {
-        "fisher-bpg-ml": lower("BPG-ML", "MCPG"),
-        "fisher-bpg-mc": lower("BPG-MC", "MCPG"),
-        "fisher-bpng-ml": lower("BPNG-ML", "MCPG"),
-        "fisher-bpng-mc": lower("BPNG-MC", "MCPG"),
-        "fisher-bpg-ml-mc": lower("BPG-ML", "BPG-MC"),
-        "fisher-bpng-ml-mc": lower("BPNG-ML", "BPNG-MC"),
-        "fisher-vanishes": within("BPG-MC", 1.0, (0.5, 2.0), 1.25),
+        f"fisher{suffix}": planted for suffix, planted in FISHER.items()
     }),
     "lqr-variance": (lqr(lqr_learning.FIGURE5, lqr_learning.judge_variance), {
         **{
@@ -308,9 +379,8 @@ PLANTED = {
             for suffix, planted in {
                 "-bpg": lower("BPG-var", "BPG"),
                 "-mcpg": lower("BPG-var", "MCPG"),
-                "-bpng": lower("BPG-var", "BPNG"),
-                "-bpng-end": within("BPNG", 1.0, (0.5, 2.0), 1.25),
-                "-many": within("BPG", 1.0, (0.5, 2.0), 1.25),
+                **ALIKE,
+                "-trend": SHRINKS,
             }.items()
         },
         "uniform-mcpg-bpg-5": lower("uniform MCPG", "uniform BPG"),
@@ -324,43 +394,151 @@ PLANTED = {
         "lqr-rates-bpg-equal": lower("BPG", "MCPG"),
         "lqr-rates-bpg-best": lower("BPG", "MCPG"),
     }),
+    "lqr-readings": (lqr_readings, {
+        **{
+            f"{family}-{sigma}-{start}{suffix}": planted
+            for sigma in ("0.1", "0.3", "1")
+            for start in ("normal", "uniform")
+            for family, suffix, planted in (
+                ("lqr", "-mcpg-bpg-5", lower("MCPG", "BPG")),
+                ("lqr", "-mcpg-bpng-5", lower("MCPG", "BPNG")),
+                ("lqr", "-bpg", lower("BPG", "MCPG")),
+                ("lqr", "-bpng", lower("BPNG", "MCPG")),
+                ("var", "-bpg", lower("BPG-var", "BPG")),
+                ("var", "-mcpg", lower("BPG-var", "MCPG")),
+                ("var", "-trend", SHRINKS),
+                *(("var", suffix, planted) for suffix, planted in ALIKE.items()),
+            )
+        },
+        **{
+            f"fisher-{sigma}-{start}{suffix}": planted
+            for sigma, start in (
+                ("0.001", "uniform"),
+                *((sigma, "normal") for sigma in ("0.1", "0.3", "1")),
+                *((sigma, "uniform") for sigma in ("0.1", "0.3", "1")),
+            )
+            for suffix, planted in FISHER.items()
+        },
+        **{
+            f"others-{sigma}-{start}{suffix}": planted
+            for sigma in ("0.001", "0.1", "0.3", "1")
+            for start in ("normal", "uniform")
+            for suffix, planted in {
+                "-bpg-ml-mc": lower("BPG-ML, other paths", "BPG-MC, other paths"),
+                "-bpng-ml-mc": lower("BPNG-ML, other paths", "BPNG-MC, other paths"),
+                "-vanishes": within("BPG-MC, other paths", 1.0, (0.5, 2.0), 1.25),
+            }.items()
+        },
+        "fisher-form": lower("BPG-ML", lqr_learning.WRONG),
+    }),
     "random-walk-rates": (tuned(random_walk_learning.judge_rates, (100,)), {
         "walk-rates-many": within("BPG", 1.0, (0.5, 2.0), 1.25),
+        "walk-rates-many-episodes": within("BPG", 1.0, (0.5, 2.0), 1.25),
         "walk-rates-mcpg": lower("BAC", "MCPG"),
     }),
-    "random-walk-learning": (random_walk, {
-        "walk-bac-mcpg": lower("BAC", "MCPG"),
-        "walk-bac-episodes": lower("BAC", random_walk_learning.EPISODES),
-        "walk-bac-bpg": lower("BAC", "BPG"),
+    "random-walk-learning": (
+        random_walk(random_walk_learning.METHODS, random_walk_learning.judge), {
+        **{
+            f"walk-{id}": significantly("BAC", rival)
+            for id, rival in (
+                ("bac-mcpg", "MCPG"), ("bac-bpg", "BPG"), ("bac-episodes-bpg", "BPG"),
+                ("bac-episodes-mcpg", random_walk_learning.EPISODES),
+            )
+        },
+        "walk-bpg-improves": (
+            [{"1 BPG": 8.0, "25 BPG": 4.0, "50 BPG": 2.0}], [{"75 BPG": 2.0}], [{}, {"1 BPG": 2.0}]
+        ),
         "walk-bpg-not-behind": within("BPG", 1.0, (2.0,), 1.25),
         "walk-bpg-not-behind-episodes": within("BPG", 1.0, (2.0,), 1.25),
         "walk-bpg-mcpg": lower("MCPG", "BPG"),
         "walk-bpg-mcpg-episodes": lower(random_walk_learning.EPISODES, "BPG"),
+        "walk-bpg-mcpg-integrated": lower("MCPG", random_walk_learning.INTEGRATED),
         "walk-rewards-bac": lower(WALK, "BAC"),
         "walk-rewards-fitted": lower(WALK, "MC, fitted values"),
         "walk-bpg-many": within("BPG", 1.0, (0.5, 2.0), 1.25),
+        "walk-bpg-many-integrated": within(
+            random_walk_learning.INTEGRATED, 1.0, (0.5, 2.0), 1.25
+        ),
         "walk-endless": within("endless BAC", *ENDLESS),
         "walk-endless-rate": within("endless BAC, tuned rate", *ENDLESS),
         "walk-rewards-endless": within(f"endless {WALK}", *ENDLESS),
     }),
-    "mountain-car": (car, {
-        "car-bac": lower("BAC, G-EST", "MCPG"),
-        "car-bac-episodes": lower("BAC, G-EST", mountain_car.EPISODES),
-        "car-bac-printed": lower(mountain_car.PRINTED, "MCPG"),
-        "car-insensitive": within("few BAC, G-EST", 1.0, (0.5, 2.0), 1.25),
-        "car-mcpg-better": lower("many MCPG", "few MCPG"),
-        "car-mcpg-steadier": lower("many MCPG", "few MCPG"),
-        "car-spread": lower("~BAC, G-EST", "~MCPG"),
-        "car-five": within("BAC, G-EST", 1.0, (2.0,), 1.4),
+    "random-walk-printed": (
+        random_walk(random_walk_learning.AS_PRINTED, random_walk_learning.judge_printed), {
+        "walk-bac-printed-mcpg": significantly(random_walk_learning.PRINTED, "MCPG"),
+        "walk-bac-printed-bpg": significantly(random_walk_learning.PRINTED, "BPG"),
+        "walk-endless-printed": within(f"endless {random_walk_learning.PRINTED}", *ENDLESS),
+        "walk-endless-rate-printed": within(
+            f"endless {random_walk_learning.PRINTED_FASTER}", *ENDLESS
+        ),
+    }),
+    "random-walk-lengths": (walk_lengths, {
+        "lengths-vary": lower("BAC", "BQ, Model 1", "BQ, Model 2"),
+        "lengths-grow": (
+            [{"0 BAC": 8.0, "1 BAC": 4.0, "2 BAC": 2.0}], [{"3 BAC": 2.0}], [{}, {"0 BAC": 2.0}]
+        ),
+    }),
+    "costs": (priced, {
+        "covariance-cost": (
+            [{}], [{f"{FIRST}, {costs.MOMENTS}": 2.0}, {"update of BPG-var": 2.0}],
+            [{"update of BPG-var": 1.1}],
+        ),
+        "bac-natural-cost": (
+            [{}], [{f"BAC, {costs.NATURAL}": 2.0}], [{f"BAC, {costs.NATURAL}": 1.1}]
+        ),
+        "sparse-time": (
+            [{f"{name}, {costs.SPARSE}": 0.25 for name in (FIRST, SECOND, "BAC")}], [{}], []
+        ),
+        "sparse-memory": (
+            [{f"size {name}, {costs.SPARSE}": 0.25 for name in (FIRST, SECOND, "BAC")}], [{}], []
+        ),
+    }),
+    "mountain-car": (car(mountain_car.METHODS, mountain_car.judge), {
+        **{
+            f"car-{what}{id}": planted
+            for id, bac, mcpg in (
+                ("-printed", mountain_car.PRINTED, "MCPG"), ("", "BAC, G-EST", "MCPG"),
+                ("-episodes", "BAC, G-EST", mountain_car.EPISODES),
+            )
+            for what, planted in (
+                ("bac", lower(bac, mcpg)),
+                ("spread", lower(f"~{bac}", f"~{mcpg}")),
+                ("forty", within(mcpg, 1.0, (0.5, 2.0), 1.25)),
+                ("slower", lower(f"many {bac}", f"many {mcpg}")),
+            )
+        },
+        **{
+            f"car-{what}{id}": planted
+            for id, bac in (("-printed", mountain_car.PRINTED), ("", "BAC, G-EST"))
+            for what, planted in (
+                ("five", within(bac, 1.0, (2.0,), 1.4)),
+                ("insensitive", within(f"few {bac}", 1.0, (0.5, 2.0), 1.25)),
+            )
+        },
+        **{
+            f"car-mcpg-{what}{id}": lower(f"many {mcpg}", f"few {mcpg}")
+            for id, mcpg in (("", "MCPG"), ("-episodes", mountain_car.EPISODES))
+            for what in ("better", "steadier")
+        },
         "car-integrated": lower("BAC, actions integrated out", "BAC, G-EST"),
         "car-fitted": lower(CAR, "MC, fitted values"),
         "car-hundred": within(CAR, 1.0, (2.0,), 1.4),
-        "car-forty": within("MCPG", 1.0, (0.5, 2.0), 1.25),
+    }),
+    "mountain-car-long": (car(("MCPG", mountain_car.PAPER), mountain_car.judge_long, (40,)), {
+        "car-forty-long": within("MCPG", 1.0, (0.5, 2.0), 1.25),
+        "car-slower-long": lower(mountain_car.PAPER, "MCPG"),
     }),
     "ship-steering": (ship, {
         "ship-bac": higher("BAC", "MCPG"),
         "ship-bac-episodes": higher("BAC", ship_steering.EPISODES),
         "ship-early": higher("MCPG", "BAC"),
+        "ship-soon": (
+            [{"BAC": 2.0}, {"BAC": 2.0, "first BAC": 0.1}], [{"BAC": 0.5}], [{}]
+        ),
+        "ship-bigger": (
+            [{"few BAC": 0.5}, {"few MCPG": 2.0}], [{"few BAC": 2.0}, {"few MCPG": 0.5}], [{}]
+        ),
+        "ship-early-most": ([{"most BAC": 2.0}], [{"most BAC": 0.5}, {"most MCPG": 2.0}], [{}]),
         "ship-early-many": higher("BAC", "MCPG"),
         "ship-more": (
             [{"few BAC": 0.5, "few MCPG": 0.5}], [{"few BAC": 2.0}, {"few MCPG": 2.0}], [{}]
@@ -386,6 +564,11 @@ PLANTED = {
             for model in ("Model 1", "Model 2")
             for what in ("squared", "angular")
         },
+        "lqr-lengths": significantly("Model 1", "MC", math.sqrt),
+        "lqr-reliable": (
+            [{"5 Model 1": 2.0}], [{"20 Model 1": 2.0}], [{}, {"5 MC": 2.0}]
+        ),
+        "lqr-half": lower("Model 1", "MC"),
         "lqr-fisher-integrated": within("Model 1, actions integrated out", 1.0, (2.0,), ROOT2),
         "lqr-baseline": lower(lqr_gradient.OURS, "MC, best baseline"),
     }),
@@ -395,6 +578,11 @@ PLANTED = {
             for what in ("error", "angle", "spread")
             for id, name in (("", "BAC"), ("-as-printed", random_walk_gradient.PRINTED))
         },
+        **{
+            f"walk-gradient-models{id}": lower(name, *random_walk_gradient.PAPER[2:])
+            for id, name in (("", "BAC"), ("-as-printed", random_walk_gradient.PRINTED))
+        },
+        "walk-gradient-lengths": ([{}], [{"MC": 2.0}], [{"MC": ROOT2}]),
         "walk-gradient-integrated": lower(
             random_walk_gradient.BAC, *(r for r in RIVALS if r != "BQ, Model 2 + baseline")
         ),
@@ -403,15 +591,22 @@ PLANTED = {
     }),
     "lqr-noise": (noisy_errors, {
         "noise-as-printed": within("noisy Model 2, scale 1", 1.0, (2.0,), math.sqrt(1.5)),
+        "noise-tenth-as-printed": within("tenth Model 1, scale 1", 1.0, (2.0,), math.sqrt(1.5)),
         "noise-unchanged": within(f"noisy {SAME}", 1.0, (2.0,), math.sqrt(1.5)),
         "noise-unchanged-angle": within(f"noisy {SAME}", 1.0, (2.0,), 1.5),
-        "noise-order-unchanged": (
-            [dict.fromkeys(UNCHANGED, 0.5), {"noisy MC": 2.0}],
-            [{UNCHANGED[1]: 2.0}, {"noisy MC": 0.5}], [{}],
-        ),
-        "noise-monte-carlo": within("noisy MC", 1.1, (0.5, 2.0), math.sqrt(1.5)),
-        "noise-tenth": within("tenth Model 1, scale 1", 1.0, (2.0,), math.sqrt(1.5)),
-        "noise-tenth-unchanged": within("tenth MC", 1.0, (2.0,), math.sqrt(1.5)),
+        "noise-tenth-unchanged": within(f"tenth {SAME}", 1.0, (2.0,), math.sqrt(1.5)),
+        "noise-tenth-unchanged-angle": within(f"tenth {SAME}", 1.0, (2.0,), 1.5),
+        **{
+            f"noise-order-{id}": (
+                [dict.fromkeys(names, 0.5), {"noisy MC": 2.0}],
+                [{names[1]: 2.0}, {"noisy MC": 0.5}], [{}],
+            )
+            for id, names in (
+                ("unchanged", UNCHANGED),
+                ("as-printed", [f"noisy {name}" for name in lqr_noise.PRINTED]),
+            )
+        },
+        "noise-monte-carlo": ([{"MC": 100.0}], [{"MC": 1.0}], []),
         "noise-scaled": within(NOISY[0], 1.0, (2.0,), math.sqrt(1.5)),
         "noise-order": (
             [dict.fromkeys(NOISY, 0.5), {"noisy MC": 2.0}], [{NOISY[1]: 2.0}, {"noisy MC": 0.5}],
@@ -472,7 +667,7 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.slow("sparsification", "lqr-noise")
+@pytest.mark.slow("sparsification", "lqr-noise", "lqr-readings", "mountain-car")
 @pytest.mark.parametrize("experiment", PLANTED)
 def test_claims_follow_planted_winners_and_losers(experiment):
     make, cases = PLANTED[experiment]

@@ -1,3 +1,5 @@
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import scipy.stats
 from oracle import problem, standard_errors
 
 from bayespg import evidence, monte_carlo, quadrature
+from bayespg._support.statistics import student_quantile
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Dense, LowRank
 from bayespg.posterior import (
@@ -455,3 +458,29 @@ def test_the_level_of_an_interval_may_be_traced(posterior):
     found = jax.vmap(lambda level: posterior.interval(level).upper)(jnp.array([0.5, 0.95]))
     for row, level in zip(found, (0.5, 0.95), strict=True):
         np.testing.assert_allclose(row, posterior.interval(level).upper, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("M", [4, 16, 64])
+def test_the_bias_that_unbiased_gradients_show_is_part_of_an_interval(M, bias):
+    """Components of less noise and with a bias, beside unbiased ones. The standard error of a
+    coverage of 0.95 over 100 batches of 10 components is 0.007, that of 0.5 is 0.016; without a bias
+    intervals are wide, because the bias is not known to be zero."""
+    rng = np.random.default_rng(M)
+    noise, shift = rng.normal(size=(100, M, 10)), bias * rng.normal(size=(100, 1, 10))
+    few = 0.3 * noise + 0.2 * rng.normal(size=noise.shape) + shift
+
+    def judged(C, H):
+        alone = monte_carlo.average(C)
+        both = dataclasses.replace(alone, unbiased=H, added=C, bias_shows=True)
+        return component_statistics(both), component_statistics(monte_carlo.average(H))
+
+    found = jax.jit(jax.vmap(judged))(jnp.asarray(few), jnp.asarray(noise))
+    held, width = {}, {}
+    for level in (0.5, 0.95):
+        for name, (centre, spread, freedom) in zip(("ours", "plain"), found, strict=True):
+            reach = spread * student_quantile(level, np.asarray(freedom))
+            held[name, level], width[name] = np.mean(np.abs(centre) <= reach), np.median(reach)
+    assert 0.93 - 3 * 0.007 < held["ours", 0.95] < 0.99
+    assert 0.45 - 3 * 0.016 < held["ours", 0.5] < (0.58 if bias == 1 else 0.65) + 3 * 0.016
+    assert width["ours"] < 1.05 * width["plain"]

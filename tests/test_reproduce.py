@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import get_args
 
 import experiments
@@ -10,11 +11,23 @@ import numpy as np
 import pytest
 
 from bayespg._support import files
+from bayespg.learning import estimators
 from bayespg.learning.updates import conventional
 from bayespg.policies import Tabular, mountain_car_softmax, ship_steering_cmac
-from bayespg.reproduce import EXPERIMENTS, learning, lqr_learning, page, report
-from bayespg.reproduce.claims import Verdict
+from bayespg.reproduce import (
+    EXPERIMENTS,
+    gradients,
+    learning,
+    lqr_learning,
+    lqr_noise,
+    page,
+    report,
+)
+from bayespg.reproduce.claims import Verdict, ratios
 from bayespg.reproduce.gradients import angular_error, squared_error
+from bayespg.reproduce.samples import Samples
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
 @pytest.mark.slow
@@ -38,6 +51,23 @@ def test_sparsification_reports_errors_and_times(tmp_path, monkeypatch):
     monkeypatch.setattr(sparsification, "REPEATS", 3)
     monkeypatch.setattr(sparsification, "RUNS", 4)
     check("sparsification", 4, tmp_path)
+
+
+@pytest.mark.slow
+def test_costs_are_reported(tmp_path, monkeypatch):
+    from bayespg.reproduce import sparsification
+
+    monkeypatch.setattr(sparsification, "RUNS", 4)
+    check("costs", 3, tmp_path)
+
+
+@pytest.mark.slow
+def test_variances_at_two_lengths_are_reported(tmp_path, monkeypatch):
+    import bayespg.reproduce.random_walk_gradient as figure6
+
+    monkeypatch.setattr(figure6, "STEPS", (0.9, 0.7))
+    monkeypatch.setattr(figure6, "LONGEST", 60)
+    check("random-walk-lengths", 4, tmp_path)
 
 
 @pytest.mark.slow
@@ -80,9 +110,9 @@ def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow("lqr-fisher", "lqr-variance")
-@pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance"])
+@pytest.mark.parametrize("name", ["lqr-optimisation", "lqr-fisher", "lqr-variance", "lqr-readings"])
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
-    def learn(names, settings, progress, start=None, label="", sizes=lqr_learning.SIZES):
+    def learn(names, settings, progress, start=None, label="", sizes=lqr_learning.SIZES, noise=0):
         rng = np.random.default_rng(0)
         return {
             (name, M): learning.Learned(
@@ -116,7 +146,9 @@ def test_the_random_walk_s_gradient_reports_every_estimator(tmp_path, monkeypatc
 
 POLICIES = {
     "random-walk-learning": lambda runs: Tabular(np.full((runs, 9), 1.5)),
+    "random-walk-printed": lambda runs: Tabular(np.full((runs, 9), 1.5)),
     "mountain-car": mountain_car_softmax,
+    "mountain-car-long": mountain_car_softmax,
     "ship-steering": ship_steering_cmac,
 }
 
@@ -224,3 +256,37 @@ def test_what_is_damaged_or_old_is_not_taken_for_done(text, tmp_path):
         (tmp_path / f"bandit{kind}").write_text(text)
     assert not report.done(experiment, experiment.settings(None, 0, True, False), tmp_path)
     assert page.read(tmp_path, ["bandit"]) == []
+
+
+def test_noise_adds_to_the_error_of_monte_carlo_what_was_sampled():
+    """T sigma_r^2 tr G / M, against stored runs with noise, whose intervals hold jointly."""
+    stored = Samples.load(RESULTS / "lqr-noise.npz")
+    sampled, known = (
+        {
+            M: (stored["σ_r = 0: square", "MC", M], lqr_noise.value(stored, what, "MC", M))
+            for M in stored.sizes()
+        }
+        for what in ("σ_r = 1: square", "exact: 1")
+    )
+    for wide, narrow in zip(ratios(sampled), ratios(known), strict=True):
+        assert wide.low < narrow.low < narrow.high < wide.high
+        assert 1.001 < narrow.value < 1.003
+
+
+@pytest.mark.slow
+def test_a_fisher_matrix_from_other_paths_is_that_of_as_many(x64):
+    """Its mean over batches is the exact one, and it is not that of the batch itself."""
+    environment, policy = gradients.lqr_setting()
+    own, other = estimators.monte_carlo_fisher, lqr_learning.BY_OTHERS.fisher
+
+    @jax.jit
+    @jax.vmap
+    def both(key):
+        batch = estimators.draw(environment, policy, key, 10)
+        return [choice(batch).G for choice in (own, other)]
+
+    first, second = both(jax.random.split(jax.random.key(0), 2_000))
+    exact = np.asarray(environment.fisher(policy))
+    error = np.std(second, 0, ddof=1) / 2_000**0.5
+    np.testing.assert_array_less(np.abs(np.mean(second, 0) - exact), 5 * error)
+    assert abs(np.corrcoef(first[:, 0, 0], second[:, 0, 0])[0, 1]) < 5 / 2_000**0.5

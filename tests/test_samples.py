@@ -71,6 +71,15 @@ def test_an_interrupted_experiment_resumes(tmp_path):
     np.testing.assert_array_equal(found["a"]["x"], np.arange(3.0))
 
 
+def test_a_damaged_part_is_named(tmp_path):
+    work = {"a": lambda: {"x": np.arange(3.0)}}
+    list(parts.done(work, tmp_path))
+    (path,) = tmp_path.glob("*.npz")
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(ValueError, match=rf"{path.name}: damaged .* delete it"):
+        list(parts.done(work, tmp_path))
+
+
 def test_processes_share_parts(tmp_path):
     """Two at once: each part is computed once, and both see all of them."""
     made, found = [], [{}, {}]

@@ -9,25 +9,28 @@ An update plays a real episode, or a few where they are short, updates the model
 simulates (`bayespg.agents.simulated`).
 """
 
+import concurrent.futures
 from typing import Any, Unpack
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg._support import compilation, device
 from bayespg._support.precision import to_numpy
 from bayespg._support.random import child, episode_seeds, fast_key, host_key
 from bayespg._support.types import Array
+from bayespg._support.warning import warn
 from bayespg.agents import build, describe, metrics, names, serialise, settings, simulated
+from bayespg.agents.agent import BAC
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.metrics import Evaluation
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.observations import Normalised, Normaliser, no_statistics
-from bayespg.models import Knowledge, Model
+from bayespg.models import Forecast, Knowledge, Model, forecast, inside
 from bayespg.models import model as models
 from bayespg.models.data import Transitions, empty, inputs_of
 from bayespg.paths.worlds import OnHost
@@ -42,7 +45,7 @@ NAME, UPDATE = "mbac", "simulated"
 POLICY = "fourier"
 SETTINGS = ("discount", "horizon", "workers", "episode_timeout", "persistence", "seed")
 """The settings that MBAC uses; the others of `Settings` have no effect on it."""
-UPDATES, PATHS, LONGEST = 15, 64, 200
+UPDATES, PATHS, LONGEST = 15, 32, 200
 """Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
 WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
 """Number and size of the waves in which the policy is linear."""
@@ -60,14 +63,57 @@ FADE, ENDED = 0.05, 0.2
 """Share of the persistence of exploration that an update takes away, and the further share if all
 its episodes ended before the horizon."""
 CURIOSITY = 1.0
+FIRST, WINDOW = 5, 20
+"""Updates whose real returns are compared, at the beginning of a run and now."""
+HALF = 0.5
+"""A model that predicts a smaller share of the variance of new transitions is of little use, unless
+returns have risen."""
+TESTED, STEPS = 128, 10
+"""New transitions on which the model is tested before it learns from them, and the steps after
+which its intervals are."""
 KNOWN = "function"
 """What a stored configuration has in place of a function."""
+
+
+class Record(eqx.Module):
+    """What real episodes said about the model. Numbers that are not there yet are NaN."""
+
+    first: Float[np.ndarray, " f"]
+    """Returns of the first updates."""
+    returns: Float[np.ndarray, " w"]
+    """Returns of the last ones, the newest last."""
+    predicted: Float[np.ndarray, " w"]
+    """The share of the variance of their transitions that the model before had predicted."""
+    useless: Bool[np.ndarray, ""]
+    """Whether the model was given up."""
+
+    def after(self, value: float, predicted: float) -> "Record":
+        """With another update. The model is given up if `WINDOW` updates returned no more than the
+        first ones did, by two standard errors, and it predicted less than `HALF` of their
+        variance."""
+        first = np.array(self.first)
+        if np.isnan(first).any():
+            first[np.argmax(np.isnan(first))] = value
+        returns, shares = (
+            np.append(old[1:], new)
+            for old, new in ((self.returns, value), (self.predicted, predicted))
+        )
+        error = np.sqrt(returns.var(ddof=1) / WINDOW + first.var(ddof=1) / FIRST)
+        risen = returns.mean() > first.mean() + 2 * error
+        known = np.nanmean(shares) if np.isfinite(shares).any() else np.nan
+        useless = np.isfinite(returns).all() and not risen and known < HALF
+        return Record(first, returns, shares, np.asarray(useless))
+
+
+def _no_record() -> Record:
+    first, returns, predicted = (np.full(n, np.nan) for n in (FIRST, WINDOW, WINDOW))
+    return Record(first, returns, predicted, np.asarray(False))
 
 
 class State(eqx.Module):
     """Everything a run needs to continue."""
 
-    policy: AnyPolicy
+    policy: Composed
     normaliser: Normaliser
     values: Float[Array, " q"]
     """Weights of the values of simulated states."""
@@ -81,9 +127,14 @@ class State(eqx.Module):
     episodes: Int[np.ndarray, ""]
     steps: Int[np.ndarray, ""]
     persistence: Float[Array, ""]
+    record: Record
+    plain: Any
+    """The state of `BAC`, which takes over where the model is of no use."""
 
     @property
-    def acting(self) -> Normalised:
+    def acting(self) -> AnyPolicy:
+        if self.record.useless:
+            return self.plain.acting
         return Normalised(self.policy, self.normaliser)
 
 
@@ -145,6 +196,8 @@ class MBAC(BaseAgent):
             "persistence": (s["persistence"], ""),
         })  # fmt: skip
         self._double = False
+        self._plain = BAC(environment, options=options, **given)
+        self._plain.world = where
         size, inputs = where.observation.shape[0], inputs_of(where.actions)
         self._values = simulated.basis(size)
         key = host_key(s.seed)
@@ -165,6 +218,7 @@ class MBAC(BaseAgent):
                 data=empty(size, inputs), length=zero, judged=zero, key=child(key, 1),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
+                record=_no_record(), plain=to_numpy(self._plain.state),
             )  # fmt: skip
         self._fresh = self.state.policy
         self.reset()
@@ -172,16 +226,25 @@ class MBAC(BaseAgent):
     @property
     def episodes(self) -> int:
         """The number of episodes that are played at once."""
-        return 1
+        return self._plain.episodes if self.state.record.useless else 1
+
+    @property
+    def policy(self) -> AnyPolicy:
+        return self._plain.policy if self.state.record.useless else self.state.policy
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
-        return serialise.parameters(self.state.policy)
+        return serialise.parameters(self.policy)
 
     def with_parameters(self, parameters: Any) -> "MBAC":
         other = self._again()
-        policy = serialise.replaced(self.state.policy, parameters)
-        other._take(eqx.tree_at(lambda s: s.policy, self.state, policy))
+        with self.precision():
+            policy = serialise.replaced(self.policy, parameters)
+
+        useless = bool(self.state.record.useless)
+        other._take(
+            eqx.tree_at(lambda s: s.plain.policy if useless else s.policy, self.state, policy)
+        )
         return other
 
     @property
@@ -199,11 +262,26 @@ class MBAC(BaseAgent):
             self._fitted = data, models.posterior(data, self._basis, self.state.length)
         return self._fitted[1]
 
+    def forecast(self, seed: int = 0) -> tuple[Transitions, Forecast]:
+        """A real episode that is not learned from, and the states that the model predicts from its
+        first state and its actions."""
+        key = child(host_key(settings.seed("seed", seed)), 3)
+        with self.precision():
+            paths = self.world.play(self.state.acting, key, episode_seeds(seed, -1, 1))
+        old = self.state.data
+        real = empty(old.states.shape[1], old.inputs, paths.mask.size).with_paths(paths)
+        n = real.count
+        return real, forecast(self.model, real.states[0], real.actions[:n])
+
     def _learn_from(self, played: list[Trajectories]) -> tuple[Evaluation, Any, dict[Any, float]]:
         """Update the model, and improve the policy on episodes that it simulates."""
+        if self.state.record.useless:
+            return self._learn_plainly(played)
         old, data = self.state, self.state.data
+        fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
-            data = data.with_paths(paths)
+            data, fresh = data.with_paths(paths), fresh.with_paths(paths)
+        tested = self._tested(fresh)
         again = int(data.seen) > AGAIN * int(old.judged)
         model = models.posterior(data, self._basis, None if again else old.length)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
@@ -211,7 +289,8 @@ class MBAC(BaseAgent):
         starts = [(old.policy, old.values)]
         if again and int(old.updates) > 0:
             starts.append((self._fresh, jnp.zeros_like(old.values)))
-        tried = [self._improved(model, data, key, *start) for start in starts]
+        with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
+            tried = list(pool.map(lambda start: self._improved(model, data, key, *start), starts))
         policy, values, progress = max(tried, key=_promise)
         numbers = [*jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)), values]
         if not all(np.isfinite(x).all() for x in numbers):
@@ -233,9 +312,17 @@ class MBAC(BaseAgent):
             episodes=np.asarray(old.episodes + len(episodes.returns)),
             steps=np.asarray(old.steps + episodes.lengths.sum()),
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
+            record=old.record.after(float(episodes.returns.mean()), tested[Column.PREDICTED]),
+            plain=old.plain,
         )  # fmt: skip
         self._fitted = data, model
-        columns = {
+        if self.state.record.useless:
+            self._double = self._plain._double
+            warn(
+                f"update {int(self.state.updates)}: the model predicts little of what happens and "
+                "returns have not risen; BAC goes on without it, from its own first policy"
+            )
+        columns = tested | {
             Column.PERSISTENCE: float(old.persistence),
             Column.DIVERGENCE: self._moved(old.policy, model),
             # No gradient of real episodes is estimated.
@@ -245,6 +332,39 @@ class MBAC(BaseAgent):
             Column.CONFIRMED: float(np.clip(progress.agreement[-1], 0.0, 1.0)),
         }  # fmt: skip
         return episodes, ended, columns
+
+    def _learn_plainly(self, played: list[Trajectories]) -> Any:
+        """Learn as BAC does."""
+        found = self._plain._learn_from(played[0])
+        old, lengths = self.state, found[0].lengths
+        self.state = eqx.tree_at(
+            lambda s: (s.plain, s.updates, s.episodes, s.steps), old,
+            (
+                to_numpy(self._plain.state), np.asarray(old.updates + 1),
+                np.asarray(old.episodes + len(lengths)), np.asarray(old.steps + lengths.sum()),
+            ),
+        )  # fmt: skip
+        return found
+
+    def _tested(self, fresh: Transitions) -> dict[Any, float]:
+        """How well the model so far predicts new transitions: the share of the variance of changes
+        of the state, or of rewards where it is smaller, and how many states are in the intervals.
+        NaN before the first model, and where nothing varies."""
+        if self.state.data.count == 0:
+            return {Column.PREDICTED: np.nan, Column.INSIDE: np.nan}
+        rows = np.arange(TESTED) * fresh.count // TESTED
+        x, y, r = (z[rows].astype(float) for z in (fresh.states, fresh.following, fresh.rewards))
+        found = self.model.predict_encoded(x, fresh.actions[rows])
+        going = ~fresh.terminated[rows]
+        shares = [
+            _explained(y - x, np.asarray(found.following) - x),
+            _explained(r[going, None], np.asarray(found.rewards)[going, None]),
+        ]
+        known = [share for share in shares if np.isfinite(share)]
+        return {
+            Column.PREDICTED: min(known, default=np.nan),
+            Column.INSIDE: inside(self.model, fresh, STEPS),
+        }
 
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
@@ -256,6 +376,8 @@ class MBAC(BaseAgent):
 
     def _play(self) -> list[Trajectories]:
         """The real episodes of an update, one after the other."""
+        if self.state.record.useless:
+            return [self._plain._play()]
         state, found, steps = self.state, [], 0
         seeds = episode_seeds(self.settings.seed, int(state.updates), MOST)
         key = child(child(state.key, 1), int(state.updates))
@@ -271,7 +393,7 @@ class MBAC(BaseAgent):
         return found
 
     def _improved(
-        self, model: Model, data: Transitions, key: PRNGKeyArray, policy: AnyPolicy, values: Any
+        self, model: Model, data: Transitions, key: PRNGKeyArray, policy: Composed, values: Any
     ) -> Any:
         """The policy and its values after updates on simulated episodes, and how it went."""
         where = self.world
@@ -285,19 +407,35 @@ class MBAC(BaseAgent):
                 lambda x: jnp.asarray(np.asarray(x)) if eqx.is_array(x) else x,
                 (environment, _units(model)),
             )
-            return simulated.improve(
+            found = simulated.improve(
                 environment, policy, normaliser, self._values, values, key, UPDATES, PATHS
             )
+            return jax.block_until_ready(found)
 
     def _take(self, state: Any) -> None:
         """Counts and transitions stay NumPy arrays, in the precision that they have."""
         self._set_arrays(state)
-        fields = ("data", "length", "judged", "updates", "episodes", "steps")
+        self._plain._take(state.plain)
+        fields = ("data", "length", "judged", "updates", "episodes", "steps", "record", "plain")
         self.state = eqx.tree_at(
             lambda s: [getattr(s, name) for name in fields], self.state,
             [to_numpy(getattr(state, name)) for name in fields],
         )  # fmt: skip
+        self._double = self._plain._double and bool(self.state.record.useless)
         self._fitted = None
+
+
+def _explained(true: Any, predicted: Any) -> float:
+    """The share of the variance that is predicted, in the mean over the numbers that vary, each at
+    least zero."""
+    if not len(true):
+        return np.nan
+    total = np.mean((true - true.mean(0)) ** 2, 0)
+    left = np.mean((true - predicted) ** 2, 0)
+    varies = total > 1e-12 * np.mean(true**2, 0)
+    return (
+        float(np.mean(np.maximum(1 - left[varies] / total[varies], 0))) if varies.any() else np.nan
+    )
 
 
 def _refuse_what_is_no_function(**given: Any) -> None:

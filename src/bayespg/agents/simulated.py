@@ -13,15 +13,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import values as values_of
-from bayespg.learning.observations import Normalised, Normaliser
+from bayespg.learning.observations import Normaliser
 from bayespg.models.environment import Learned
 from bayespg.models.features import Quadratic, draw_waves
-from bayespg.policies import AnyPolicy, base, flatten
+from bayespg.policies import base, flatten
+from bayespg.policies.heads import Composed, Head
 
 LAMBDA, LIMIT, DAMPING = 0.97, 0.03, 0.1
 SLOW = 0.3
@@ -31,8 +32,8 @@ FITS = 2
 """Fits of the values per update, each to targets that use the one before."""
 ROUNDING = 1e-6
 """Share of the trace that is added to the precision of the values: it is single."""
-METRIC = 768
-"""Steps over which the metric is averaged."""
+METRIC, FITTED = 512, 1536
+"""Steps over which the metric is averaged, and those to which values are fitted."""
 MEMORY, FLOOR = 0.7, 0.1
 """Decay of the running mean of the agreement of the two halves of the episodes, and the least share
 of the limit that a step may use. With agreement r the share 2 r / (1 + r) of the squared gradient
@@ -68,7 +69,7 @@ class Progress(eqx.Module):
 @eqx.filter_jit
 def improve(
     environment: Learned,
-    policy: AnyPolicy,
+    policy: Composed,
     normaliser: Normaliser,
     basis: Quadratic,
     values: Float[Array, " q"],
@@ -77,34 +78,37 @@ def improve(
     paths: int,
     limit: Float[Array, ""] | float = LIMIT,
     trust: Float[Array, ""] | float = TRUST,
-) -> tuple[AnyPolicy, Float[Array, " q"], Progress]:
+) -> tuple[Composed, Float[Array, " q"], Progress]:
     """The policy after `updates` updates on `paths` simulated episodes each, and the weights of the
-    values. A policy whose simulated advantages are all equal stays as it is."""
-    theta, rebuild = flatten(policy)
-    slow = _slow(policy)
+    values. A policy whose simulated advantages are all equal stays as it is. Its features have no
+    parameters, so that they are computed once per state."""
+    theta, rebuild = flatten(policy.head)
+    slow = _slow(policy.head)
+
+    def features(states: Any) -> Any:
+        return jax.vmap(policy.features)(normaliser(states))
 
     def update(carry, key):
         theta, values, agreement = carry
-        policy: Any = rebuild(theta)
-        key_paths, key_metric = jax.random.split(key)
-        found = simulate(environment, Normalised(policy, normaliser), key_paths, paths, trust)
-        seen = normaliser(found.states)
-        psi = basis(jnp.concatenate([seen, normaliser(found.final)[None]]))
-        advantages, values = _advantages(found, psi, values, environment.discount)
+        head: Any = rebuild(theta)
+        key_paths, key_rows = jax.random.split(key)
+        found, phi = simulate(environment, features, head, key_paths, paths, trust)
+        psi = basis(normaliser(jnp.concatenate([found.states, found.final[None]])))
         weights = found.mask.reshape(-1).astype(theta.dtype)
+        rows = _spread(key_rows, weights, FITTED)
+        advantages, values = _advantages(found, psi, values, environment.discount, rows)
         centred, spread = values_of.centred(advantages, found.mask)
         credit = centred / jnp.where(spread > 0, spread, 1.0)
 
-        def gain(t, states, actions, credit):
+        def gain(t, phi, actions, credit):
             now: Any = rebuild(t)
-            each = jax.vmap(jax.vmap(lambda x, a: now(x).log_prob(a)))(states, actions)
+            each = jax.vmap(jax.vmap(lambda x, a: now(x).log_prob(a)))(phi, actions)
             return 2 * jnp.sum(credit * each) / jnp.sum(weights)
 
-        halves = (jnp.stack([x[:, 0::2], x[:, 1::2]]) for x in (seen, found.actions, credit))
+        halves = (jnp.stack([x[:, 0::2], x[:, 1::2]]) for x in (phi, found.actions, credit))
         g1, g2 = jax.vmap(jax.grad(gain), (None, 0, 0, 0))(theta, *halves)
-        X = seen.reshape(-1, seen.shape[-1])
-        some = X[jax.random.choice(key_metric, len(weights), (METRIC,), p=weights)]
-        root = jax.vmap(lambda x: base.information_root(policy, x))(some)
+        some = phi.reshape(-1, phi.shape[-1])[rows[:: FITTED // METRIC]]
+        root = jax.vmap(lambda x: base.information_root(head, x))(some)
         root = root.reshape(-1, theta.size)
         G = root.T @ root / METRIC
         damped = G + (DAMPING * jnp.trace(G) / theta.size + 1e-6) * jnp.eye(theta.size)
@@ -129,43 +133,58 @@ def improve(
     (theta, values, _), progress = jax.lax.scan(
         update, (theta, values, jnp.ones(())), jax.random.split(key, updates)
     )
-    return rebuild(theta), values, progress
+    return eqx.tree_at(lambda p: p.head, policy, rebuild(theta)), values, progress
 
 
 def simulate(
-    environment: Learned, policy: AnyPolicy, key: PRNGKeyArray, paths: int, trust: Any
-) -> Trajectories:
-    """Episodes in a learned environment. One is cut off, as by a time limit, where the model no
-    longer knows where it is: the variances of its steps sum to more than `trust` squared."""
+    environment: Learned, features: Any, head: Any, key: PRNGKeyArray, paths: int, trust: Any
+) -> tuple[Trajectories, Float[Array, "T M k"]]:
+    """Episodes in a learned environment, and the features of their states. One is cut off, as by a
+    time limit, where the model no longer knows where it is: the variances of its steps sum to more
+    than `trust` squared."""
     key_reset, key_steps = jax.random.split(key)
 
     def step(carry, key):
         states, running, doubt = carry
         key_action, key_step = jax.random.split(key)
-        at, _ = jax.vmap(lambda x: policy.step((), x))(states)
-        actions = at.sample(key_action)
+        phi = features(states)
+        actions = jax.vmap(head)(phi).sample(key_action)
         following, rewards, ended, unknown = environment.transition(key_step, states, actions)
         following = jnp.where(running[:, None], following, states)
         doubt = doubt + unknown**2
         going = running & ~ended & (doubt <= trust**2)
-        return (following, going, doubt), (states, actions, rewards, running, running & ended)
+        made = states, actions, rewards, running, running & ended, phi
+        return (following, going, doubt), made
 
     first = environment.reset(key_reset, paths), jnp.ones(paths, bool), jnp.zeros(paths)
     keys = jax.random.split(key_steps, environment.horizon)
-    (final, _, _), (states, actions, rewards, mask, ended) = jax.lax.scan(step, first, keys)
-    return Trajectories(states, actions, rewards, mask, jnp.any(ended, 0), final)
+    (final, _, _), (states, actions, rewards, mask, ended, phi) = jax.lax.scan(step, first, keys)
+    return Trajectories(states, actions, rewards, mask, jnp.any(ended, 0), final), phi
+
+
+def _spread(key: PRNGKeyArray, weights: Float[Array, " N"], count: int) -> Int[Array, " count"]:
+    """Numbers of rows, drawn in proportion to their weights at regular distances (systematic
+    sampling)."""
+    total = jnp.cumsum(weights)
+    at = (jnp.arange(count) + jax.random.uniform(key)) / count * total[-1]
+    return jnp.minimum(jnp.searchsorted(total, at, side="right"), len(weights) - 1)
 
 
 def _advantages(
-    paths: Trajectories, psi: Float[Array, "T1 M q"], values: Float[Array, " q"], discount: float
+    paths: Trajectories,
+    psi: Float[Array, "T1 M q"],
+    values: Float[Array, " q"],
+    discount: float,
+    rows: Int[Array, " R"],
 ) -> tuple[Float[Array, "T M"], Float[Array, " q"]]:
-    """GAE under values that are fitted to the paths, and the weights of these values."""
+    """GAE under values that are fitted to these steps of the paths, and the weights of these
+    values."""
     T, M = paths.mask.shape
     last = jnp.arange(T)[:, None] == paths.lengths - 1
     ended = last & paths.terminated
-    taken = paths.mask.reshape(-1).astype(psi.dtype)
-    Psi = psi[:-1].reshape(T * M, -1)
-    gram = (Psi * taken[:, None]).T @ Psi
+    Psi = psi[:-1].reshape(T * M, -1)[rows]
+    stand = jnp.sum(paths.mask) / len(rows)
+    gram = stand * Psi.T @ Psi
     gram = gram + (1 + ROUNDING * jnp.trace(gram)) * jnp.eye(len(gram))
     factor = jax.scipy.linalg.cho_factor(gram)
 
@@ -179,14 +198,14 @@ def _advantages(
 
     def fit(_, values):
         advantages, V = judged(values)
-        targets = (advantages + V).reshape(-1)
-        return jax.scipy.linalg.cho_solve(factor, Psi.T @ (taken * targets))
+        targets = (advantages + V).reshape(-1)[rows]
+        return jax.scipy.linalg.cho_solve(factor, stand * Psi.T @ targets)
 
     values = jax.lax.fori_loop(0, FITS, fit, values)
     return judged(values)[0], values
 
 
-def _slow(policy: AnyPolicy) -> Float[np.ndarray, " n"]:
+def _slow(policy: Head) -> Float[np.ndarray, " n"]:
     """Factors of the natural step: `SLOW` for log standard deviations, one for the others."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(policy, eqx.is_inexact_array))
     names = [(jax.tree_util.keystr(path), leaf.size) for path, leaf in leaves]

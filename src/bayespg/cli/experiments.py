@@ -9,17 +9,13 @@ from rich.text import Text
 from bayespg._support import checks, threads, together
 from bayespg.cli.common import bars, console, path_beside, progress, say, some_columns, table
 from bayespg.cli.options import Reproduction
-from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page
+from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page, sentences
 from bayespg.reproduce import report as reports
 from bayespg.runs import overview
 
 Known = Mapping[str, Experiment]
 """The experiments to choose from, by name."""
-COLOURED = {
-    "holds": Text("holds", "green"),
-    "does not hold": Text("does not hold", "red"),
-    "not decided": Text("not decided", "yellow"),
-}
+COLOURS = {"holds": "green", "does not hold": "red", "not decided": "yellow"}
 
 
 def reproduce(options: Reproduction, known: Known) -> None:
@@ -33,10 +29,13 @@ def reproduce(options: Reproduction, known: Known) -> None:
         return
     names, out = _chosen(options, known), options.out
     if options.judge:
+        if options.name == "all":
+            names = [name for name in names if (out / f"{name}.npz").exists()]
+        if not names:
+            raise ValueError(f"--judge: {out} holds no samples (.npz); run the experiments first")
         for name in names:
-            if options.name != "all" or (out / f"{name}.npz").exists():
-                _show(reports.judge_again(known[name], out), out)
-        page.write(out, list(EXPERIMENTS))
+            _show(known[name], reports.judge_again(known[name], out), out)
+        _finish(out)
         return
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     parts = out / ".parts" if options.resume else None
@@ -53,8 +52,19 @@ def reproduce(options: Reproduction, known: Known) -> None:
         _side_by_side(shared, known, out, jobs)
         wanted = {name: wanted[name] for name in wanted if name not in shared}
     _in_turn(wanted, known, out)
+    _finish(out)
+
+
+def _finish(out: Path) -> None:
+    """Write the page of a folder, and say how many of the paper's sentences hold."""
     path = page.write(out, list(EXPERIMENTS))
-    say("All claims with their verdicts: ", (str(path), "bold"))
+    _say_left_out(out)
+    judged = sentences.tested(page.read(out, list(EXPERIMENTS)))
+    if judged:
+        counted = sentences.counts(judged).items()
+        words = ", ".join(f"{count} {sentences.OUTCOMES[outcome]}" for outcome, count in counted)
+        say(f"Sentences of the paper with results in {out}: {words}.")
+    say("All sentences and claims with their verdicts: ", (str(path), "bold"))
 
 
 def _chosen(options: Reproduction, known: Known) -> list[str]:
@@ -83,7 +93,7 @@ def _in_turn(wanted: Mapping[str, Settings], known: Known, out: Path) -> None:
         console.rule(f"[bold]{known[name].title}[/bold]  ({settings.runs:,} runs)")
         with progress(name) as advance:
             content = make(known[name], settings, out, advance)
-        _show(content, out)
+        _show(known[name], content, out)
         page.write(out, list(EXPERIMENTS))
 
 
@@ -94,7 +104,7 @@ def _side_by_side(wanted: Mapping[str, Settings], known: Known, out: Path, jobs:
         for name, content in together.run(tasks, make_named, jobs, advance):
             advance(name, 1.0, "")
             console.rule(f"[bold]{known[name].title}[/bold]")
-            _show(content, out)
+            _show(known[name], content, out)
             page.write(out, list(EXPERIMENTS))
 
 
@@ -103,8 +113,17 @@ def make_named(name: str, *arguments: Any) -> reports.Content:
     return make(*arguments)
 
 
+def _say_left_out(folder: Path) -> None:
+    left_out = page.unreadable(folder, list(EXPERIMENTS))
+    if left_out:
+        say(f"Left out, because damaged or from another version: {', '.join(left_out)}.")
+
+
 def report(folders: list[Path], out: Path | None) -> None:
     """A page about experiments or about training runs, as the first folder holds."""
+    missing = [str(folder) for folder in folders if not folder.exists()]
+    if missing:
+        raise ValueError(f"{', '.join(missing)}: there is no such directory")
     first = folders[0]
     contents = page.read(first, list(EXPERIMENTS))
     if contents or any((first / f"{name}.json").exists() for name in EXPERIMENTS):
@@ -116,6 +135,7 @@ def report(folders: list[Path], out: Path | None) -> None:
                 "reproduce' again"
             )
         path = page.write(first, list(EXPERIMENTS))
+        _say_left_out(first)
     else:
         own = first / "report.html" if len(folders) == 1 else path_beside(folders, ".html")
         path = overview.write(folders, out or own)
@@ -125,11 +145,16 @@ def report(folders: list[Path], out: Path | None) -> None:
 def _checked(name: str, known: Known) -> str:
     if name in known:
         return name
+    if name in sentences.SENTENCES:
+        raise ValueError(
+            f"'{name}' is a sentence of the paper, not an experiment; 'bayespg reproduce all' "
+            "judges it, and 'bayespg reproduce' lists the experiments"
+        )
     hint = checks.suggestion(name, [*known, "all"], 0.4)
     raise ValueError(f"no experiment is called '{name}'; {hint}")
 
 
-def _show(content: reports.Content, out: Path) -> None:
+def _show(experiment: Experiment, content: reports.Content, out: Path) -> None:
     columns, rows = content["table"]["columns"], content["table"]["rows"]
     shown = some_columns(len(columns))
     table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows])
@@ -137,12 +162,19 @@ def _show(content: reports.Content, out: Path) -> None:
         say((f"{len(shown)} of {len(columns)} columns; all are on disk.", "dim"))
     if content["claims"]:
         table(
-            ["", "claim", "measured here", "verdict"],
+            ["sentence", "claim", "measured here", "verdict"],
             [
-                [c["kind"], c["says"], c["measured"], COLOURED[c["verdict"]]]
+                [
+                    c["sentence"] or c["kind"],
+                    f"{c['says']} [{c['reading']}]" if c["reading"] else c["says"],
+                    c["measured"],
+                    Text(page.verdict(c), COLOURS[c["verdict"]]),
+                ]
                 for c in content["claims"]
             ],
         )
+    elif experiment.judge is not reports.no_claims:
+        say("No claim can be judged at these sizes; --paper has those of the paper.")
     for note in content["notes"]:
         say((note, "dim"))
     files = out / content["experiment"]

@@ -9,10 +9,11 @@ import typer
 
 from bayespg._support.files import refuse_link, write_json
 from bayespg._support.version import __version__
-from bayespg.agents import film, load, names
+from bayespg.agents import film, load, mbac, names
 from bayespg.cli.common import app, path_beside, say, table
 from bayespg.cli.options import Best, Imports, RunPath
-from bayespg.runs import curves, plots
+from bayespg.models import inside
+from bayespg.runs import curves, plots, promises
 from bayespg.runs import seeds as folders
 from bayespg.runs.numbers import over_seeds, shown
 
@@ -66,8 +67,16 @@ def plot(
             help="File for the figure.", show_default="in the run's plots/, or beside several runs"
         ),
     ] = None,
+    model: Annotated[
+        bool,
+        typer.Option("--model", help="Plot what the model of an MBAC run says of a new episode."),
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of that episode.")] = 0,
+    imports: Imports = None,
 ) -> None:
     """Plot returns over seeds and how probable uphill steps were; several runs in one figure."""
+    if model:
+        return _plot_model(runs, out, seed, imports or [])
     groups = [folders.group(path) for path in runs]
     tasks = sorted({group.task for group in groups})
     if len(tasks) > 1:
@@ -77,6 +86,24 @@ def plot(
         )
     path = out or (picture(runs[0]) if len(runs) == 1 else path_beside(runs, ".png"))
     plots.save(curves.draw([(group.name, curves.of(group)) for group in groups], tasks[0]), path)
+    say("Picture: ", (str(path), "bold"))
+    return None
+
+
+def _plot_model(runs: list[Path], out: Path | None, seed: int, imports: list[str]) -> None:
+    """A real episode beside the states that the model predicts from its start and its actions."""
+    if len(runs) > 1:
+        raise ValueError(f"runs: expected one with --model, found {len(runs)}")
+    agent = load.load(folders.members(runs[0])[0], imports=imports)
+    if not isinstance(agent, mbac.MBAC):
+        raise ValueError(f"runs: {runs[0]} has no model; --model is for runs of MBAC")
+    real, found = agent.forecast(seed)
+    path = out or picture(runs[0]).with_name("model.png")
+    states = real.following[: real.count]
+    plots.save(promises.follow(states, found.mean, found.deviation, agent.world.name), path)
+    shares = {steps: inside(agent.model, real, steps) for steps in (1, 10, 50)}
+    rows = [[f"{n}", f"{x:.2f}"] for n, x in shares.items() if np.isfinite(x)]
+    table(["steps ahead", "share inside 95 % intervals"], rows)
     say("Picture: ", (str(path), "bold"))
 
 

@@ -8,6 +8,7 @@ together, so that training, agents, calibration and the experiments treat all of
 """
 
 import abc
+import dataclasses
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
@@ -295,8 +296,7 @@ def _judged(
 ) -> GradientPosterior:
     """The posterior of an estimator that has a bias, with lambda < 1 or because conjugate gradients
     end early, and beside it gradients without one."""
-    samples = by_returns(of, batch)
-    return eqx.tree_at(lambda p: p.unbiased, posterior, samples, is_leaf=lambda x: x is None)
+    return dataclasses.replace(posterior, unbiased=by_returns(of, batch), bias_shows=True)
 
 
 def GPOMDP(fisher: FisherChoice | None = None) -> MonteCarlo:

@@ -146,7 +146,7 @@ def train(
     policy = as_arrays(policy)
     runs = _checked_runs(runs, policy)
     inputs = environment, policy, estimator, key, stop, persistence
-    if traced(inputs) or _closes_over_tracers(update):
+    if traced(inputs) or closes_over_tracers(update):
         if progress is not None:
             raise ValueError("progress: cannot be called inside jit or vmap; leave it out")
         return _inside(
@@ -189,7 +189,7 @@ def _gathered(asked: list[tuple[int, Any]], axis: int) -> Evaluations | None:
     return Evaluations(np.array([done for done, _ in asked]), values)
 
 
-def _closes_over_tracers(update: optax.GradientTransformation) -> bool:
+def closes_over_tracers(update: optax.GradientTransformation) -> bool:
     """Whether the functions of an update hold a value that is being traced, as those of
     ``optax.sgd(rate)`` do."""
     leaves, known = jax.tree.leaves(update), set()
@@ -307,7 +307,7 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
 
     arrays, fixed = eqx.partition(state, eqx.is_array)
     arrays, history = _updated(
-        environment, estimator, update, arrays, fixed, paths, stop, count, room, many, _everywhere
+        environment, estimator, update, arrays, fixed, paths, stop, count, room, many, everywhere
     )
     return eqx.combine(arrays, fixed), history
 
@@ -339,7 +339,7 @@ def _updated(
     return jax.vmap(run)(state) if everywhere is None else everywhere(jax.vmap(run), state)
 
 
-def _everywhere(function: Callable[[Any], Any], state: State) -> Any:
+def everywhere(function: Callable[[Any], Any], state: State) -> Any:
     """A function of runs side by side, with an equal share of them on every device.
 
     Devices that would leave shares unequal are not used. Runs do not depend on one another, so

@@ -3,9 +3,11 @@ draws are environments in JAX."""
 
 from bayespg.models.data import Inputs, Transitions, choices, numbers, transitions
 from bayespg.models.environment import Knowledge, Learned
+from bayespg.models.forecasts import Forecast, forecast, inside
 from bayespg.models.model import Model, Prediction, fit
 
 __all__ = [
+    "Forecast",
     "Inputs",
     "Knowledge",
     "Learned",
@@ -14,6 +16,8 @@ __all__ = [
     "Transitions",
     "choices",
     "fit",
+    "forecast",
+    "inside",
     "numbers",
     "transitions",
 ]

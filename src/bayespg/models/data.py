@@ -43,6 +43,13 @@ class Inputs(eqx.Module):
         parts = [jax.nn.one_hot(a[:, i], size) for i, size in enumerate(self.sizes)]
         return jnp.concatenate(parts, 1)
 
+    def decoded(self, encoded: Float[Array, "N k"]) -> Shaped[Array, "N *action"]:
+        """Actions that are encoded like this."""
+        if self.sizes is None:
+            return encoded
+        ends = np.cumsum(self.sizes)[:-1]
+        return jnp.stack([jnp.argmax(x, 1) for x in jnp.split(encoded, ends, 1)], 1)
+
     def told(self, actions: Shaped[Array, "N *action"]) -> Shaped[Array, "N *action"]:
         """What the environment gets; choices are counted from zero."""
         if self.sizes is not None:

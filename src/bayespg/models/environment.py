@@ -68,7 +68,7 @@ class Learned(Environment):
     states: Units
     features: Terms
     weights: Float[Array, "p o"]
-    """Of the changes of the state, of the reward, and of the disagreement of draws."""
+    """Of the changes of the state, of the reward, and of what draws of the model differ by."""
     constant: Float[Array, " d1"]
     noise: Float[Array, " d1"]
     """Standard deviations."""
@@ -109,9 +109,12 @@ class Learned(Environment):
         y = y + self.noise * normal(key_noise, y.shape, y.dtype)
         following = self.observed.states(states + y[:, :d])
         if self.known.terminated is None:
-            logit = self.ends(self.states(following)) @ self.end_weights
-            chance = jax.random.uniform(key_end, (M,), logit.dtype)
-            ended = self.can_end & (chance < jax.nn.sigmoid(logit))
+
+            def ends() -> Any:
+                logit = self.ends(self.states(following)) @ self.end_weights
+                return jax.random.uniform(key_end, (M,), logit.dtype) < jax.nn.sigmoid(logit)
+
+            ended = jax.lax.cond(self.can_end, ends, lambda: jnp.zeros(M, bool))
         else:
             ended = self._told(self.known.terminated, states, actions, following).astype(bool)
         if self.known.reward is None:

@@ -11,6 +11,7 @@ wall, get little weight. The reward of a step that ends the episode has an offse
 goals are paid where episodes end. Termination is in `bayespg.models.termination`.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from bayespg._support import checks
+from bayespg._support import checks, compilation
 from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.data import Inputs, Transitions
@@ -50,8 +51,8 @@ NARROW = 0.3
 """First states are smoothed in a dimension where their standard deviation is less than this share
 of that of all states. Where it is not, they may lie on a curve, such as a circle, and would leave
 it."""
-DRAWS = 3
-"""Draws whose disagreement measures what is not known."""
+DRAWS = 6
+"""Draws of the mean change of a state, whose disagreement measures what is not known."""
 
 
 class Prediction(NamedTuple):
@@ -99,7 +100,8 @@ class Model(eqx.Module):
         the state by which draws of the model disagree."""
         horizon, discount = checks.whole("horizon", horizon, 1), checks.discount(discount)
         with jax.enable_x64(True):
-            return _environment(self, key, jnp.asarray(curiosity), horizon, discount, known)
+            make = compiled(environment_of)
+            return make(self, key, jnp.asarray(curiosity), horizon, discount, known)
 
     def predict(self, states: Any, actions: Any) -> Prediction:
         """What a step leads to from each state with each action of a policy."""
@@ -112,12 +114,24 @@ class Model(eqx.Module):
             a = jnp.asarray(actions)
             if len(a) != len(x):
                 raise ValueError(f"actions: expected {len(x)} of them, found {len(a)}")
-            return _predict(self, x.astype(jnp.float64), a)
+            return self.predict_encoded(x, self.inputs(a))
+
+    def predict_encoded(self, states: Any, encoded: Any) -> Prediction:
+        """The same for actions as `Transitions` hold them."""
+        with jax.enable_x64(True):
+            x, a = (jnp.asarray(z).astype(jnp.float64) for z in (states, encoded))
+            return compiled(_predict)(self, x, a)
 
 
-@eqx.filter_jit
-def _predict(model: Model, x: Any, actions: Any) -> Prediction:
-    phi = model.features(model.states(x), model.inputs(actions).astype(x.dtype))
+@functools.cache
+def compiled(function: Any) -> Any:
+    """A program that runs briefly, compiled briefly."""
+    options: dict[str, Any] = {"compiler_options": compilation.quickly()}
+    return eqx.filter_jit(function, **options)
+
+
+def _predict(model: Model, x: Any, encoded: Any) -> Prediction:
+    phi = model.features(model.states(x), encoded)
 
     def outputs(found: Regression, units: Units):
         mean = phi @ found.mean * units.scale + units.mean
@@ -132,8 +146,7 @@ def _predict(model: Model, x: Any, actions: Any) -> Prediction:
     )  # fmt: skip
 
 
-@eqx.filter_jit
-def _environment(model, key, curiosity, horizon, discount, known) -> Learned:
+def environment_of(model, key, curiosity, horizon, discount, known) -> Learned:
     W, w, v = model.dynamics.mean, model.rewards.mean, model.termination.mean
     key_draws, key_dynamics, key_rewards, key_ends = jax.random.split(
         jax.random.key(0) if key is None else key, 4
@@ -142,17 +155,20 @@ def _environment(model, key, curiosity, horizon, discount, known) -> Learned:
     def normals(key: PRNGKeyArray, like: Array) -> Array:
         return jax.random.normal(key, like.shape, like.dtype)
 
-    draws = [model.dynamics.draw(normals(k, W)) - W for k in jax.random.split(key_draws, DRAWS)]
+    # Columns z_k ~ N(0, C) with C the mean of the covariances of the outputs, in units of the
+    # states: the mean of (phi'z_k)^2 is the mean variance of the numbers of a state.
+    ratio = (model.changes.scale / model.states.scale) ** 2
+    width = jnp.sqrt(model.dynamics.values @ ratio / len(ratio))[:, None]
+    apart = model.dynamics.vectors @ (width * normals(key_draws, jnp.zeros((len(W), DRAWS))))
     if key is not None:
         W = model.dynamics.draw(normals(key_dynamics, W))
         w = model.rewards.draw(normals(key_rewards, w))
         v = model.termination.draw(normals(key_ends, v))
     units = jnp.concatenate([model.changes.scale, model.payments.scale])
     noise = jnp.sqrt(jnp.concatenate([model.dynamics.noise, model.rewards.noise]))
-    spread = [one * (model.changes.scale / model.states.scale) for one in draws]
     environment = Learned(
         inputs=model.inputs, states=model.states, features=model.features,
-        weights=jnp.concatenate([jnp.concatenate([W, w], 1) * units, *spread], 1),
+        weights=jnp.concatenate([jnp.concatenate([W, w], 1) * units, apart], 1),
         constant=jnp.concatenate([model.changes.mean, model.payments.mean]),
         noise=noise * units, offset=model.offset, ends=model.termination.features, end_weights=v,
         can_end=model.termination.known, observed=model.observed, curiosity=curiosity,
@@ -202,10 +218,9 @@ def posterior(transitions: Transitions, basis: Basis, length: Any = None) -> Mod
     """The same with a basis, and with the length scale of this number unless it is None."""
     with jax.enable_x64(True):
         chosen = jnp.asarray(0 if length is None else length, jnp.int32)
-        return _posterior(transitions, basis, chosen, jnp.asarray(length is None))
+        return compiled(_posterior)(transitions, basis, chosen, jnp.asarray(length is None))
 
 
-@eqx.filter_jit
 def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Model:
     S, A, R, following = (
         jnp.asarray(x).astype(jnp.float64)

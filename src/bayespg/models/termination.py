@@ -21,7 +21,8 @@ from bayespg._support.types import Array
 from bayespg.models.features import Quadratic, Waves
 
 ENDS, OTHERS = 256, 1024
-ITERATIONS = 30
+ITERATIONS, SETTLED = 30, 1e-3
+"""Newton steps at most, and the change of the logits after which there are no more."""
 LENGTH = 1.2
 """Length scale of the waves, in units of sqrt(d)."""
 COUNT = 100
@@ -81,14 +82,19 @@ def fit(
     def hessian(p):
         return (Psi * (weights * p * (1 - p))[:, None]).T @ Psi + eye
 
-    def newton(_, v):
+    def newton(carry):
+        done, v, _ = carry
         p = jax.nn.sigmoid(Psi @ v)
         slope = Psi.T @ (weights * (y - p)) - v
         step = jax.scipy.linalg.solve(hessian(p), slope, assume_a="pos")
         change = jnp.max(jnp.abs(Psi @ step))
-        return v + step * jnp.minimum(1.0, LONGEST / jnp.maximum(change, 1e-9))
+        return done + 1, v + step * jnp.minimum(1.0, LONGEST / jnp.maximum(change, 1e-9)), change
 
-    v = jax.lax.fori_loop(0, ITERATIONS, newton, jnp.zeros_like(Psi[0]))
+    def moving(carry):
+        done, _, change = carry
+        return (found > 0) & (done < ITERATIONS) & (change > SETTLED)
+
+    _, v, _ = jax.lax.while_loop(moving, newton, (0, jnp.zeros_like(Psi[0]), jnp.full((), jnp.inf)))
     root = jnp.linalg.cholesky(hessian(jax.nn.sigmoid(Psi @ v)))
     return Termination(psi, v, root, found > 0)
 

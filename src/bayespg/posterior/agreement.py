@@ -9,20 +9,29 @@ share of its squared length that is signal, and along a direction d, chosen by t
     P(uphill) = Phi(sqrt(k) t),   t = (sum of contributions)'d / its standard error.
 
 With k = 1 this is the ordinary t-test, which is too bold: the noise that is tested has chosen the
-direction. All that is needed is mu and f. With M paths, 1'K1 / M is the sum of squares between zero
-and the mean, and tr K less that is the one within: their ratio is 1 + mu times an F ratio with f
-and f (M - 1) degrees of freedom, and the spread of the inner products shows f. So paths that agree
-better than chance show how large mu is. What they do not show is filled in by a hyperprior on
+direction. All that is needed is mu and f. Paths differ in how long their contributions are, and a
+few long ones dominate sums of squares. So contributions are compared by their cosines: the mean
+cosine of pairs, weighted by their lengths, is
+
+    s = sum_{i != j} K_ij / sqrt(M (M - 1) sum_{i != j} K_ii K_jj),
+
+and 1 + (M - 1) s, which without signal has the mean and the variance that it has for contributions
+of equal length, takes the place of 1'K1 / tr K: divided by M less itself it is 1 + mu times
+F / (M - 1), with F an F ratio of f and f (M - 1) degrees of freedom. The mean squared cosine, about
+1 / f, shows f. So paths that agree better than chance show how large mu is. What they do not show
+is filled in by a hyperprior on
 
     r = f mu / M,   the ratio of signal to noise of a single path.
 
 A contribution is a return times a score, R u. Where R = g'u + e, the gradient g itself adds
 (g'u) u - g to the spread of contributions, which hides it but never points downhill. The F ratio
-therefore shows r / (1 + r) in place of r, while the probability depends on r. It is the average
-over r and f (`Weights` on a grid). One batch begins with `prior`: in `NOTHING_TO_LEARN` of all
-cases there is no gradient, and otherwise sqrt(M r), the length of the gradient in standard errors,
-has the density z / (1 + z^2)^(3/2). Averaged over batches drawn from it the stated probability is
-the frequency of going uphill. For a fixed gradient it is not: where many directions hide a weak
+then shows r / (1 + r), and r itself where the noise is merely added. Which of the two holds is not
+known, and r / (1 + `HIDDEN` r) lies between; the probability depends on r. It is the average over r and f (`Weights` on a grid). One batch begins with `prior`: in `NOTHING_TO_LEARN` of all
+cases there is no gradient, and otherwise z = sqrt(M r) / `STRENGTH`, with sqrt(M r) the length of
+the gradient in standard errors, has the density 3/2 z^3 / (1 + z^2)^(5/2): gradients that are
+weaker than their standard error are rare. If they were expected, hundreds of episodes of pure noise
+would not show that there is no gradient. Averaged over batches drawn from the hyperprior the stated
+probability is the frequency of going uphill. For a fixed gradient it is not: where many directions hide a weak
 gradient, one batch cannot tell it from none, and the statement lies between. In a run r changes
 slowly, and updates learn it: `drift`, then `observe`.
 
@@ -48,14 +57,23 @@ RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 31)])
 """The grid of r."""
 DIRECTIONS = np.geomspace(1.0, 4096.0, 13)
 """The grid of f."""
-NOTHING_TO_LEARN = 1 / 3
+NOTHING_TO_LEARN = 0.5
 """The prior probability that there is no gradient."""
-MOVES, RENEWED = 0.005, 0.005
+STRENGTH = 1.5
+"""The scale of the length of a gradient, in standard errors."""
+HIDDEN = 0.5
+"""How far the gradient hides itself: between 0, where noise is added to it, and 1, where it is the
+gradient of returns times scores."""
+MOVES, RENEWED = 0.005, 0.001
 """How r changes between updates: the probabilities of moving to the next larger value of the grid
 (and of moving to the next smaller one), and of a fresh value from the prior."""
 SHAPE = 20.0
-"""The spread of inner products counts as this many independent ones at most: contributions are not
-normal, and a hundred paths have thousands of pairs."""
+"""Squared cosines count as this many independent ones at most: contributions are not normal, and a
+hundred paths have thousands of pairs."""
+EDGE = 0.15
+"""The smallest share 1 / M + (1 - 1 / M) s, and 1 less the largest, of two paths in one direction:
+cosines are then signs, and say less than a share of 0 or 1 in the F model. It falls as the
+number of directions and of paths rises."""
 
 Weights = Float[Array, "r f"]
 """Probabilities of the values of `RATIOS` and `DIRECTIONS`."""
@@ -66,45 +84,49 @@ class Spread(NamedTuple):
 
     paths: Float[Array, ""]
     """The number of paths that contribute: others are padding."""
-    ratio: Float[Array, ""]
-    """1'K1 / M divided by tr K - 1'K1 / M."""
+    share: Float[Array, ""]
+    """1 / M + (1 - 1 / M) s, with s the mean cosine of pairs; between 0 and 1."""
     shape: Float[Array, ""]
-    """p tr(C^2) / (tr C)^2 - 1 with C the inner products of contributions less their mean, of which
-    p = M - 1 are independent: about (p - 1)(p + 2) / (p f + 2) in f directions."""
+    """The mean squared cosine of pairs, about 1 / f in f directions."""
+    pairs: Float[Array, ""]
+    """The number of pairs that count: fewer where a few paths have long contributions."""
     known: Bool[Array, ""]
-    """Whether there are two contributions or more, and they are not zero."""
+    """Whether there are two contributions or more that are not zero."""
 
 
 def spread(K: Float[Array, "M M"], paths: Float[Array, ""] | None = None) -> Spread:
     """The statistics of the inner products of contributions; of those that are not zero unless the
     number of paths is given."""
-    rows, own = K.sum(1), jnp.diagonal(K)
-    largest = jnp.max(own)
+    own, others = jnp.diagonal(K), ~jnp.eye(len(K), dtype=bool)
     M = jnp.sum(own > 0).astype(K.dtype) if paths is None else paths
     count = jnp.maximum(M, 2.0)
-    between = jnp.maximum(rows.sum(), 0.0) / count
-    within = jnp.maximum(own.sum() - between, jnp.finfo(K.dtype).eps * own.sum())
-    known = (M > 1) & (largest > 0)
-    within = jnp.where(known, within, 1.0)
-    squares = jnp.sum(K**2) - 2 * jnp.sum(rows**2) / count + between**2
-    shape = (count - 1) * squares / within**2 - 1
-    least = jnp.finfo(K.dtype).eps
-    return Spread(count, jnp.maximum(between / within, least), jnp.maximum(shape, least), known)
+    weights = jnp.where(others, jnp.outer(own, own), 0.0)
+    total = jnp.sum(weights)
+    known = (M > 1) & (total > 0)
+    total = jnp.where(known, total, 1.0)
+    off = jnp.where(others, K, 0.0)
+    cosine = jnp.sum(off) / jnp.sqrt(count * (count - 1) * total)
+    pairs = 0.5 / jnp.maximum(jnp.sum((weights / total) ** 2), jnp.finfo(K.dtype).tiny)
+    shape = jnp.maximum(jnp.sum(off**2) / total, jnp.finfo(K.dtype).eps)
+    return Spread(count, jnp.clip((1 + (count - 1) * cosine) / count, 0, 1), shape, pairs, known)
 
 
-def prior(paths: Float[Array, ""] | float) -> Weights:
-    """The hyperprior before the first batch, of this many paths; f is anything."""
-    z2 = paths * RATIOS[1:]
-    slab = z2 / (1 + z2) ** 1.5
+def prior(paths: Float[Array, ""] | float, power: float = 3.0) -> Weights:
+    """The hyperprior before the first batch, of this many paths; f is anything. The density of z
+    begins as z^power: with 1 weak gradients are as probable as strong ones."""
+    z2 = paths * RATIOS[1:] / STRENGTH**2
+    slab = z2 ** ((power + 1) / 2) / (1 + z2) ** (power / 2 + 1)
     slab = (1 - NOTHING_TO_LEARN) * slab / jnp.sum(slab)
     weights = jnp.concatenate([jnp.full((1,), NOTHING_TO_LEARN, slab.dtype), slab])
     return jnp.repeat(weights[:, None] / DIRECTIONS.size, DIRECTIONS.size, 1)
 
 
 def draw_strength(key: PRNGKeyArray) -> Float[Array, ""]:
-    """The length of a gradient in standard errors, drawn from the hyperprior."""
+    """The length of a gradient in standard errors, drawn from the hyperprior. With y^2 = 1 / (1 +
+    z^2) the probability of a greater z is (3 y - y^3) / 2, which is sin(3 a) for y = 2 sin(a)."""
     spike, slab = jax.random.uniform(key, (2,), minval=1e-3)
-    return jnp.where(spike < NOTHING_TO_LEARN, 0.0, jnp.sqrt(1 / slab**2 - 1))
+    y = 2 * jnp.sin(jnp.arcsin(slab) / 3)
+    return jnp.where(spike < NOTHING_TO_LEARN, 0.0, STRENGTH * jnp.sqrt(1 / y**2 - 1))
 
 
 def no_weights(dtype: Any) -> Weights:
@@ -132,30 +154,30 @@ def observe(weights: Weights, of: Spread, additive: bool = False) -> Weights:
 
 
 def _log_likelihood(of: Spread, additive: bool) -> Weights:
-    """The logarithm of the density of the ratio and the shape, up to a constant.
+    """The logarithm of the density of share and shape, up to a constant.
 
-    The ratio divided by 1 + mu has a beta-prime distribution with a = f / 2 and b = f (M - 1) / 2;
-    with q = ratio / (1 + mu + ratio) and q_0 = a / (a + b) the log density is, by Stirling's
-    formula, -(a + b) KL(q_0, q) + log(a b / (a + b)) / 2 + (1 / (a + b) - 1 / a - 1 / b) / 12. The
-    shape is about (p f + 2)^-1 times twice a chi-squared variable with (p - 1)(p + 2) / 2 degrees
-    of freedom.
+    share / (1 - share) divided by 1 + mu has a beta-prime distribution with a = f / 2 and b =
+    f (M - 1) / 2; with q = ratio / (1 + ratio) and q_0 = a / (a + b) the log density is, by
+    Stirling's formula, -(a + b) KL(q_0, q) + log(a b / (a + b)) / 2 + (1 / (a + b) - 1 / a - 1 / b)
+    / 12. The shape is 1 / f times a chi-squared variable divided by its degrees of freedom, the
+    number of pairs; of two paths there is one, and its cosine is the share.
     """
-    f, M = jnp.asarray(DIRECTIONS, of.ratio.dtype), of.paths
-    r = jnp.asarray(RATIOS if additive else RATIOS / (1 + RATIOS), of.ratio.dtype)[:, None]
-    ratio, p = of.ratio / (1 + M * r / f), M - 1
-    a, b = f / 2, f * p / 2
-    share = 1 / M
+    f, M = jnp.asarray(DIRECTIONS, of.share.dtype), of.paths
+    r = jnp.asarray(RATIOS if additive else RATIOS / (1 + HIDDEN * RATIOS), of.share.dtype)[:, None]
+    ratio = _ratio(of, f) / (1 + M * r / f)
+    a, b, share = f / 2, f * (M - 1) / 2, 1 / M
     apart = share * jnp.log(share * (1 + ratio) / ratio)
     apart = apart + (1 - share) * jnp.log((1 - share) * (1 + ratio))
     rest = jnp.log(a * b / (a + b)) / 2 + (1 / (a + b) - 1 / a - 1 / b) / 12
-    freedom = (p - 1) * (p + 2) / 2
-    v = of.shape * (p * f + 2) / 4
-    shape = freedom / 2 * jnp.log(v) - v
-    return (
-        rest
-        - (a + b) * apart
-        + jnp.where(freedom > 0, shape, 0.0) * jnp.minimum(1.0, SHAPE / jnp.maximum(freedom, 1.0))
-    )
+    freedom = jnp.where(M > 2, jnp.minimum(of.pairs, SHAPE), 0.0)
+    return rest - (a + b) * apart + freedom / 2 * (jnp.log(of.shape * f) - of.shape * f)
+
+
+def _ratio(of: Spread, f: Float[Array, " f"]) -> Float[Array, " f"]:
+    """What takes the place of 1'K1 / M divided by tr K - 1'K1 / M."""
+    edge = jnp.maximum(EDGE / (f**2 * (of.paths - 1)), 1e-5)
+    share = jnp.clip(of.share, edge, 1 - edge)
+    return share / (1 - share)
 
 
 def _mu(M: Float[Array, ""], dtype) -> Weights:
@@ -168,13 +190,13 @@ def probability(weights: Weights, of: Spread, cosine: Float[Array, ""] | float =
 
     With the noise variance estimated from all sums of squares t has f M degrees of freedom, and
 
-        k t^2 = f M mu ratio / (1 + mu + ratio) cosine^2.
+        k t^2 = f M mu ratio / (1 + mu + ratio) cosine^2,   ratio = share / (1 - share).
     """
-    f, mu = jnp.asarray(DIRECTIONS, of.ratio.dtype), _mu(of.paths, of.ratio.dtype)
-    nu = f * of.paths
-    t = cosine * jnp.sqrt(nu * mu * of.ratio / (1 + mu + of.ratio))
+    f, mu = jnp.asarray(DIRECTIONS, of.share.dtype), _mu(of.paths, of.share.dtype)
+    nu, ratio = f * of.paths, _ratio(of, f)
+    t = cosine * jnp.sqrt(nu * mu * ratio / (1 + mu + ratio))
     normal = t * (1 - 1 / (4 * nu)) / jnp.sqrt(1 + t**2 / (2 * nu))  # of Student's t
-    stated = jnp.sum(weights.astype(of.ratio.dtype) * norm.cdf(normal))
+    stated = jnp.sum(weights.astype(of.share.dtype) * norm.cdf(normal))
     return jnp.where(of.known, jnp.where(jnp.isnan(cosine), jnp.nan, stated), 0.5)
 
 

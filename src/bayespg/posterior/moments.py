@@ -45,6 +45,10 @@ class Moments(eqx.Module):
     """Whether `influence` judges the mean too and the smaller probability counts: where paths may
     be those of other policies, `unbiased` has a bias, and the influences of few paths are bold."""
 
+    bias_shows: bool = eqx.field(static=True, default=False)
+    """Whether the mean of `unbiased` is the gradient itself and not a multiple of it. It then shows
+    the bias of the mean, which is part of its intervals."""
+
     @property
     def biased(self) -> bool:
         """Whether the mean may have a bias that all paths share, such as that of fitted values."""

@@ -28,6 +28,8 @@ from bayespg.posterior.agreement import (
 from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import Covariance, Downdate, Influence, Invertible
 
+MOST_DIRECTIONS = 30.0
+"""The most components that count as independent where the bias is measured."""
 NOTHING = 1e-12
 """The fraction explained below which a posterior is taken for the prior."""
 
@@ -100,9 +102,44 @@ def component_statistics(posterior: Moments, robust: bool = True):
     if not robust:
         return _student(posterior.mean, D, posterior, model, robust)
     left = _component_left_over(posterior) if _compared(posterior) else 0.0
-    centre, spread, freedom = _student(posterior.mean, D, posterior, model, robust, left)
+    if posterior.bias_shows and len(D) > 1:
+        mean, D, left = _less_bias(posterior, D, left)
+        centre, spread, freedom = _student(mean, D, _whole(posterior), model, robust, left)
+    else:
+        centre, spread, freedom = _student(posterior.mean, D, posterior, model, robust, left)
     unreached = (spread == 0) & ~jnp.any(D != 0, 0) & (posterior.mean == 0)
     return centre, jnp.where(unreached | _silent(posterior, D), jnp.inf, spread), freedom
+
+
+def _less_bias(
+    posterior: Moments, D: Float[Array, "M n"], left: Float[Array, " n"] | float
+) -> tuple[Float[Array, " n"], Float[Array, "M n"], Float[Array, " n"]]:
+    """The estimate w c + (1 - w) h, its influences, and the variance that is left of its bias.
+
+    c is the centre without regard to bias and h the mean of unbiased gradients. c - h is the bias b
+    plus noise, whose variance v follows from the influences of both. With b ~ N(0, v (1 - w) / w)
+    the posterior mean of the bias is (1 - w)(c - h), and w is uniform before (Strawderman, 1971):
+    afterwards it has a gamma density on [0, 1], from the mean of (c - h)^2 / v over components,
+    which count as f independent ones. What is left of the bias is w b, and its variance w^2 v times
+    the expectation of 1 / w - 1.
+    """
+    e, _ = _explained(posterior)
+    H: Any = posterior.unbiased
+    h = jnp.mean(H, 0)
+    of_h, of_c = (H - h) / (len(H) - 1), D / e
+    away, apart = posterior.mean / e - h, of_c - of_h
+    unit = largest(apart)
+    v = jnp.sum((apart / unit) ** 2, 0)
+    some = v > 0
+    Z = jnp.where(some, apart / unit, 0.0) / jnp.sqrt(jnp.where(some, v, 1.0))
+    count = jnp.maximum(jnp.sum(some), 1).astype(v.dtype)
+    f = jnp.clip(count**2 / jnp.maximum(jnp.sum((Z @ Z.T) ** 2), 1.0), 1.0, MOST_DIRECTIONS)
+    squared = jnp.sum(jnp.where(some, (away / unit) ** 2 / jnp.where(some, v, 1.0), 0.0)) / count
+    x, a = f / 2 * jnp.clip(squared, 0.25, 1e4), f / 2 + 1
+    low, middle, high = (jax.scipy.special.gammainc(a + k, x) for k in (-1, 0, 1))
+    w = a / x * high / middle
+    more = jnp.maximum(x / (a - 1) * low / middle - 1, 0.0)
+    return h + w * away, of_h + w * apart, w**2 * (left + more * unit**2 * v)
 
 
 def _silent(posterior: Moments, D: Float[Array, "M n"]) -> Bool[Array, ""]:
@@ -134,17 +171,22 @@ def direction_statistics(posterior: Moments, direction: Float[Array, " n"], robu
     )
     # In Model 1 every component has its own explained fraction: correct each before adding them.
     weights = direction / _explained(posterior)[0]
-    whole = eqx.tree_at(
-        lambda p: (p.explained, p.retained, p.freedom),
-        posterior,
-        (jnp.where(known, 1.0, 0.0), None, jnp.min(posterior.freedom)),
-        is_leaf=lambda x: x is None,
-    )
+    whole = _whole(posterior)
     along = I.along(weights) if isinstance(I, Influence) else I @ weights
     left = 0.0
     if _compared(posterior):
         left = jnp.maximum(left_over(posterior, direction) @ direction, 0.0)
     return _student(posterior.mean @ weights, along, whole, model, robust, left)
+
+
+def _whole(posterior: Moments) -> Moments:
+    """The posterior of an estimate that has been divided by the explained fraction already."""
+    known = jnp.min(posterior.explained) > NOTHING
+    return eqx.tree_at(
+        lambda p: (p.explained, p.retained, p.freedom), posterior,
+        (jnp.where(known, 1.0, 0.0), None, jnp.min(posterior.freedom)),
+        is_leaf=lambda x: x is None,
+    )  # fmt: skip
 
 
 def unbiased_statistics(posterior: Moments, direction: Float[Array, " n"], robust: bool = True):

@@ -8,6 +8,7 @@ import jax
 
 from bayespg.reproduce import (
     bandit,
+    costs,
     lqr_gradient,
     lqr_learning,
     lqr_noise,
@@ -38,6 +39,9 @@ TABLE = (
     Experiment("lqr-variance", "Figure 5",
                "Learning LQR with steps scaled by the posterior covariance",
                1_000, 50, 10_000, lqr_learning.run_twice, lqr_learning.judge_variance, minutes=2),
+    Experiment("lqr-readings", "Figures 3 to 5",
+               "Learning LQR with other noise levels, initial policies and Fisher matrices",
+               200, 20, 2_000, lqr_learning.run_readings, lqr_learning.judge_readings, minutes=5),
     Experiment("random-walk-gradient", "Figure 6",
                "Error of the gradient on the random walk against the number of episodes",
                400, 40, 1_000, random_walk_gradient.run, random_walk_gradient.judge, minutes=4),
@@ -46,8 +50,18 @@ TABLE = (
                4, 2, 50, random_walk_learning.tune, random_walk_learning.judge_rates, minutes=3),
     Experiment("random-walk-learning", "Figure 7", "Learning the random walk",
                4, 2, 1_000, random_walk_learning.run, random_walk_learning.judge, minutes=6),
+    Experiment("random-walk-printed", "Figure 7",
+               "Learning the random walk with Algorithm 3 as printed", 4, 2, 1_000,
+               random_walk_learning.run_printed, random_walk_learning.judge_printed, minutes=4),
+    Experiment("random-walk-lengths", "Section 7",
+               "Variance of the random walk's gradient against the length of episodes",
+               100, 20, 1_000, random_walk_gradient.run_lengths,
+               random_walk_gradient.judge_lengths),
     Experiment("mountain-car", "Figure 8", "Learning the mountain car",
                4, 2, 100, mountain_car.run, mountain_car.judge, minutes=5),
+    Experiment("mountain-car-long", "Figure 8",
+               "Learning the mountain car with training episodes of up to 1,000 steps",
+               4, 2, 100, mountain_car.run_long, mountain_car.judge_long, minutes=3),
     Experiment("ship-steering-rates", "Table 6",
                "Learning rates for ship steering, tuned for all methods alike",
                2, 2, 8, ship_steering.tune, minutes=2),
@@ -55,6 +69,8 @@ TABLE = (
                2, 2, 100, ship_steering.run, ship_steering.judge, minutes=8),
     Experiment("sparsification", "Section 4.4", "What sparsification and the natural gradient cost",
                4_000, 200, 10_000, sparsification.run, sparsification.judge, timed=True),
+    Experiment("costs", "Section 10", "What covariances, natural gradients and full systems cost",
+               10, 3, 12, costs.run, costs.judge, timed=True),
 )  # fmt: skip
 """Name, item of the paper, title, and runs: default, --quick and --paper."""
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in TABLE}

@@ -128,7 +128,7 @@ def moments(samples: Samples, reward: str, name: str, M: int, i: int) -> Moments
 
 
 def judge(samples: Samples) -> list[Claim]:
-    table = "Section 6.1, Table 2"
+    table = "bandit-accuracy"
     claims = [
         Claim(
             "bandit-means", table,
@@ -146,7 +146,7 @@ def judge(samples: Samples) -> list[Claim]:
     for M, factor, words in ((10, 10, "one order"), (100, 1e6, "six orders")):
         claims.append(
             Claim(
-                f"bandit-variance-{M}", table,
+                f"bandit-variance-{M}", "bandit-variance",
                 f"at M = {M} the variance of quadrature is lower by {words} of magnitude",
                 "ratio of variances, MC to BQ", _variances(samples, M), above=factor,
             )

@@ -13,11 +13,12 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from bayespg._support.statistics import binomial_interval, student_interval, student_quantile
+from bayespg.reproduce import sentences
 
 LEVEL = 0.95
 Verdict = Literal["holds", "does not hold", "not decided"]
 Kind = Literal["paper", "check", "ours"]
-"""A sentence of the paper; a comparison with a number or curve that it prints; a claim of ours."""
+"""About a sentence of the paper; a comparison with a number that it prints; a claim of ours."""
 
 
 class Bounds(TypedDict):
@@ -57,11 +58,12 @@ def judged(low: float, high: float, above: float | None, below: float | None) ->
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence that holds if all its effects lie between two bounds."""
+    """A statement that holds if all its effects lie between two bounds."""
 
     id: str
-    place: str
-    """Where in the paper; may be empty if the claim is ours."""
+    sentence: str
+    """The paper's sentence that it tests, by its name in `sentences`; empty if the claim is
+    ours."""
     says: str
     effect: str
     """The measured quantity."""
@@ -69,7 +71,18 @@ class Claim:
     above: float = 0.0
     below: float = math.inf
     kind: Kind | None = None
-    """None: "paper" if there is a place, otherwise "ours"."""
+    """None: "paper" if there is a sentence, otherwise "ours"."""
+    reading: str = ""
+    """Of the sentence; empty if the claim belongs to all of its readings."""
+
+    def __post_init__(self):
+        if self.sentence:
+            sentences.checked(self.sentence, self.reading)
+
+    @property
+    def place(self) -> str:
+        """Where in the paper."""
+        return sentences.SENTENCES[self.sentence].place if self.sentence else ""
 
     @property
     def verdict(self) -> Verdict:
@@ -106,8 +119,8 @@ class Claim:
             | {"effects": list(content["effects"])}
             | {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
             | {"verdict": self.verdict, "measured": self.measured}
-            | {"kind": self.kind or ("paper" if self.place else "ours")}
-            | {"confirmable": self.confirmable}
+            | {"kind": self.kind or ("paper" if self.sentence else "ours")}
+            | {"confirmable": self.confirmable, "place": self.place}
         )
 
 
@@ -154,6 +167,24 @@ def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
         return Effect(where, ratio, ratio * math.exp(low), ratio * math.exp(high), said)
 
     return _each(pairs, one)
+
+
+def ratios_of_ratios(
+    pairs: Mapping[str, tuple[tuple[Samples, Samples], tuple[Samples, Samples]]],
+) -> tuple[Effect, ...]:
+    """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
+    effects = []
+    for where, both in pairs.items():
+        logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
+        shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
+        error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
+        freedom = min(x.size for x in shifts) - 1
+        reach = student_quantile(shared_level(len(pairs)), freedom) * error
+        value = logs[0] - logs[1]
+        words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
+        low, high = math.exp(value - reach), math.exp(value + reach)
+        effects.append(Effect(where, math.exp(value), low, high, words))
+    return tuple(effects)
 
 
 RESAMPLES = 2_000
@@ -233,7 +264,7 @@ class Row:
     """A claim as a row of a table: which samples it compares, how, and at which sizes."""
 
     id: str
-    place: str
+    sentence: str
     says: str
     effect: str
     how: Callable[[Any], tuple[Effect, ...]]
@@ -245,6 +276,7 @@ class Row:
     above: float = 0.0
     below: float = math.inf
     kind: Kind | None = None
+    reading: str = ""
 
 
 def pair(what: str, first: str, second: str) -> dict[str, tuple[Cell, ...]]:
@@ -272,8 +304,8 @@ def judge(table: Iterable[Row], samples: Cells, value: Any = stored) -> list[Cla
         if row.how is means:
             compared = {where: values for where, (values,) in compared.items()}
         effects = row.how(compared)
-        text = row.id, row.place, row.says, row.effect
-        claims.append(Claim(*text, effects, row.above, row.below, row.kind))
+        text = row.id, row.sentence, row.says, row.effect
+        claims.append(Claim(*text, effects, row.above, row.below, row.kind, row.reading))
     return claims
 
 

@@ -7,12 +7,15 @@ with the actions integrated out, and Model 2 with a flat baseline.
 
 import functools
 
+import numpy as np
+
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.learning.estimators import GPOMDP, Model1, Model2, Reinforce, exact
-from bayespg.reproduce import claims, gradients
-from bayespg.reproduce.claims import Row, pair, ratios
+from bayespg.reproduce import claims, gradients, sentences
+from bayespg.reproduce.claims import Claim, Row, pair, ratios
 from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.report import Progress, Report, Settings
+from bayespg.reproduce.samples import Samples
 
 FLAT = float("inf")
 SPARSE = Sparsify(threshold=1e-6, capacity=8)
@@ -42,15 +45,30 @@ def run(settings: Settings, progress: Progress) -> Report:
     return gradients.report(measured, LOOKS, Ms, "{:,.0f} ± {:,.0f}")
 
 
-FIGURE, SQUARES = "Section 6.2.1, Figure 1", "ratio of mean squared errors"
+SQUARES = "ratio of mean squared errors"
+
+
+def value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
+    """Also the squared error with half as many paths, and with the fewest."""
+    fewer = {"half": M // 2, "fewest": samples.sizes()[0]}
+    return samples["square" if what in fewer else what, name, fewer.get(what, M)]
+
+
 CLAIMS = (
     *(
-        Row(f"lqr-{model[-1]}-{what}", FIGURE,
+        Row(f"lqr-{model[-1]}-{what}", f"figure-1-model-{model[-1]}",
             f"{model} has a smaller {what} error than Monte Carlo at every M",
             f"ratio of mean {what} errors, MC to {model}", ratios, pair(of, model, "MC"), above=1)
         for model in ("Model 1", "Model 2")
         for what, of in (("squared", "square"), ("angular", "angle"))
     ),
+    Row("lqr-lengths", "lengths",
+        "on LQR, where all paths have 20 steps, Model 1 is well ahead of Monte Carlo at every M",
+        f"{SQUARES}, MC to Model 1", ratios, pair("square", "Model 1", "MC"), above=2,
+        reading=sentences.TASKS),
+    Row("lqr-reliable", "figure-5-reliable", "Model 1's squared error falls as M grows",
+        f"{SQUARES}, M = 5 to M", ratios,
+        {"M = {M}": (("square", "Model 1"), ("fewest", "Model 1"))}, range(6, 1_000), above=1),
     Row("lqr-fisher-integrated", "", "G with the actions integrated out, which needs no model, "
         "costs Model 1 less than a factor of 2 in squared error",
         f"{SQUARES}, actions integrated out to exact G", ratios,
@@ -60,4 +78,14 @@ CLAIMS = (
         f"{SQUARES}, MC with the best baseline to ours", ratios,
         pair("square", OURS, "MC, best baseline"), above=1),
 )  # fmt: skip
-judge = functools.partial(claims.judge, CLAIMS)
+
+
+def judge(samples: Samples) -> list[Claim]:
+    Ms = samples.sizes()
+    half = Row(
+        "lqr-half", "fewer-samples", "Model 1 has a smaller squared error than Monte Carlo with "
+        "twice as many paths", f"{SQUARES}, MC with M paths to Model 1 with M / 2", ratios,
+        {"M = {M}": (("half", "Model 1"), ("square", "MC"))},
+        [M for M in Ms if M % 2 == 0 and M // 2 in Ms], above=1,
+    )  # fmt: skip
+    return claims.judge((*CLAIMS, half), samples, value)

@@ -9,6 +9,8 @@ The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the
 - Figure 5 scales steps by the posterior covariance (BPG-var). The paper says only that the initial
   policies are random, so its methods are also run from kappa uniform on (-1, 1), and what the paper
   says about Figures 3 and 5 is judged for both.
+- The paper does not print Sigma either: `lqr-readings` runs Figures 3 to 5 with 0.1 I, 0.3 I and I,
+  and Figure 4 with G from other paths and from a model of the wrong form.
 - Table 3 gives BPG larger rates than MCPG, so Figure 3 compares methods and rates at once.
   `lqr-rates` runs every method with BPG's rates of Table 3 times each factor of a grid. Methods are
   compared at equal rates, and each at its own best; half of the runs choose it, the other half are
@@ -21,22 +23,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
+from bayespg import fisher as fishers
 from bayespg._support.random import fast_key
 from bayespg.environments import LQR
 from bayespg.learning import estimators as given
 from bayespg.learning import updates
+from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce
 from bayespg.learning.training import Result
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce import claims, learning
+from bayespg.reproduce import claims, learning, parts, sentences
 from bayespg.reproduce.claims import ALIKE, Cells, Claim, Pairs, Row, differences, pair, ratios
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.parts import between
-from bayespg.reproduce.report import Progress, Report, Settings
-from bayespg.reproduce.samples import Samples
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, summarise
+from bayespg.reproduce.samples import Key, Samples
 
 SIZES = (5, 10, 20, 40)
 LARGER = SIZES[1:]
@@ -56,6 +61,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
     """A function from M to the update of a method with its learning rates from Table 3."""
 
+    @functools.cache  # the same object, so that it is compiled once
     def update(M: int) -> optax.GradientTransformationExtraArgs:
         rate = np.array(RATES[rates][M])
         if rates == "BPNG":
@@ -69,11 +75,37 @@ def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
 
 OURS, PER_STEP = "Model 2 + baseline", "MCPG, mean over steps"
 BASELINE, EQUAL = "MCPG, best baseline", "MCPG, best baseline, rates of BPG"
-UNIFORM = "κ ~ U(-1, 1)"
-EXACT, BY_PATHS, BY_MODEL = (
+NORMAL, UNIFORM = sentences.STARTS
+OTHER, WRONG = "other paths", "BPG-ML, wrong form"
+
+
+def _from_others(fisher: given.FisherChoice) -> given.FisherChoice:
+    """G from as many other paths, drawn with a key that is made from the scores of these."""
+
+    def choice(batch: Batch):
+        bits = jnp.sum(batch.scores).astype(jnp.float32).view(jnp.uint32)
+        key, M = jax.random.fold_in(fast_key(1), bits), batch.returns.size
+        return fisher(given.draw(LQR(), batch.policy, key, M, jnp.float32))
+
+    return choice
+
+
+def _wrong_form(batch: Batch):
+    """G under the model x' = x + N(c_3, c_4^2), which ignores the action and the state's return to
+    zero."""
+    paths = batch.paths
+    moves = jnp.concatenate([paths.states[1:], paths.final[None]]) - paths.states
+    model = LQR(action_gain=0.0, offset=moves.mean(), state_noise=moves.std())
+    return fishers.exact(model, batch.policy)  # type: ignore[arg-type]
+
+
+EXACT, BY_PATHS, BY_MODEL, BY_OTHERS, BY_OTHER_MODEL, BY_WRONG = (
     Model1(fisher=fisher)
-    for fisher in (given.exact, given.monte_carlo_fisher, given.maximum_likelihood)
-)
+    for fisher in (
+        given.exact, given.monte_carlo_fisher, given.maximum_likelihood,
+        _from_others(given.monte_carlo_fisher), _from_others(given.maximum_likelihood), _wrong_form,
+    )
+)  # fmt: skip
 METHODS = {
     "MCPG": Method(Reinforce(), rated("MCPG"), "MC"),
     PER_STEP: Method(MonteCarlo(weights="uniform"), rated("MCPG"), "GPOMDP"),
@@ -86,6 +118,12 @@ METHODS = {
     "BPG-ML": Method(BY_MODEL, rated("BPG"), "BQ"),
     "BPNG-MC": Method(BY_PATHS, rated("BPNG"), "MC, best baseline"),
     "BPNG-ML": Method(BY_MODEL, rated("BPNG"), "BQ natural"),
+    **{
+        f"{name}-{fisher}, {OTHER}": Method(estimator, rated(name), look)
+        for name, look in (("BPG", "BQ"), ("BPNG", "BQ natural"))
+        for fisher, estimator in (("MC", BY_OTHERS), ("ML", BY_OTHER_MODEL))
+    },
+    WRONG: Method(BY_WRONG, rated("BPG"), "eNAC"),
     "BPG, actions integrated out": Method(Model1(), rated("BPG"), "BQ variant"),
     OURS: Method(Model2(baseline=float("inf")), rated("BPG"), "ours"),
 }
@@ -97,6 +135,15 @@ FIGURE4 = (
     "MCPG", "BPG-MC", "BPG-ML", "BPNG-MC", "BPNG-ML", "BPG, actions integrated out", OURS,
 )  # fmt: skip
 FIGURE5 = ("MCPG", "BPG", "BPNG", "BPG-var")
+READINGS = {
+    **dict.fromkeys(("MCPG",), sentences.LQR[:2]),
+    **dict.fromkeys(("BPG", "BPNG", "BPG-var"), sentences.LQR[2:]),
+    **dict.fromkeys(("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC"), sentences.LQR),
+    **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), sentences.LQR),
+    WRONG: sentences.LQR[:1],
+}
+"""What `lqr-readings` runs: the cells of Sigma and start that Figures 3 to 5 do not have. Monte
+Carlo has no Sigma."""
 TUNED = ("MCPG", BASELINE, "BPG", OURS)
 Costs = Mapping[learning.Cell, Learned]
 
@@ -108,8 +155,10 @@ def learn(
     start: Callable[..., BoundedLinearGaussian] | None = None,
     label: str = "",
     sizes: Sequence[int] = SIZES,
+    noise: float | None = None,
 ) -> Costs:
-    """Exact expected cost before each update and after the last, (runs, N + 1)."""
+    """Exact expected cost before each update and after the last, (runs, N + 1). `noise` replaces
+    that of the estimators; as an array, so that other values use the same compiled program."""
     environment, results = LQR(), {}
 
     def last(result: Result) -> Any:
@@ -119,10 +168,14 @@ def learn(
     updates = dict.fromkeys(sizes, UPDATES)
     task = Task(environment, start or normal, updates, drawn=True, ended=last, label=label)
     methods = {name: METHODS[name] for name in names}
-    for cell, learned in learning.learn(task, methods, settings, progress).items():
+    for name, method in methods.items():
+        if noise is not None and isinstance(method.estimator, Model1):
+            estimator = dataclasses.replace(method.estimator, noise=np.asarray(noise))
+            methods[name] = dataclasses.replace(method, estimator=estimator)
+    for key, learned in learning.learn(task, methods, settings, progress).items():
         assert learned.ended is not None
         costs = -np.concatenate([learned.values, learned.ended[:, None]], 1)
-        results[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
+        results[key] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
     return results
 
 
@@ -147,6 +200,56 @@ def run_twice(settings: Settings, progress: Progress) -> Report:
     costs = learn(FIGURE5, settings, between(progress, 0, 0.5))
     narrow = learn(FIGURE5, settings, between(progress, 0.5, 1), uniform, UNIFORM)
     return report({**costs, **{(f"{name}, {UNIFORM}", M): of for (name, M), of in narrow.items()}})
+
+
+def run_readings(settings: Settings, progress: Progress) -> Report:
+    """Figures 3 to 5 with other Sigma and initial policies. All readings of a method at one M are
+    one part, and one compiled program."""
+    sizes = SIZES[:2] if settings.quick else SIZES
+    alone = dataclasses.replace(settings, parts=None)
+    starts = {NORMAL: normal, UNIFORM: uniform}
+
+    def part(cell: learning.Cell, progress: Progress) -> parts.Part:
+        name, M = cell
+        kept = {}
+        for reading in READINGS[name]:
+            sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
+            noise = 1e-3 if sigma == "10⁻³" else float(sigma)
+            learned = learn((name,), alone, progress, starts[start], "", (M,), noise)
+            costs = learned[name, M].values - OPTIMUM
+            kept |= {f"final: {reading}": costs[:, -1], f"average: {reading}": costs.mean(1)}
+        return kept
+
+    cells = {f"{name}, M = {M}": (name, M) for name in READINGS for M in sizes}
+    computed = parts.compute(cells, part, settings.parts, progress)
+    kept: dict[Key, np.ndarray] = {}
+    for (name, M), arrays in computed.items():
+        for label, values in arrays.items():
+            what, reading = label.split(": ", 1)
+            kept[what, f"{name}, {reading}", M] = values
+    samples = Samples(kept)
+    curves, names = [], samples.names("final")
+    for reading in sentences.LQR[2:]:
+        for method, of in READINGS.items():
+            if reading in of or method == "MCPG":
+                start = NORMAL if reading.endswith(NORMAL) else UNIFORM
+                name = f"{method}, {reading if reading in of else f'Σ = 10⁻³ I, {start}'}"
+                ends = [summarise(OPTIMUM + samples["final", name, M]) for M in sizes]
+                mean, error = (list(map(float, column)) for column in zip(*ends, strict=True))
+                look = METHODS[method].look
+                curves.append(Curve(reading, method, look, list(sizes), mean, error))
+    return Report(
+        columns=["final expected cost", *(f"M = {M}" for M in sizes)],
+        rows=[
+            [name, *(cell(OPTIMUM + samples["final", name, M]) for M in sizes)] for name in names
+        ],
+        curves=curves,
+        samples=samples,
+        figure=lambda: learning.panels(
+            curves, "final expected cost", xlabel="paths M", yscale="log"
+        ),
+        notes=[f"± is one standard error over {settings.runs} runs; {OPTIMUM} is optimal."],
+    )
 
 
 def report(results: Costs) -> Report:
@@ -221,93 +324,156 @@ ends = functools.partial(
     differences, words="{a:.3f} against {b:.3f}, lower in {share:.0f} % of runs"
 )
 """Says in how many runs the first is lower, which shows whether a few outliers decide the mean."""
-
-
-def ahead(id: str, place: str, says: str, better: str, worse: str, sizes: Any = None) -> Row:
-    """`better` ends at a lower expected cost than `worse` at each of `sizes`."""
-    return Row(id, place, says, COSTS, ends, pair("cost", better, worse), sizes)
-
-
-def cost(samples: Cells, what: str, name: str, M: int) -> np.ndarray:
-    return OPTIMUM + samples["final", name, M] if what == "cost" else samples[what, name, M]
-
-
-def _figure3(id: str, start: str = "") -> tuple[Row, ...]:
-    """What the paper says about Figure 3; `start` says which initial policies were used."""
-    place = "Section 6.2.2, Figure 3"
-    return (
-        ahead(f"{id}-mcpg-bpg-5", place, f"Monte Carlo is ahead of BPG at M = 5{start}",
-              "MCPG", "BPG", (5,)),
-        ahead(f"{id}-mcpg-bpng-5", place, f"Monte Carlo is ahead of BPNG at M = 5{start}",
-              "MCPG", "BPNG", (5,)),
-        ahead(f"{id}-bpg", place, f"BPG is ahead of Monte Carlo from M = 10 on{start}",
-              "BPG", "MCPG", LARGER),
-        ahead(f"{id}-bpng", place, f"BPNG is ahead of Monte Carlo from M = 10 on{start}",
-              "BPNG", "MCPG", LARGER),
-    )  # fmt: skip
-
-
 ABOVE = "ratio of final costs above the optimum"
 
 
-def _figure4() -> tuple[Row, ...]:
-    place = "Section 6.2.2, Figure 4"
+def ahead(
+    id: str, sentence: str, says: str, better: str, worse: str, sizes: Any = None, reading: str = ""
+) -> Row:
+    """`better` ends at a lower expected cost than `worse` at each of `sizes`."""
+    pairs = pair("cost", better, worse)
+    return Row(id, sentence, says, COSTS, ends, pairs, sizes, reading=reading)
+
+
+def value(samples: Cells, what: str, name: str, M: int) -> np.ndarray:
+    """Also the final cost, and by how much a method ends above BPG-var at M and at the next M, as a
+    number that is positive in the mean."""
+    if what == "cost":
+        return OPTIMUM + samples["final", name, M]
+    if what not in ("gap", "next gap"):
+        return samples[what, name, M]
+    M = SIZES[SIZES.index(M) + 1] if what == "next gap" else M
+    gap = samples["final", name, M] - samples["final", "BPG-var", M]
+    return gap if gap.mean() >= 0 else -gap
+
+
+def _figure3(id: str, reading: str) -> tuple[Row, ...]:
+    """What the paper says about Figure 3."""
     return (
         *(
-            ahead(f"fisher-{name.lower()}", place,
-                  f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
-                  name, "MCPG", LARGER)
-            for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
-        ),
-        *(
-            ahead(f"fisher-{name.lower()}-ml-mc", place,
-                  f"with few paths, {name}-ML is ahead of {name}-MC", f"{name}-ML", f"{name}-MC",
-                  (5, 10))
+            ahead(f"{id}-mcpg-{name.lower()}-5", "figure-3",
+                  f"Monte Carlo is ahead of {name} at M = 5", "MCPG", name, (5,), reading)
             for name in ("BPG", "BPNG")
         ),
-        Row("fisher-vanishes", place, "the difference between the two vanishes for many paths",
-            f"{ABOVE}, MC to ML, M = 40", ratios,
-            {name: (("final", f"{name}-ML"), ("final", f"{name}-MC")) for name in ("BPG", "BPNG")},
-            (40,), **ALIKE),
+        *(
+            ahead(f"{id}-{name.lower()}", "figure-3",
+                  f"{name} is ahead of Monte Carlo from M = 10 on", name, "MCPG", LARGER, reading)
+            for name in ("BPG", "BPNG")
+        ),
     )  # fmt: skip
 
 
-def _figure5(id: str, start: str = "") -> tuple[Row, ...]:
-    place = "Section 6.2.2, Figure 5"
+def _figure4(id: str, reading: str) -> tuple[Row, ...]:
     return (
-        ahead(f"{id}-bpg", place, f"BPG-var is ahead of BPG at every M{start}", "BPG-var", "BPG"),
-        ahead(f"{id}-mcpg", place, f"BPG-var is ahead of Monte Carlo at every M{start}",
-              "BPG-var", "MCPG"),
-        Row(f"{id}-bpng", place, f"BPG-var learns faster than BPNG{start}",
-            "difference of costs, mean over all updates", differences,
-            pair("average", "BPG-var", "BPNG")),
-        Row(f"{id}-bpng-end", place, f"BPG-var ends like BPNG{start}",
-            f"{ABOVE}, BPNG to BPG-var", ratios, pair("final", "BPG-var", "BPNG"), **ALIKE),
-        Row(f"{id}-many", place, f"BPG-var is like BPG when M is large{start}",
-            f"{ABOVE}, BPG to BPG-var", ratios, pair("final", "BPG-var", "BPG"), (40,), **ALIKE),
+        *(
+            ahead(f"{id}-{name.lower()}", "figure-4",
+                  f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
+                  name, "MCPG", LARGER, reading)
+            for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
+        ),
+        *_few(id, reading),
     )  # fmt: skip
 
 
+def _few(id: str, reading: str, source: str = "") -> tuple[Row, ...]:
+    """ML against MC; `source` ends the names of methods whose G comes from elsewhere."""
+    sentence = "figure-4-few"
+    names = {name: (f"{name}-ML{source}", f"{name}-MC{source}") for name in ("BPG", "BPNG")}
+    return (
+        *(
+            ahead(f"{id}-{name.lower()}-ml-mc", sentence,
+                  f"with few paths, {name}-ML is ahead of {name}-MC", *both, (5, 10), reading)
+            for name, both in names.items()
+        ),
+        Row(f"{id}-vanishes", sentence, "the difference between the two vanishes for many paths",
+            f"{ABOVE}, MC to ML, M = 40", ratios,
+            {name: (("final", ml), ("final", mc)) for name, (ml, mc) in names.items()},
+            (40,), **ALIKE, reading=reading),
+    )  # fmt: skip
+
+
+def _figure5(id: str, reading: str, sizes: Sequence[int] = SIZES) -> tuple[Row, ...]:
+    alike = "figure-5-alike"
+    return (
+        ahead(f"{id}-bpg", "figure-5", "BPG-var is ahead of BPG at every M", "BPG-var", "BPG",
+              reading=reading),
+        ahead(f"{id}-mcpg", "figure-5", "BPG-var is ahead of Monte Carlo at every M",
+              "BPG-var", "MCPG", reading=reading),
+        Row(f"{id}-trend", alike, "the gap between the average returns of BPG-var and BPG shrinks "
+            "from each M to the next", "by how much the gap of final costs shrinks",
+            functools.partial(differences, words="gap {b:.3f}, then {a:.3f}"),
+            {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))}, sizes[:-1],
+            reading=f"{sentences.TREND}, {reading}"),
+        *(
+            row
+            for mark, of, what, effect in (
+                ("", sentences.RETURNS, "cost", "ratio of final costs"),
+                ("-excess", sentences.EXCESS, "final", ABOVE),
+            )
+            for row in (
+                Row(f"{id}-bpng{mark}", "figure-5-bpng", "BPG-var learns faster than BPNG",
+                    "difference of costs, mean over all updates", differences,
+                    pair("average", "BPG-var", "BPNG"), reading=f"{of}, {reading}"),
+                Row(f"{id}-bpng-end{mark}", "figure-5-bpng", "BPG-var ends like BPNG",
+                    f"{effect}, BPNG to BPG-var", ratios, pair(what, "BPG-var", "BPNG"), **ALIKE,
+                    reading=f"{of}, {reading}"),
+                Row(f"{id}-many{mark}", alike, "BPG-var is like BPG at M = 40",
+                    f"{effect}, BPG to BPG-var", ratios, pair(what, "BPG-var", "BPG"), (40,),
+                    **ALIKE, reading=f"{of}, {reading}"),
+            )
+        ),
+    )  # fmt: skip
+
+
+FIRST, SECOND = sentences.LQR[:2]
 CLAIMS = (
-    *_figure3("lqr"),
+    *_figure3("lqr", FIRST),
     ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
           "rates", OURS, "BPG"),
     ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
           "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
 )  # fmt: skip
-judge = functools.partial(claims.judge, CLAIMS, value=cost)
-judge_fisher = functools.partial(claims.judge, _figure4(), value=cost)
+judge = functools.partial(claims.judge, CLAIMS, value=value)
+judge_fisher = functools.partial(claims.judge, _figure4("fisher", FIRST), value=value)
 
 
 def judge_variance(samples: Samples) -> list[Claim]:
-    start = f", from {UNIFORM}"
-    rows = (*_figure5("var-uniform", start), *_figure3("uniform", start))
-    other = {
-        (what, name.removesuffix(f", {UNIFORM}"), M): values
+    rows = (*_figure5("var-uniform", SECOND), *_figure3("uniform", SECOND))
+    other = _ending(samples, UNIFORM)
+    return claims.judge(_figure5("var", FIRST), samples, value) + claims.judge(rows, other, value)
+
+
+def judge_readings(samples: Samples) -> list[Claim]:
+    sizes, judged = samples.sizes(), []
+    for reading in sentences.LQR:
+        sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
+        other = _ending(samples, reading)
+        for (what, name, M), values in samples.items():
+            if name.startswith("MCPG, ") and name.endswith(start):
+                other[what, "MCPG", M] = values
+        id = f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}"
+        rows = _few(f"others-{id}", f"{reading}, G from M other paths", f", {OTHER}")
+        if reading == FIRST:
+            rows += (
+                ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a "
+                      "model of the wrong form at every M", "BPG-ML", WRONG),
+            )  # fmt: skip
+        else:
+            rows += _figure4(f"fisher-{id}", reading)
+        if reading not in (FIRST, SECOND):
+            rows += (*_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading, sizes))
+        judged += claims.judge(rows, other, value)
+    return judged
+
+
+def _ending(samples: Samples, suffix: str) -> dict[Key, np.ndarray]:
+    """The samples of methods whose names end in a suffix, without it."""
+    end = f", {suffix}"
+    return {
+        (what, name.removesuffix(end), M): values
         for (what, name, M), values in samples.items()
-        if name.endswith(UNIFORM)
+        if name.endswith(end)
     }
-    return claims.judge(_figure5("var"), samples, cost) + claims.judge(rows, other, cost)
 
 
 def judge_rates(samples: Samples) -> list[Claim]:
@@ -327,11 +493,13 @@ def judge_rates(samples: Samples) -> list[Claim]:
 
     larger = [M for M in sizes if M in LARGER]
     return [
-        Claim(f"lqr-rates-{id}-{how}", "", f"{says}, {rates}", COSTS, ends(pairs(*names, Ms)))
-        for id, says, names, Ms in (
-            ("ours", "Model 2 with a baseline is ahead of Monte Carlo with the best baseline at "
-             "every M", (OURS, BASELINE), sizes),
-            ("bpg", "BPG is ahead of Monte Carlo from M = 10 on", ("BPG", "MCPG"), larger),
+        Claim(f"lqr-rates-{id}-{how}", sentence, f"{says}, {rates}", COSTS,
+              ends(pairs(*names, Ms)), kind="ours")
+        for id, sentence, says, names, Ms in (
+            ("ours", "", "Model 2 with a baseline is ahead of Monte Carlo with the best baseline "
+             "at every M", (OURS, BASELINE), sizes),
+            ("bpg", "figure-3", "BPG is ahead of Monte Carlo from M = 10 on", ("BPG", "MCPG"),
+             larger),
         )
         for how, rates, pairs in (
             ("equal", "at equal rates (BPG's of Table 3)", equal),

@@ -5,16 +5,26 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bayespg.reproduce import report
+from bayespg.reproduce import report, sentences
 from bayespg.reproduce.claims import judged
 from bayespg.reproduce.report import Content
 from bayespg.runs import page
 from bayespg.runs.page import Markup, fill
 
-CLASSES = {"holds": "holds", "does not hold": "fails", "not decided": "undecided"}
+CLASSES = {
+    "holds": "holds", "does not hold": "fails", "not decided": "undecided", "not run": "undecided",
+    "holds as printed": "holds", "holds under an admissible reading": "holds",
+    "does not hold under any reading tried": "fails",
+}  # fmt: skip
 UNCONFIRMABLE = "not decided; no outcome at this size could confirm it"
-KINDS = {"paper": "of the paper", "check": "comparisons with printed numbers", "ours": "of ours"}
-WORDS = {"holds": "hold", "does not hold": "do not hold", "not decided": "not decided at this size"}
+KINDS = {"check": "comparison with printed numbers", "ours": "ours"}
+RULES = (
+    "Each sentence of the paper has readings: the choices that the paper prints, where it prints "
+    "them, then others that it leaves open. A reading is decided by claims, and a claim by one or "
+    "more measured effects with intervals over independent runs, which hold jointly with 95 % "
+    "confidence. A claim holds if all its intervals lie within its bounds, does not hold if one "
+    "lies outside, and is otherwise not decided at this size; a reading holds if all its claims do."
+)
 PAPER = (
     "Bayesian Policy Gradient and Actor-Critic Algorithms (Ghavamzadeh, Engel, Valko, JMLR 2016)"
 )
@@ -26,6 +36,12 @@ def read(folder: Path, names: Sequence[str]) -> list[Content]:
     others = sorted(set(folder.glob("*.json")) - set(paths))
     contents = [(path, report.read(path)) for path in (*paths, *others) if path.is_file()]
     return [of for path, of in contents if of is not None and of["experiment"] == path.stem]
+
+
+def unreadable(folder: Path, names: Sequence[str]) -> list[str]:
+    """The files of these experiments that `read` leaves out, though they are in the folder."""
+    there = {content["experiment"] for content in read(folder, names)}
+    return [f"{n}.json" for n in names if n not in there and (folder / f"{n}.json").exists()]
 
 
 def command(content: Content) -> str:
@@ -40,41 +56,56 @@ def write(folder: Path, names: Sequence[str]) -> Path:
     """Write <folder>/report.html from all results in the folder."""
     contents = read(folder, names)
     sections = [_experiment(content, folder) for content in contents]
-    title = "bayespg: the paper, claim by claim"
+    title = "bayespg: the paper, sentence by sentence"
     return page.write(folder / "report.html", title, *_head(contents), *sections)
 
 
 def _head(contents: Sequence[Content]) -> list[Markup]:
     claims = [(content["experiment"], claim) for content in contents for claim in content["claims"]]
-    counts = []
-    for verdict, css in CLASSES.items():
-        kinds = [c["kind"] for _, c in claims if c["verdict"] == verdict]
-        each = ", ".join(f"{kinds.count(kind)} {of}" for kind, of in KINDS.items())
-        words = f"{WORDS[verdict]} ({each})"
-        counts.append(fill('<li><b class="{}">{}</b>{}</li>', css, len(kinds), words))
-    links = '<a href="#figure-{name}">figure</a> <a href="#data-{name}">data</a>'
-    rows = [
-        [
-            badge(claim),
-            fill('<a href="#{}">{}</a>', claim["id"], claim["says"]),
-            claim["place"] or "ours",
-            _shortest(claim),
-            fill(links, name=name),
-        ]
+    of_paper = sentences.tested(contents)
+    counts = [
+        fill(
+            '<li><b class="{}">{}</b>{}</li>', CLASSES[outcome], count, sentences.OUTCOMES[outcome]
+        )
+        for outcome, count in sentences.counts(of_paper).items()
+    ]
+    others = [
+        [badge(claim), _linked(claim), KINDS[claim["kind"]], _shortest(claim), _links(name)]
         for name, claim in claims
+        if claim["kind"] != "paper"
     ]
     return [
-        Markup("<h1>The paper, claim by claim</h1>"),
-        fill(
-            "<p>A reproduction of {}. Each claim is decided by one or more measured effects, "
-            "with intervals over independent runs that hold jointly with 95 % confidence. A claim "
-            "holds if all intervals lie within its bounds, does not hold if one lies outside, and "
-            "is otherwise not decided at this size.</p>",
-            PAPER,
-        ),
+        Markup("<h1>The paper, sentence by sentence</h1>"),
+        fill("<p>A reproduction of {}. {}</p>", PAPER, RULES),
         fill('<ul class="counts">{}</ul>', counts),
-        page.table(["verdict", "claim", "where", "measured", ""], rows, "ledger"),
+        page.table(["verdict", "sentence", "where", "readings"], map(_row, of_paper), "ledger"),
+        Markup("<h2>Other claims</h2>"),
+        page.table(["verdict", "claim", "", "measured", ""], others, "ledger"),
     ]
+
+
+def _row(judged: sentences.Judged) -> list[str | Markup]:
+    """A sentence with its readings, and the claims of each."""
+    shown = [
+        fill("<p>{} {}: {}</p>", _badge(r.verdict or "not run"), r.name,
+             [fill("{} ({}) ", _linked(claim), _shortest(claim)) for _, claim in r.claims])
+        for r in judged.readings
+        if r.claims
+    ]  # fmt: skip
+    missing = [reading.name for reading in judged.readings if not reading.claims]
+    if missing:
+        shown.append(fill('<p class="soft">Not run here: {}.</p>', "; ".join(missing)))
+    words = judged.sentence
+    note = fill('<p class="soft">{}.</p>', words.untested) if words.untested else Markup("")
+    return [_badge(judged.verdict), words.says, words.place, fill("{}{}", shown, note)]
+
+
+def _linked(claim: Content) -> Markup:
+    return fill('<a href="#{}">{}</a>', claim["id"], claim["says"])
+
+
+def _links(name: str) -> Markup:
+    return fill('<a href="#figure-{name}">figure</a> <a href="#data-{name}">data</a>', name=name)
 
 
 def _shortest(claim: Content) -> str:
@@ -93,7 +124,11 @@ def _shortest(claim: Content) -> str:
 
 
 def badge(claim: Content) -> Markup:
-    return fill('<span class="verdict {}">{}</span>', CLASSES[claim["verdict"]], verdict(claim))
+    return _badge(claim["verdict"], verdict(claim))
+
+
+def _badge(verdict: str, words: str = "") -> Markup:
+    return fill('<span class="verdict {}">{}</span>', CLASSES[verdict], words or verdict)
 
 
 def verdict(claim: Content) -> str:
@@ -111,7 +146,7 @@ def _experiment(content: Content, folder: Path) -> Markup:
     )
     stored = page.download(data, (folder / data).read_text("utf-8"))
     shown = [
-        fill('<h2 id="{}">{}: {}</h2>', name, content["item"], content["title"]),
+        fill('<h2 id="experiment-{}">{}: {}</h2>', name, content["item"], content["title"]),
         page.command(command(content)),
         fill('<p class="soft">{}<span id="data-{}">{}</span></p>', made, name, stored),
     ]
@@ -133,8 +168,8 @@ def _claim(claim: Content, experiment: str) -> Markup:
         '<p class="soft">{where}. <a href="#figure-{experiment}">Figure</a></p>'
         '<p class="words">{effect}; the claim says {bounds}.</p>{effects}</article>',
         id=claim["id"], says=claim["says"], badge=badge(claim), experiment=experiment, effect=said,
-        where=claim["place"] or "ours, beyond the paper", bounds=" and ".join(bounds),
-        effects=_effects(claim),
+        where=", ".join(filter(None, (claim["place"], claim["reading"]))) or "ours",
+        bounds=" and ".join(bounds), effects=_effects(claim),
     )  # fmt: skip
 
 

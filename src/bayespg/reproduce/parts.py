@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from bayespg._support.files import write_whole
+from bayespg.reproduce.samples import DAMAGED
 
 try:
     import fcntl
@@ -84,8 +85,11 @@ def _kept(folder: Path, label: str, work: Work) -> Part:
         buffer = io.BytesIO()
         np.savez(buffer, **work())  # pyright: ignore[reportArgumentType]
         write_whole(path, buffer.getvalue())
-    with np.load(path) as stored:
-        return dict(stored)
+    try:
+        with np.load(path) as stored:
+            return dict(stored)
+    except (OSError, EOFError, ValueError, *DAMAGED) as error:
+        raise ValueError(f"{path}: damaged ({error}); delete it to compute it again") from error
 
 
 @contextmanager

@@ -12,16 +12,20 @@ import functools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
+import numpy as np
 
+from bayespg._support.random import fast_key
 from bayespg.environments import RandomWalk
 from bayespg.learning.estimators import ENAC, GPOMDP, Model1, Model2, Reinforce, monte_carlo_fisher
+from bayespg.paths.rollout import rollout
 from bayespg.policies import Tabular
-from bayespg.reproduce import claims, gradients
+from bayespg.reproduce import claims, gradients, learning, sentences
 from bayespg.reproduce import random_walk as rw
-from bayespg.reproduce.claims import Claim, Row, pair, ratios
+from bayespg.reproduce.claims import Claim, Effect, Pairs, Row, pair, ratios, ratios_of_ratios
 from bayespg.reproduce.gradients import errors
-from bayespg.reproduce.report import Progress, Report, Settings
-from bayespg.reproduce.samples import Samples
+from bayespg.reproduce.parts import between
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.samples import Samples, grouped
 
 BAC, OURS = "BAC, actions integrated out", "BAC, noise on rewards, evidence"
 PRINTED, FIXED = "BAC, G-EST as printed", "BAC, noise on rewards"
@@ -70,23 +74,34 @@ def _rivals(name: str, rivals: Sequence[str], of: str = "square"):
     return {f"{rival}, M = {{M}}": ((of, name), (of, rival)) for rival in rivals}
 
 
-FIGURE, SQUARES = "Section 8.1, Figure 6", "ratio of mean squared errors, rival to BAC"
+def _least(pairs: Pairs) -> tuple[Effect, ...]:
+    """The smallest of the ratios."""
+    return (min(ratios(pairs), key=lambda effect: effect.value),)
+
+
+SQUARES = "ratio of mean squared errors, rival to BAC"
 CLAIMS = (
     *(
-        Row(f"walk-gradient-{what}{id}", FIGURE, f"{says} ({how})", effect, ratios,
-            _rivals(name, PAPER, of), above=1)
-        for id, name, how in (
-            ("", "BAC", "G-EST corrected"), ("-as-printed", PRINTED, "G-EST as printed"),
+        Row(f"walk-gradient-{what}{id}", sentence, says, effect, ratios,
+            _rivals(name, rivals, of), above=1, reading=reading)
+        for id, name, reading in (
+            ("-as-printed", PRINTED, sentences.G_PRINTED), ("", "BAC", sentences.G_CORRECTED),
         )
-        for what, of, effect, says in (
-            ("error", "square", SQUARES,
+        for what, sentence, rivals, of, effect, says in (
+            ("error", "figure-6", PAPER, "square", SQUARES,
              "BAC is more accurate than Monte Carlo and quadrature at every M"),
-            ("angle", "angle", "ratio of mean angular errors, rival to BAC",
+            ("angle", "figure-6", PAPER, "angle", "ratio of mean angular errors, rival to BAC",
              "BAC's angular error is smaller than theirs at every M"),
-            ("spread", "scatter", "ratio of total variances, rival to BAC",
+            ("spread", "figure-6", PAPER, "scatter", "ratio of total variances, rival to BAC",
              "BAC's estimates vary less than those of Monte Carlo and quadrature"),
+            ("models", "bac-accurate", PAPER[2:], "square", SQUARES,
+             "BAC is more accurate than quadrature with either model at every M"),
         )
     ),
+    Row("walk-gradient-lengths", "lengths", "on the random walk, where paths differ in length, "
+        "it is not: at some M its lead is less than twofold",
+        "ratio of mean squared errors, MC to Model 1", _least,
+        pair("square", "BQ, Model 1", "MC"), below=2, reading=sentences.TASKS),
     Row("walk-gradient-integrated", "", "with the actions integrated out of G, BAC is also more "
         "accurate than the methods that fit values", SQUARES, ratios,
         _rivals(BAC, [r for r in RIVALS if r != "BQ, Model 2 + baseline"]), above=1),
@@ -104,3 +119,70 @@ def judge(samples: Samples) -> list[Claim]:
         pair("square", "BAC", PRINTED), samples.sizes()[-1:], above=2,
     )  # fmt: skip
     return claims.judge((*CLAIMS, last), samples)
+
+
+STEPS = (0.9, 0.82, 0.7, 0.6)
+"""Probabilities of a step to the right; episodes have 11, 14, 21 and 38 steps in the mean."""
+LONGEST, EPISODES = 600, 20
+COMPARED = ("BQ, Model 1", "BQ, Model 2", "BAC")
+
+
+def run_lengths(settings: Settings, progress: Progress) -> Report:
+    """Total variances at policies whose episodes differ in length."""
+    estimators = {name: ESTIMATORS[name] for name in COMPARED}
+    environment, cells, lengths = RandomWalk(horizon=LONGEST), {}, []
+    for i, right in enumerate(STEPS):
+        policy = Tabular(jnp.full(9, float(np.log(right / (1 - right)))))
+        measured = errors(
+            environment, policy, estimators, (EPISODES,), settings,
+            between(progress, i / len(STEPS), (i + 1) / len(STEPS)), 20, f"{right},",
+        )  # fmt: skip
+        paths = rollout(environment, policy, fast_key(settings.seed), 2_000)
+        lengths.append(float(paths.lengths.mean()))
+        cells |= {(f"scatter {i}", name, EPISODES): grouped(measured.scatter(name, EPISODES))
+                  for name in COMPARED}  # fmt: skip
+    kept = Samples(cells)
+    ends = {
+        name: [summarise(kept[f"scatter {i}", name, EPISODES]) for i in range(len(STEPS))]
+        for name in COMPARED
+    }
+    curves = [
+        Curve("total variance", name, LOOKS[name], lengths, *map(list, zip(*of, strict=True)))
+        for name, of in ends.items()
+    ]
+    return Report(
+        columns=["total variance", *(f"{length:.0f} steps" for length in lengths)],
+        rows=[[name, *(f"{m:.3g} ± {e:.1g}" for m, e in of)] for name, of in ends.items()],
+        curves=curves,
+        samples=kept,
+        figure=lambda: learning.panels(
+            curves, "total variance", columns=1, xlabel="mean length of episodes", yscale="log"
+        ),
+        notes=[f"{EPISODES} episodes; the mean length is that of 2,000. ± is one standard error."],
+    )
+
+
+def judge_lengths(samples: Samples) -> list[Claim]:
+    def pairs(i: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        bac = samples[f"scatter {i}", "BAC", EPISODES]
+        return {f"{name}, right {STEPS[i]}": (bac, samples[f"scatter {i}", name, EPISODES])
+                for name in COMPARED[:2]}  # fmt: skip
+
+    every = [pairs(i) for i in range(len(STEPS))]
+    grows = {
+        f"{where}, then {STEPS[i + 1]}": (now, after)
+        for i in range(len(STEPS) - 1)
+        for (where, after), now in zip(every[i].items(), every[i + 1].values(), strict=True)
+    }
+    return [
+        Claim(
+            "lengths-vary", "steps-vary-less", "BAC's estimates vary less than those of either "
+            "model of quadrature at every length", "ratio of total variances, model to BAC",
+            ratios({where: both for of in every for where, both in of.items()}), above=1,
+        ),
+        Claim(
+            "lengths-grow", "steps-vary-less", "the advantage grows with the length of episodes",
+            "factor by which the ratio of total variances grows from each length to the next",
+            ratios_of_ratios(grows), above=1,
+        ),
+    ]  # fmt: skip

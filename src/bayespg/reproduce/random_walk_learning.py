@@ -23,7 +23,7 @@ from bayespg.learning import updates
 from bayespg.learning.estimators import GPOMDP, Model1, MonteCarlo, monte_carlo_fisher
 from bayespg.learning.training import Result
 from bayespg.policies import Tabular
-from bayespg.reproduce import claims, learning
+from bayespg.reproduce import claims, learning, sentences
 from bayespg.reproduce import random_walk as rw
 from bayespg.reproduce.claims import ALIKE, Claim, Effect, Pairs, Row, differences, pair, ratios
 from bayespg.reproduce.learning import Method, Task
@@ -68,27 +68,35 @@ METHODS = {
 }
 """MCPG is Algorithm 1 of Baxter and Bartlett, a mean over steps; BPG is Model 1 with G from outer
 products of path scores."""
+PRINTED, PRINTED_FASTER = "BAC, G-EST as printed", "BAC, G-EST as printed, tuned rate"
+AS_PRINTED = {
+    "MCPG": METHODS["MCPG"],
+    "BPG": METHODS["BPG"],
+    PRINTED: Method(rw.PRINTED, _at(RATES["BAC"]), "BAC as printed"),
+    PRINTED_FASTER: Method(rw.PRINTED, _at(TUNED["BAC"]), "BAC variant"),
+}
+"""What `random-walk-printed` compares."""
 
 
 def _start(runs: int) -> Tabular:
     return Tabular(jnp.full((runs, 9), rw.START))
 
 
-def run(settings: Settings, progress: Progress) -> Report:
+def run(settings: Settings, progress: Progress, methods: Mapping[str, Method] = METHODS) -> Report:
     sizes = (1, 25) if settings.quick else (1, 25, 50, 75)
     length = UPDATES if settings.paper else 100 if settings.quick else 200
     environment = RandomWalk(horizon=HORIZON)
     task = Task(environment, _start, dict.fromkeys(sizes, length), ended=_endless(environment))
-    results = learning.learn(task, METHODS, settings, progress)
+    results = learning.learn(task, methods, settings, progress)
 
     def above(values: np.ndarray) -> np.ndarray:
         return environment.optimum - values
 
-    curves = learning.curves(results, METHODS, above)
+    curves = learning.curves(results, methods, above)
     endless = {("endless", *cell): np.asarray(of.ended) for cell, of in results.items()}
     rows = []
     costs = learning.final_and_average({cell: above(of.values) for cell, of in results.items()})
-    for name in METHODS:
+    for name in methods:
         counts = [str(int(endless["endless", name, M].sum())) for M in sizes]
         rows += [*costs[name], [name, "runs with an endless policy", *counts]]
     return Report(
@@ -106,6 +114,11 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
+def run_printed(settings: Settings, progress: Progress) -> Report:
+    """With Algorithm 3 as printed."""
+    return run(settings, progress, AS_PRINTED)
+
+
 def _endless(environment) -> Callable[[Result], np.ndarray]:
     """A function that says of every run whether some policy of it was endless."""
 
@@ -116,19 +129,21 @@ def _endless(environment) -> Callable[[Result], np.ndarray]:
     return lambda result: np.any(to_numpy(tails(result.history.parameters)) > 0.01, 1)
 
 
-FIGURE, EFFECT = "Section 8.1, Figure 7", "difference of costs, mean over all updates"
+EFFECT = "difference of costs, mean over all updates"
 RATIO = "ratio of costs above the optimum, mean over all updates"
 FEW, LATER = range(26), range(26, 1_000)
 
 
-def _faster(id: str, place: str, says: str, first: str, second: str, sizes: Any = None) -> Row:
+def _behind(id: str, sentence: str, says: str, first: str, second: str, **more: Any) -> Row:
+    """`second` has the larger costs."""
     pairs = pair("average", first, second)
-    return Row(f"walk-{id}", place, says, EFFECT, differences, pairs, sizes)
+    return Row(f"walk-{id}", sentence, says, EFFECT, differences, pairs, **more)
 
 
-def _ends(id: str, place: str, says: str, name: str, sizes: Any = None) -> Row:
+def _ends(id: str, says: str, name: str, sizes: Any = None, **more: Any) -> Row:
     effect, pairs = "share of runs with an endless policy", {"M = {M}": (("endless", name),)}
-    return Row(f"walk-{id}", place, says, effect, _share, pairs, sizes, -math.inf, 0.001)
+    return Row(f"walk-{id}", "walk-robust" if more else "", says, effect, _share, pairs, sizes,
+               -math.inf, 0.001, **more)  # fmt: skip
 
 
 def _share(counted: Mapping[str, tuple[np.ndarray]]) -> tuple[Effect, ...]:
@@ -137,35 +152,78 @@ def _share(counted: Mapping[str, tuple[np.ndarray]]) -> tuple[Effect, ...]:
     return claims.shares({"": (int(endless.sum()), endless.size)}, rare=True)
 
 
-SUM = "(MCPG as a sum over episodes)"
+def _learns(id: str, bac: str, mcpg: str, reading: str) -> tuple[Row, ...]:
+    """ "Significantly faster" is by a factor of more than 2."""
+    return tuple(
+        Row(f"walk-{id}-{name.lower()}", "figure-7",
+            f"BAC learns significantly faster than {name} at every M", f"{RATIO}, {name} to BAC",
+            ratios, pair("average", bac, rival), above=2, reading=reading)
+        for name, rival in (("MCPG", mcpg), ("BPG", "BPG"))
+    )  # fmt: skip
+
+
+def _robust(id: str, bac: str, faster: str, reading: str) -> tuple[Row, ...]:
+    return (
+        _ends(f"endless{id}", "BAC never reaches a policy whose episodes do not end", bac,
+              reading=reading),
+        _ends(f"endless-rate{id}", "BAC never reaches such a policy when its learning rate is 20 "
+              "instead of 5 (M = 1)", faster, (1,), reading=reading),
+    )  # fmt: skip
+
+
 CLAIMS = (
-    _faster("bac-mcpg", FIGURE, "BAC learns faster than MCPG at every M", "BAC", "MCPG"),
-    _faster("bac-episodes", FIGURE, f"BAC learns faster than MCPG at every M {SUM}",
-            "BAC", EPISODES),
-    _faster("bac-bpg", FIGURE, "BAC learns faster than BPG at every M", "BAC", "BPG"),
-    _faster("bpg-mcpg", FIGURE, "BPG is worse than MCPG at M = 1 and 25", "MCPG", "BPG", FEW),
-    _faster("bpg-mcpg-episodes", FIGURE, f"BPG is worse than MCPG at M = 1 and 25 {SUM}",
-            EPISODES, "BPG", FEW),
-    _ends("endless", FIGURE, "BAC never reaches a policy whose episodes do not end", "BAC"),
-    _ends("endless-rate", FIGURE, "BAC never reaches such a policy when its learning rate is "
-          "changed either (20 instead of 5, at M = 1)", "BAC, tuned rate", (1,)),
-    _faster("rewards-bac", "", "with noise on the rewards BAC learns faster than the paper's BAC",
+    *_learns("bac", "BAC", "MCPG", sentences.G_CORRECTED),
+    *_learns("bac-episodes", "BAC", EPISODES, sentences.G_EPISODES),
+    *(
+        _behind(f"bpg-mcpg{id}", "walk-bpg", "BPG is worse than MCPG at M = 1 and 25", mcpg, bpg,
+                sizes=FEW, reading=reading)
+        for id, mcpg, bpg, reading in (
+            ("", "MCPG", "BPG", sentences.MEAN), ("-episodes", EPISODES, "BPG", sentences.SUM),
+            ("-integrated", "MCPG", INTEGRATED, sentences.INTEGRATED),
+        )
+    ),
+    *(
+        Row(f"walk-bpg-many{id}", "walk-bpg", f"BPG and BAC perform alike at M = {MANY}, the "
+            "largest M with printed rates", f"{RATIO}, BPG to BAC", ratios,
+            pair("average", "BAC", bpg), (MANY,), **ALIKE, kind="paper" if reading else "ours",
+            reading=reading)
+        for id, bpg, reading in (("", "BPG", ""), ("-integrated", INTEGRATED, sentences.INTEGRATED))
+    ),
+    Row("walk-bpg-improves", "walk-bpg-improves", "BPG has smaller costs with each larger M",
+        f"{RATIO}, the M before to M", ratios, {"M = {M}": (("average", "BPG"), ("before", "BPG"))},
+        range(2, 1_000), above=1),
+    *_robust("", "BAC", "BAC, tuned rate", sentences.G_CORRECTED),
+    _behind("rewards-bac", "", "with noise on the rewards BAC learns faster than the paper's BAC",
             OURS, "BAC"),
-    _faster("rewards-fitted", "", "with noise on the rewards BAC learns faster than Monte Carlo "
+    _behind("rewards-fitted", "", "with noise on the rewards BAC learns faster than Monte Carlo "
             "with fitted values", OURS, "MC, fitted values"),
-    _ends("rewards-endless", "",
+    _ends("rewards-endless",
           "with noise on the rewards BAC never reaches an endless policy either", OURS),
-    Row("walk-bpg-not-behind", FIGURE, "BPG is not behind MCPG from M = 50 on",
-        f"{RATIO}, BPG to MCPG", ratios, pair("average", "MCPG", "BPG"), LATER,
-        below=ALIKE["below"]),
-    Row("walk-bpg-not-behind-episodes", FIGURE, f"BPG is not behind MCPG from M = 50 on {SUM}",
-        f"{RATIO}, BPG to MCPG", ratios, pair("average", EPISODES, "BPG"), LATER,
-        below=ALIKE["below"]),
-    Row("walk-bpg-many", FIGURE, "BPG and BAC perform alike with many episodes (the paper says "
-        f"100; its printed rates end at {MANY})",
-        f"{RATIO}, BPG to BAC", ratios, pair("average", "BAC", "BPG"), (MANY,), **ALIKE),
+    *(
+        Row(f"walk-bpg-not-behind{id}", "walk-bpg", f"BPG is not behind MCPG from M = 50 on{form}",
+            f"{RATIO}, BPG to MCPG", ratios, pair("average", mcpg, "BPG"), LATER,
+            below=ALIKE["below"], kind="ours")
+        for id, form, mcpg in (("", "", "MCPG"), ("-episodes", f" ({sentences.SUM})", EPISODES))
+    ),
 )  # fmt: skip
-judge = functools.partial(claims.judge, CLAIMS)
+
+
+def value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
+    """Also the average at the M before."""
+    if what != "before":
+        return samples[what, name, M]
+    Ms = samples.sizes()
+    return samples["average", name, Ms[Ms.index(M) - 1]]
+
+
+judge = functools.partial(claims.judge, CLAIMS, value=value)
+judge_printed = functools.partial(
+    claims.judge,
+    (
+        *_learns("bac-printed", PRINTED, "MCPG", sentences.G_PRINTED),
+        *_robust("-printed", PRINTED, PRINTED_FASTER, sentences.G_PRINTED),
+    ),
+)
 
 
 def tune(settings: Settings, progress: Progress) -> Report:
@@ -190,10 +248,13 @@ def judge_rates(samples: Samples) -> list[Claim]:
         return {f"{first} at {rate}, {second} at {other}": (-a, -b)}
 
     return [
-        Claim(
-            "walk-rates-many", "Section 8.1",
-            "BPG performs like BAC at M = 100, at the best rate of each",
-            f"{RATIO}, BPG to BAC", ratios(costs("BAC", "BPG")), **ALIKE,
+        *(
+            Claim(
+                f"walk-rates-many{id}", "walk-bpg",
+                "BPG performs like BAC at M = 100, at the best rate of each",
+                f"{RATIO}, BPG to BAC", ratios(costs("BAC", "BPG")), **ALIKE, reading=reading,
+            )
+            for id, reading in (("", sentences.MEAN), ("-episodes", sentences.SUM))
         ),
         Claim(
             "walk-rates-mcpg", "", "BAC learns faster than MCPG at M = 100, at the best rate of "

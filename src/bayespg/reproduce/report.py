@@ -25,7 +25,8 @@ KEYS = {
     "experiment", "item", "title", "configuration", "versions", "device", "seconds", "table",
     "claims", "curves", "notes",
 }  # fmt: skip
-"""The keys that the content of every experiment has."""
+CLAIM_KEYS = {"id", "says", "effects", "verdict", "kind", "confirmable", "sentence", "reading"}
+"""The keys that the content of every experiment, and each of its claims, has."""
 PROGRAM = "bayespg reproduce"
 
 
@@ -150,19 +151,18 @@ def draw_panels(axes: Iterable[Axes], curves: Sequence[Curve], **settings: Any) 
         axis.set(title=name, **settings)
 
 
-def read(path: Path) -> Content | None:
-    """Read an experiment's JSON file; None if it is damaged or has the format of another
-    version."""
+def read(path: Path, claims: bool = True) -> Content | None:
+    """Read an experiment's JSON file; None if it is damaged or has the format of another version,
+    that of its claims included if they are wanted."""
     try:
         content = json.loads(path.read_text("utf-8"))
-        current = content.keys() >= KEYS and all("effects" in claim for claim in content["claims"])
+        current = content.keys() >= KEYS and all(
+            claim.keys() >= CLAIM_KEYS for claim in content["claims"] if claims
+        )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     if not current:
         return None
-    for claim in content["claims"]:  # files of version 0.1 do not say
-        claim.setdefault("kind", "paper" if claim["place"] else "ours")
-        claim.setdefault("confirmable", True)
     return {"program": PROGRAM} | content
 
 
@@ -219,13 +219,15 @@ def write(
 def judge_again(experiment: Experiment, out: Path) -> Content:
     """The claims of an experiment from the samples that an earlier run left in a folder; the JSON
     file is written again with them."""
-    path = out / f"{experiment.name}.json"
-    content = read(path) if path.exists() else None
-    if content is None or not path.with_suffix(".npz").exists():
+    path, again = out / f"{experiment.name}.json", f"run '{experiment.program} {experiment.name}'"
+    if not (path.exists() and path.with_suffix(".npz").exists()):
         raise ValueError(
             f"--judge: {out} does not hold both {experiment.name}.json and {experiment.name}.npz; "
-            f"run '{experiment.program} {experiment.name}' first"
+            f"{again} first"
         )
+    content = read(path, claims=False)
+    if content is None:
+        raise ValueError(f"{path}: damaged, or from another version; {again} again")
     claims = experiment.judge(Samples.load(path.with_suffix(".npz")))
     content |= {"program": experiment.program, "claims": [claim.content() for claim in claims]}
     write_json(path, content)

@@ -6,6 +6,7 @@ It is kept on disk, and claims are judged from it alone, so that a new claim nee
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,8 @@ GROUPS = 100
 """Most groups of runs whose means are kept, where the runs themselves would fill many megabytes."""
 BITS = 12
 """Significant bits that are kept: more than the standard error of any sample here can resolve."""
+DAMAGED = (zipfile.BadZipFile, zlib.error)
+"""What reading a damaged archive raises, beside OSError, EOFError and ValueError."""
 Key = tuple[str, str, int]
 """What was measured, of which method, with how many paths."""
 
@@ -63,7 +66,7 @@ class Samples(dict[Key, np.ndarray]):
                 end = start + int(np.prod(shape))
                 cells[what, name, M] = values[start:end].reshape(shape)
                 start = end
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, LookupError, TypeError, ValueError, *DAMAGED) as error:
             raise ValueError(f"{path}: not a file of samples, or damaged ({error})") from error
         return cls(cells)
 

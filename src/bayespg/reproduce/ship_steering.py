@@ -23,7 +23,7 @@ from bayespg.learning import updates
 from bayespg.learning.estimators import BAC, GPOMDP, BACPaper, FittedValues, MonteCarlo
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
-from bayespg.reproduce import claims, learning
+from bayespg.reproduce import claims, learning, sentences
 from bayespg.reproduce.claims import Row, differences, pair, spreads
 from bayespg.reproduce.learning import Method, Task
 from bayespg.reproduce.parts import between
@@ -163,25 +163,31 @@ def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[
     return rows
 
 
-FIGURE, GAP = "Section 8.3, Figure 9", "difference of success in %"
+GAP = "difference of success in %"
 FIRST = f"{GAP}, mean over the first tenth of the updates"
 points = functools.partial(differences, words="{b:.1f} against {a:.1f} %")
-CLAIMS = (
-    Row("ship-bac", FIGURE, "BAC ends with more success than MCPG at every M", GAP, points,
-        pair("final", "MCPG", "BAC")),
-    Row("ship-bac-episodes", FIGURE,
-        "BAC ends with more success than MCPG at every M (MCPG as a sum over episodes)", GAP,
-        points, pair("final", EPISODES, "BAC")),
-    Row("ship-early-many", FIGURE, "at M = 10 and 20 BAC is ahead from the beginning", FIRST,
-        functools.partial(differences, words="{b:.3g} against {a:.3g}"),
-        pair("early", "MCPG", "BAC"), range(6, 1_000)),
-    Row("ship-more", FIGURE, "more episodes per update improve both methods",
+MORE = range(6, 1_000)
+ROWS = (
+    Row("ship-more", "ship-more", "more episodes per update improve both methods",
         f"{GAP} after equally many updates, more episodes against M = 5", points,
-        {f"{name}, M = {{M}}": (("few", name), ("many", name)) for name in ("MCPG", "BAC")},
-        range(6, 1_000)),
-    Row("ship-early", FIGURE, "at M = 5 MCPG is slightly ahead at first", FIRST, differences,
+        {f"{name}, M = {{M}}": (("few", name), ("many", name)) for name in ("MCPG", "BAC")}, MORE),
+    Row("ship-bigger", "ship-bigger", "BAC gains more from more episodes than MCPG",
+        f"{GAP}, gain of BAC against gain of MCPG over M = 5 after equally many updates", points,
+        pair("gain", "MCPG", "BAC"), MORE),
+    Row("ship-early", "ship-five", "at M = 5 MCPG is ahead at first", FIRST, points,
         pair("early", "BAC", "MCPG"), (5,)),
-    Row("ship-spread", FIGURE, "BAC varies less between runs than MCPG",
+    Row("ship-soon", "ship-five", "at M = 5 BAC is ahead from the second tenth of the updates on",
+        f"{GAP}, mean over the rest of the updates", points, pair("late", "MCPG", "BAC"), (5,)),
+    Row("ship-early-many", "ship-early", "at M = 10 and 20 BAC is ahead from the beginning", FIRST,
+        points, pair("early", "MCPG", "BAC"), MORE),
+    Row("ship-early-most", "ship-early", "BAC's lead at the beginning is larger at M = 20 than at "
+        "M = 10", f"{FIRST}, lead at M = 20 against lead at M = 10", points,
+        {"": (("lead at 10", "BAC"), ("lead at 20", "BAC"))}, (20,)),
+    Row("ship-bac", "ship-end", "BAC ends with more success than MCPG at every M", GAP, points,
+        pair("final", "MCPG", "BAC")),
+    Row("ship-bac-episodes", "ship-end", "BAC ends with more success than MCPG at every M (MCPG as "
+        "a sum over episodes)", GAP, points, pair("final", EPISODES, "BAC"), kind="ours"),
+    Row("ship-spread", "ship-spread", "BAC varies less between runs than MCPG",
         "ratio of standard deviations, MCPG to BAC", spreads, pair("final", "BAC", "MCPG"),
         above=1),
     Row("ship-scale", "", "with a small Fisher scale BAC ends with more success than MCPG", GAP,
@@ -189,18 +195,28 @@ CLAIMS = (
     Row("ship-fitted", "", "with a small Fisher scale BAC ends with more success than Monte Carlo "
         "with fitted values", GAP, points, pair("final", "MC, fitted values", OURS)),
 )  # fmt: skip
+CLAIMS = tuple(
+    dataclasses.replace(row, reading=sentences.SHIP_TUNED) if row.sentence else row for row in ROWS
+)
 
 
 def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
-    """Also the mean over the first tenth of a curve, and the success after as many updates as there
-    are at M = 5 and at M, with few episodes (5) and with many (M)."""
+    """Also means over the first tenth of a curve and over the rest, what BAC leads by at first, and
+    the success after as many updates as there are at M = 5 and at M, with few episodes (5) and with
+    many (M), and what is gained by them."""
     if what == "final":
         return samples[what, name, M]
+    if what.startswith("lead at "):
+        leads = [_value(samples, "early", of, int(what[8:])) for of in (name, "MCPG")]
+        return leads[0] - leads[1]
     few, many = (samples["curve", name, of] for of in (5, M))
-    if what == "early":
-        return many[:, 1 : 1 + max(many.shape[1] // 10, 1)].mean(1)
+    if what in ("early", "late"):
+        end = 1 + max(many.shape[1] // 10, 1)
+        rest = many[:, min(end, many.shape[1] - 1) :]
+        return (many[:, 1:end] if what == "early" else rest).mean(1)
     last = min(few.shape[1], many.shape[1]) - 1
-    return (few if what == "few" else many)[:, last]
+    before, after = few[:, last], many[:, last]
+    return {"few": before, "many": after, "gain": after - before}[what]
 
 
 judge = functools.partial(claims.judge, CLAIMS, value=_value)

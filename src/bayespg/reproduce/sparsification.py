@@ -8,7 +8,7 @@ not suit a GPU.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -50,7 +50,7 @@ def run(settings: Settings, progress: Progress) -> Report:
     measured = errors(*lqr_setting(), estimators, (M,), settings, between(progress, 0, 0.5))
     progress(0.5, "times")
     with jax.default_device(jax.devices("cpu")[0]):
-        taken = seconds(_gradients(many, settings.seed) | _updates(settings.seed))
+        taken = seconds(_gradients(many, settings.seed) | updates(("BPG", "BPNG"), settings.seed))
     rows = []
     for name in estimators:
         square = cell(measured.square(name, M), "{:,.0f} ± {:,.0f}")
@@ -84,13 +84,15 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def seconds(programs: Mapping[str, Callable[[], Any]]) -> dict[str, np.ndarray]:
+def seconds(
+    programs: Mapping[str, Callable[[], Any]], repeats: int | None = None
+) -> dict[str, np.ndarray]:
     """Compile each program, then time all of them in turn, so that a disturbance affects all alike.
     A timing is the best of three calls, because the first call finds cold caches."""
     for program in programs.values():
         jax.block_until_ready(program())
     taken: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(REPEATS):
+    for _ in range(repeats or REPEATS):
         for name, program in programs.items():
             taken[name].append(min(_seconds(program) for _ in range(3)))
     return {name: np.array(times) for name, times in taken.items()}
@@ -118,11 +120,12 @@ def _gradients(paths: int, seed: int) -> dict[str, Callable[[], Any]]:
     return programs
 
 
-def _updates(seed: int) -> dict[str, Callable[[], Any]]:
+def updates(names: Sequence[str], seed: int) -> dict[str, Callable[[], Any]]:
+    """An update of each of these methods, for `RUNS` runs side by side."""
     programs = {}
     kappa = jax.random.normal(fast_key(seed), (RUNS, 2))
     keys = jax.random.split(fast_key(seed), RUNS)
-    for name in ("BPG", "BPNG"):
+    for name in names:
         method = METHODS[name]
         update = method.update(PATHS)
         policies = BoundedLinearGaussian(kappa)
@@ -149,7 +152,7 @@ def judge(samples: Samples) -> list[Claim]:
     }
     return [
         Claim(
-            "sparse-faster", "Section 4.4",
+            "sparse-faster", "sparse-faster",
             f"sparsification makes Algorithm 1 significantly faster for many paths (M = {many:,})",
             "ratio of times, M x M system to sparse", times(faster), above=2,
         ),
@@ -159,7 +162,7 @@ def judge(samples: Samples) -> list[Claim]:
             "ratio of mean squared errors, sparse to full", ratios(accurate), below=1.1,
         ),
         Claim(
-            "natural-cost", "Sections 6.2.2 and 10",
+            "natural-cost", "natural-cost",
             "the natural gradient comes at little extra cost",
             "ratio of times per update, BPNG to BPG",
             times({"": (taken["update of BPG"], taken["update of BPNG"])}), below=1.1,

@@ -9,6 +9,7 @@ share of it that other episodes find. So the gradient is d = confirmed slope / e
 long, and M' episodes per update would go uphill with probability Phi(d sqrt(M' / M)).
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -99,6 +100,45 @@ def _row(parts: list[Metrics]) -> list[str]:
         f"{per_update:.0f}",
         "" if math.isnan(d) else f"{math.ceil(needed):,}" if needed < MANY else f"over {MANY:,}",
     ]
+
+
+ENDS = (0.0, 0.7, 0.9, 1.0)
+"""Updates whose `sure` lies between these are counted together."""
+
+
+def counted(seeds: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: what was stated about updates, and what the next update returned."""
+    columns = [
+        "stated", "updates", "mean stated", "next return higher", "return changed by, 95 %",
+        "predicted along the step",
+    ]  # fmt: skip
+    each = [_pairs(m) for m in seeds]
+    sure, change, predicted = (np.concatenate(of) for of in zip(*each, strict=True))
+    rows = []
+    for low, high in itertools.pairwise(ENDS):
+        inside = (sure <= high) & ((sure > low) | (low == 0))
+        k = int(inside.sum())
+        if k == 0:
+            continue
+        moved = change[inside]
+        reach = f" ± {1.96 * moved.std(ddof=1) / math.sqrt(k):.2g}" if k > 1 else ""
+        rows.append([
+            f"up to {high:g}" if low == 0 else f"{low:g} to {high:g}", f"{k:,}",
+            f"{sure[inside].mean():.2f}",
+            f"{np.mean(0.5 + 0.5 * np.sign(moved)):.2f}", f"{moved.mean():.3g}{reach}",
+            "" if math.isnan(mean := _mean(predicted[inside])) else f"{mean:.3g}",
+        ])  # fmt: skip
+    return columns, rows
+
+
+def _pairs(m: Metrics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each update but the last: `sure`, the next return less this one, and the confirmed share
+    of the slope along the step."""
+    change = np.diff(m[Column.RETURN].astype(float))
+    share = m.get(Column.CONFIRMED, np.ones(m[Column.SLOPE].size))
+    sure, predicted = m[Column.SURE][:-1], (share * m[Column.SLOPE])[:-1]
+    sound = np.isfinite(sure) & np.isfinite(change)
+    return sure[sound], change[sound], predicted[sound]
 
 
 def _mean(values: np.ndarray) -> float:

@@ -45,6 +45,8 @@ class Column(enum.StrEnum):
     RETURN_AT_MEAN = "return_at_mean", "return", "PGPE: return at the mean of the search"
     SIMULATED = "simulated", "return", "MBAC: mean return of the last simulated episodes"
     AHEAD = "ahead", ".1f", "MBAC: mean number of steps of simulated episodes"
+    PREDICTED = "predicted", ".2f", "MBAC: share of their variance that the model predicted"
+    INSIDE = "inside", ".2f", "MBAC: share of states inside its 95 % intervals 10 steps ahead"
     SCALE = "scale", ".3g", "PGPE: standard deviation of the parameters that are tried"
 
     def show(self, value: float) -> str:
@@ -54,7 +56,7 @@ class Column(enum.StrEnum):
 
 
 C = Column
-OF_SEARCH = (C.RETURN_AT_MEAN, C.SIMULATED, C.AHEAD, C.SCALE)
+OF_SEARCH = (C.RETURN_AT_MEAN, C.SIMULATED, C.AHEAD, C.PREDICTED, C.INSIDE, C.SCALE)
 """What only PGPE or MBAC report; they have no number for some of the others."""
 TOTALS = (C.UPDATE, C.STEPS, C.EPISODES, C.SECONDS)
 """Totals since the beginning of the run; the other columns describe one update."""

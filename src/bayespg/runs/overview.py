@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bayespg.runs import certainty, curves, page, plots, seeds
+from bayespg.runs import certainty, curves, page, plots, promises, seeds
 from bayespg.runs.columns import ON_PAGE, TOTALS, Column
 from bayespg.runs.numbers import over_seeds, shown
 from bayespg.runs.page import Markup, fill
@@ -36,7 +36,7 @@ def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Pat
             body.append(_picture(curves.draw([(name, curve)], name), name, f"figure-{name}"))
         config = [[k, str(v)] for k, v in sorted(group.runs[0].config.items())]
         settings = page.details("Settings", page.table(["setting", "value"], config))
-        body += [*_certainty(group), *_seeds(group), settings]
+        body += [*_certainty(group), *_promises(group), *_seeds(group), settings]
     return page.write(out, f"bayespg: {title}", *body, reload=reload)
 
 
@@ -60,6 +60,38 @@ def _certainty(group: Group) -> list[Markup]:
             f"certainty-{group.name}",
         ),
         page.table(*certainty.table(metrics)),
+        page.note(note),
+        page.table(*certainty.counted(metrics)),
+        page.note(
+            "What was stated about the step of an update, and by how much the return of the next "
+            "update differed. Both returns are means of a few episodes, so that the share of higher "
+            "ones is nearer to 0.5 than the share of steps that went uphill; their mean change is "
+            "not. Predicted: the confirmed share of the slope along the step, in units of what the "
+            "estimator's gradient is of (by default a mean over steps: times the length of an "
+            "episode it is about the change of the return)."
+        ),
+    ]  # fmt: skip
+
+
+def _promises(group: Group) -> list[Markup]:
+    """What the model of MBAC had promised, and what came."""
+    metrics = promises.known([curves.logged(run) for run in group.runs])
+    if not metrics:
+        return []
+    note = (
+        "Promised is the mean return of the last simulated episodes of the update before; half of "
+        "these begin at any observed state, and they are cut off after 200 steps or where the "
+        "model does not know enough, so that compare how both rise rather than their levels. "
+        "Predicted is the share of the variance of new transitions that the model predicted, and "
+        "inside the share of states inside its 95 % intervals ten steps ahead, both counted on "
+        "real episodes before the model learned from them."
+    )
+    return [
+        Markup("<h3>What the model promised</h3>"),
+        _picture(
+            promises.draw(metrics, group.name), f"Promises of {group.name}",
+            f"promises-{group.name}",
+        ),
         page.note(note),
     ]  # fmt: skip
 

@@ -100,11 +100,14 @@ def curve(
         axes.fill_between(x_, *band, color=style["color"], alpha=0.18, lw=0)
 
 
-def bootstrap(samples: np.ndarray, resamples: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    """95 % bootstrap interval of the mean over runs (the first axis)."""
+def bootstrap(
+    samples: np.ndarray, resamples: int = 400, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bootstrap interval of the mean over runs (the first axis), 95 % by default."""
     rng = np.random.default_rng(0)
     counts = rng.multinomial(len(samples), np.full(len(samples), 1 / len(samples)), resamples)
-    low, high = np.percentile(counts @ samples / len(samples), (2.5, 97.5), axis=0)
+    ends = (50 * (1 - level), 50 * (1 + level))
+    low, high = np.percentile(counts @ samples / len(samples), ends, axis=0)
     return low, high
 
 
