@@ -59,8 +59,8 @@ def table(found: dict[str, dict[str, float]]) -> str:
 def draw(found: dict[str, dict[str, float]], path: Path, dark: bool) -> None:
     colours = ("#f0883e", "#57606a") if dark else ("#c2410c", "#b4b4b4")
     with plots.styled(), mpl.rc_context(DARK if dark else {}):
-        figure, axes = plots.sheet(1, len(found), width=10, height=2.5)
-        for panel, (task, of) in zip(axes[0], found.items(), strict=True):
+        figure, axes = plots.sheet(2, 2, width=7.4, height=3.9)
+        for panel, (task, of) in zip(axes.flat, found.items(), strict=True):
             names = sorted(of, key=lambda name: (-of[name], name))
             longest = max(steps for steps in of.values() if np.isfinite(steps))
             for name in names:

@@ -999,9 +999,10 @@ def test_a_module_that_is_not_on_the_path_is_answered_with_what_to_do():
         bayespg.BAC("no_such_module:Arm-v0")
 
 
-def test_a_schedule_given_as_a_function_is_answered_with_what_to_give():
-    with pytest.raises(ValueError, match=r"^rate: .* update=optax.sgd\(optax.linear_schedule"):
-        bayespg.BAC("CartPole-v1", update="adam", rate=lambda left: left)
+@pytest.mark.parametrize("name", ["rate", "limit"])
+def test_a_schedule_given_as_a_function_is_answered_with_what_to_give(name):
+    with pytest.raises(ValueError, match=rf"^{name}: .* update=optax.sgd\(optax.linear_schedule"):
+        bayespg.BAC("CartPole-v1", **{name: lambda left: left})
 
 
 @pytest.mark.parametrize("name", ["seed-3", "alone"])

@@ -235,6 +235,23 @@ def test_a_network_of_any_library_is_a_policy(name):
     np.testing.assert_allclose(agent.policy(x).logits, x @ KERNEL, rtol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["equinox, activations", "flax"])
+def test_a_network_of_one_s_own_trains_and_one_file_of_it_is_loaded_elsewhere(name, tmp_path):
+    agent = Agent("CartPole-v1", NETWORKS[name], "gpomdp", horizon=20, seed=0)
+    agent.learn(100, progress=False)
+    x = np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32)
+    learned = jax.vmap(agent.policy)(x).logits
+    assert np.abs(learned - x @ KERNEL).max() > 1e-3
+    agent.save(tmp_path / "network.bayespg")
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "network.bayespg").rename(tmp_path / "elsewhere" / "other.bayespg")
+    with pytest.raises(ValueError, match="policy was an object when this was saved; give it again"):
+        Agent.load(moved)
+    again = Agent.load(moved, policy=NETWORKS[name])
+    np.testing.assert_allclose(jax.vmap(again.policy)(x).logits, learned, rtol=1e-5)
+
+
 def test_a_network_comes_out_of_jit():
     policy = policies.network(eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(0)), 2)
     assert jax.jit(lambda p: p)(policy)(jnp.ones(4)).logits.shape == (2,)

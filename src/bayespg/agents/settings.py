@@ -136,7 +136,7 @@ class Settings:
         _positive, shown=f"{DAMPING}; {SHARE} n for networks with n parameters"
     )
     """Factor kappa of the metric G + kappa tr(G)/n I, for estimators with a damped metric."""
-    limit: float | None = _setting(_positive, 0.05)
+    limit: float | None = _setting(_rate, 0.05)
     """Limit of the Kullback-Leibler divergence per update, mean over states; for updates that have
     one."""
     rate: float | None = _setting(_rate, 1e-3)

@@ -88,7 +88,9 @@ def sweep(
     if chosen not in SEARCHES:
         raise names.unknown("search", chosen, list(SEARCHES))
     if chosen == "optuna" and search is not None and not trials.optuna_is_installed():
-        raise ValueError("search: optuna is not installed; pip install 'bayespg[sweep]', or give random")
+        raise ValueError(
+            "search: optuna is not installed; pip install 'bayespg[sweep]', or give random"
+        )
     out = out or Path("runs") / f"{environment.rpartition(':')[2].replace('/', '-')}-sweep"
     batch = _Sweep(
         out, task, steps, range(seed, seed + seeds), jobs, ray, imports or [],
