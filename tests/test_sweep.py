@@ -73,7 +73,7 @@ def test_the_policies_can_act():
         CartPole(horizon=5), policy, learner, {"rate": RATES[:2]}, normalise=True, **FEW
     )
     last = jax.tree.map(lambda x: x[1, 2] if eqx.is_array(x) else x, found.policy)
-    assert np.isfinite(last(jnp.ones(4)).log_prob(1))
+    assert np.isfinite(last.step((), jnp.ones(4))[0].log_prob(1))
 
 
 @pytest.mark.parametrize("most", [1, 4, 7])
