@@ -392,7 +392,7 @@ jax.monitoring.register_event_duration_secs_listener(
     if event.endswith("backend_compile_duration") else None)
 agent = bayespg.BAC(sys.argv[1], seed=0)
 agent.update()
-first = time.perf_counter() - begun
+first, cpu = time.perf_counter() - begun, time.process_time()
 compiled.clear()
 from bayespg import estimators, policies, training, updates
 from bayespg.environments import LQR
@@ -404,7 +404,7 @@ def run(seed):
     return len([name for name, _ in compiled if name and "_advance" in name])
 counts = [run(0), run(1)]
 print(json.dumps({"import_s": imported, "device_s": started - imported, "first_s": first,
-                  "advance_programs": counts[0], "again": counts[1] - counts[0],
+                  "first_cpu_s": cpu, "advance_programs": counts[0], "again": counts[1] - counts[0],
                   "programs": len(compiled)}))
 """
 
@@ -448,7 +448,102 @@ def main() -> None:
 
 
 def table(path: Path) -> str:
-    return ""
+    """The lines as the document shows them: one table for each device, and one for brax."""
+    lines, tables = sb3.read(path), []
+    for device in dict.fromkeys(line["device"] for line in lines):
+        of = [line for line in lines if line["device"] == device]
+        if learnt := [line for line in of if line["what"] == "learn"]:
+            tables.append(_learnt(learnt, device == "cpu"))
+        if others := [line for line in of if line["what"] in ("first", "sweep")]:
+            tables.append(_others(others))
+        if brax := [line for line in of if line["what"] == "brax"]:
+            tables.append(_on_brax(brax))
+    return "\n\n".join(tables)
+
+
+def _learnt(lines: list[dict[str, Any]], cpu: bool) -> str:
+    """Times are those on the clock, or on a CPU the seconds of all threads."""
+    unit = "CPU ms" if cpu else "ms"
+    rows = [
+        f"| task | learner | seeds | steps, half | steps, 90 % | {unit} per seed, half | "
+        f"{unit} per seed, 90 % | times BAC | steps per s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    order = [(task, name) for task in TASKS for name in LEARNERS]
+    best = {
+        line["task"]: _per_seed(line, SHARE, cpu) for line in lines if line["learner"] == "ours"
+    }
+    for line in sorted(lines, key=lambda line: order.index((line["task"], line["learner"]))):
+        half, most = (_per_seed(line, share, cpu) for share in (0.5, SHARE))
+        last = 1000 * line["rows"][-1][3 if cpu else 2] / line["seeds"]
+        reference = best.get(line["task"])
+        ratio = f"{(most or last) / reference:.1f}" if reference else ""
+        clock = line["cpu_s"] if cpu else line["seconds"]
+        cells = [
+            line["task"], NAMES[line["learner"]], f"{line['seeds']:,}",
+            *(f"{x:,.0f}" if x else f"not by {line['steps']:,.0f}"
+              for x in (line["half_steps"], line["most_steps"])),
+            *(f"{x:,.1f}" if x else f"over {last:,.1f}" for x in (half, most)),
+            ratio if most or not ratio else f"over {ratio}",
+            f"{line['seeds'] * line['steps'] / clock:,.0f}",
+        ]  # fmt: skip
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _per_seed(line: dict[str, Any], share: float, cpu: bool) -> float | None:
+    """Milliseconds for each seed until this share of them has reached the threshold."""
+    seconds = _at(line["rows"], share, 3 if cpu else 2)
+    return None if seconds is None else 1000 * seconds / line["seeds"]
+
+
+def _others(lines: list[dict[str, Any]]) -> str:
+    rows = ["| | measured |", "|---|---|"]
+    for line in lines:
+        if line["what"] == "first":
+            rows += [
+                f'| `import bayespg` to the end of the first update of `BAC("{line["task"]}")`, '
+                f"nothing cached | {_waited(line)} |",
+                "| programs for the updates of 1,000 runs of `train`; when trained again with "
+                f"rebuilt parts | {line['advance_programs']}; {line['again']} |",
+            ]
+            continue
+        means = ", ".join(
+            f"{mean:.0f} ({low:.0f} to {high:.0f})"
+            for mean, low, high in zip(line["mean"], line["low"], line["high"], strict=True)
+        )
+        rows += [
+            f"| `sweep` of {len(line['limits'])} limits, {line['runs']:,} runs of "
+            f"{line['updates']} updates on CartPole, compiling included | {line['total_s']:.0f} s, "
+            f"{line['programs']} program, {line['chunks']} chunk{'s' * (line['chunks'] > 1)} |",
+            f"| return with limit {', '.join(f'{x:g}' for x in line['limits'])} | {means} |",
+        ]
+    return "\n".join(rows)
+
+
+def _waited(line: dict[str, Any]) -> str:
+    """On a CPU the seconds of all threads, which do not depend on what else it does."""
+    if line["device"] == "cpu":
+        return f"{line['first_cpu_s']:.1f} CPU s"
+    parts = f"import {line['import_s']:.1f}, start of the device {line['device_s']:.1f}"
+    return f"{line['first_s']:.1f} s, of which {parts}"
+
+
+def _on_brax(lines: list[dict[str, Any]]) -> str:
+    rows = [
+        "| learner | steps per update | steps per s | return at 10⁶ steps | return at 10⁷ steps |",
+        "|---|---|---|---|---|",
+    ]
+    for line in sorted(lines, key=lambda line: line["learner"]):
+        own = line["learner"] != "brax"
+        name = f"BAC, {line['paths']:,} episodes" if own else "brax PPO"
+        batch = "whole episodes" if own else f"{line['batch']:,}"
+        cells = [name, batch, f"{line['steps_per_s']:,.0f}"]
+        for steps in (1e6, 1e7):
+            at = [row[1] for row in line["rows"] if row[0] >= 0.95 * steps]
+            cells.append(f"{at[0]:,.0f}" if at else f"not reached ({line['rows'][-1][0]:,})")
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

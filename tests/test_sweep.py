@@ -5,14 +5,16 @@ import os
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bayespg
-from bayespg import training, updates
+from bayespg import policies, training, updates
 from bayespg.environments import LQR
+from bayespg.environments.classic import CartPole
 from bayespg.learning import sweep as module
 from bayespg.learning.estimators import MonteCarlo, Reinforce
 from bayespg.policies import BoundedLinearGaussian
@@ -62,6 +64,16 @@ def test_the_precision_is_that_of_the_policy(found):
     double = swept({"rate": [0.01]}, policy=BoundedLinearGaussian(np.zeros(2)))
     assert double.policy.kappa.dtype == np.float64
     assert not jax.config.jax_enable_x64
+
+
+def test_the_policies_can_act():
+    """Also if they hold functions, as networks of other libraries do."""
+    policy = policies.network(eqx.nn.MLP(4, 2, 4, 1, key=jax.random.key(0)), 2)
+    found = bayespg.sweep(
+        CartPole(horizon=5), policy, learner, {"rate": RATES[:2]}, normalise=True, **FEW
+    )
+    last = jax.tree.map(lambda x: x[1, 2] if eqx.is_array(x) else x, found.policy)
+    assert np.isfinite(last.step((), jnp.ones(4))[0].log_prob(1))
 
 
 @pytest.mark.parametrize("most", [1, 4, 7])

@@ -179,7 +179,8 @@ def sweep(
     settings = {name: _values(name, given) for name, given in (settings or {}).items()}
     numbers = [checks.whole("seeds", s, 0, 2**31 - 1) for s in _listed(seeds)]
     fixed = [name for name in settings if not _may_be_traced(learner, settings, name)]
-    start = jax.eval_shape(policy, jax.random.key(0)) if _makes_policies(policy) else policy
+    make: Any = policy if _makes_policies(policy) else lambda _: policy
+    start = jax.eval_shape(make, jax.random.key(0)) if make is policy else policy
     kinds = {getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(start)}
     single = np.dtype(np.float64) not in kinds
     free = [name for name in settings if name not in fixed]
@@ -189,6 +190,7 @@ def sweep(
     columns = [c.astype(kind) if c.dtype.kind == "f" else c.astype(np.int32) for c in columns]
     chosen = list(itertools.product(*(settings[name] for name in fixed)))
     outcomes, programs, total = [], 0, len(chosen) * len(cells)
+    static: list[Any] = []
     # GPUs would multiply matrices of float32 with ten bits, too few to solve with.
     with jax.enable_x64(not single), jax.default_matmul_precision("highest"):
         for values in chosen:
@@ -198,17 +200,18 @@ def sweep(
                 *traced_values, seed = inputs
                 parts = _parts(learner, given | dict(zip(free, traced_values, strict=True)))
                 key, key_policy = jax.random.split(jax.random.key(seed))
-                first = policy(key_policy) if _makes_policies(policy) else policy
                 done = training.train(
-                    environment, first, *parts, key=key, updates=updates, paths=paths, stop=stop,
-                    normalise=normalise, persistence=persistence, evaluate=evaluate, every=every,
+                    environment, make(key_policy), *parts, key=key, updates=updates, paths=paths,
+                    stop=stop, normalise=normalise, persistence=persistence, evaluate=evaluate,
+                    every=every,
                 )  # fmt: skip
                 last = done.policy if done.state.normaliser is None else done.state.acting
                 asked = None if done.evaluations is None else done.evaluations.values
-                history = done.history
+                arrays, rest = eqx.partition(last, eqx.is_array)
+                static[:] = [rest]
                 return {
-                    "returns": history.total_reward, "steps": history.steps,
-                    "policy": eqx.filter(last, eqx.is_array), "asked": asked,
+                    "returns": done.history.total_reward, "steps": done.history.steps,
+                    "policy": arrays, "asked": asked,
                 }  # fmt: skip
 
             before = len(outcomes) * len(cells)
@@ -225,9 +228,8 @@ def sweep(
     asked = None
     if evaluate is not None:
         asked = Evaluations(np.arange(0, updates + 1, every), whole["asked"])
-    return Sweep(
-        settings, numbers, whole["returns"], whole["steps"], whole["policy"], asked, programs
-    )
+    last = eqx.combine(whole["policy"], static[0])
+    return Sweep(settings, numbers, whole["returns"], whole["steps"], last, asked, programs)
 
 
 def _in_order(x: np.ndarray, sizes: list[int], order: list[str], wanted: list[str]) -> np.ndarray:
@@ -239,6 +241,7 @@ def _in_order(x: np.ndarray, sizes: list[int], order: list[str], wanted: list[st
 
 
 def _makes_policies(policy: Any) -> bool:
+    """Whether it is a function of a key; policies may be called too, with an observation."""
     return callable(policy) and not isinstance(policy, AnyPolicy)
 
 
