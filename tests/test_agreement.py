@@ -80,8 +80,8 @@ def test_paths_that_all_agree_say_as_much_as_so_many_can(M):
 
 
 def drawn(rng, M, n, runs, scored):
-    """Inner products and signs of the slope, for gradients from the hyperprior: of the gradient plus
-    noise or, if `scored`, of returns g'u + noise times scores u."""
+    """Inner products and signs of the slope, for gradients from the hyperprior: of the gradient
+    plus noise or, if `scored`, of returns g'u + noise times scores u."""
     v = rng.beta(2, 0.5, size=runs)  # z^2 / (1 + z^2)
     length = STRENGTH * np.sqrt(v / (1 - v))
     z = np.where(rng.uniform(size=runs) < NOTHING_TO_LEARN, 0, np.minimum(length, 100))
@@ -138,8 +138,8 @@ def test_a_run_learns_how_much_signal_there_is(signal, low, high):
 
 
 def test_a_run_of_returns_times_scores_is_learned_in_many_directions():
-    """Eight paths per update and 20 directions, R u with R = g'u + noise, whose lengths differ much;
-    the mean over the last 50 of 150 updates. Steps of a signal of 16 go uphill in 99.9 %."""
+    """Eight paths per update and 20 directions, R u with R = g'u + noise, whose lengths differ
+    much; the mean over the last 50 of 150 updates. Steps of a signal of 16 go uphill in 99.9 %."""
     rng, M, n, runs = np.random.default_rng(5), 8, 20, 20
     said = {}
     for signal in (0.0, 16.0):

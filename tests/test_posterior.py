@@ -464,8 +464,8 @@ def test_the_level_of_an_interval_may_be_traced(posterior):
 @pytest.mark.parametrize("M", [4, 16, 64])
 def test_the_bias_that_unbiased_gradients_show_is_part_of_an_interval(M, bias):
     """Components of less noise and with a bias, beside unbiased ones. The standard error of a
-    coverage of 0.95 over 100 batches of 10 components is 0.007, that of 0.5 is 0.016; without a bias
-    intervals are wide, because the bias is not known to be zero."""
+    coverage of 0.95 over 100 batches of 10 components is 0.007, that of 0.5 is 0.016; without a
+    bias intervals are wide, because the bias is not known to be zero."""
     rng = np.random.default_rng(M)
     noise, shift = rng.normal(size=(100, M, 10)), bias * rng.normal(size=(100, 1, 10))
     few = 0.3 * noise + 0.2 * rng.normal(size=noise.shape) + shift

@@ -23,15 +23,16 @@ is filled in by a hyperprior on
 
     r = f mu / M,   the ratio of signal to noise of a single path.
 
-A contribution is a return times a score, R u. Where R = g'u + e, the gradient g itself adds
-(g'u) u - g to the spread of contributions, which hides it but never points downhill. The F ratio
-then shows r / (1 + r), and r itself where the noise is merely added. Which of the two holds is not
-known, and r / (1 + `HIDDEN` r) lies between; the probability depends on r. It is the average over r and f (`Weights` on a grid). One batch begins with `prior`: in `NOTHING_TO_LEARN` of all
-cases there is no gradient, and otherwise z = sqrt(M r) / `STRENGTH`, with sqrt(M r) the length of
-the gradient in standard errors, has the density 3/2 z^3 / (1 + z^2)^(5/2): gradients that are
-weaker than their standard error are rare. If they were expected, hundreds of episodes of pure noise
-would not show that there is no gradient. Averaged over batches drawn from the hyperprior the stated
-probability is the frequency of going uphill. For a fixed gradient it is not: where many directions hide a weak
+A contribution is a return times a score, R u. Where R = g'u + e, the gradient g itself adds (g'u) u
+- g to the spread of contributions, which hides it but never points downhill. The F ratio then shows
+r / (1 + r), and r itself where the noise is merely added. Which of the two holds is not known, and
+r / (1 + `HIDDEN` r) lies between; the probability depends on r. It is the average over r and f
+(`Weights` on a grid). One batch begins with `prior`: in `NOTHING_TO_LEARN` of all cases there is no
+gradient, and otherwise z = sqrt(M r) / `STRENGTH`, with sqrt(M r) the length of the gradient in
+standard errors, has the density 3/2 z^3 / (1 + z^2)^(5/2): gradients that are weaker than their
+standard error are rare. If they were expected, hundreds of episodes of pure noise would not show
+that there is no gradient. Averaged over batches drawn from the hyperprior the stated probability is
+the frequency of going uphill. For a fixed gradient it is not: where many directions hide a weak
 gradient, one batch cannot tell it from none, and the statement lies between. In a run r changes
 slowly, and updates learn it: `drift`, then `observe`.
 

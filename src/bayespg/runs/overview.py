@@ -64,11 +64,11 @@ def _certainty(group: Group) -> list[Markup]:
         page.table(*certainty.counted(metrics)),
         page.note(
             "What was stated about the step of an update, and by how much the return of the next "
-            "update differed. Both returns are means of a few episodes, so that the share of higher "
-            "ones is nearer to 0.5 than the share of steps that went uphill; their mean change is "
-            "not. Predicted: the confirmed share of the slope along the step, in units of what the "
-            "estimator's gradient is of (by default a mean over steps: times the length of an "
-            "episode it is about the change of the return)."
+            "update differed. Both returns are means of a few episodes, so the share of higher "
+            "ones is nearer to 0.5 than the share of steps that went uphill; the mean change has "
+            "no such error. Predicted: the confirmed share of the slope along the step, in units "
+            "of what the estimator's gradient is of (by default a mean over steps: times the "
+            "length of an episode it is about the change of the return)."
         ),
     ]  # fmt: skip
 
