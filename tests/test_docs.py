@@ -32,7 +32,7 @@ from bayespg.fisher.networks import SUBSET
 from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.learning.observations import BATCHES, KEPT
 from bayespg.policies.named import HIDDEN
-from bayespg.reproduce import EXPERIMENTS, sentences
+from bayespg.reproduce import EXPERIMENTS, lqr_learning, sentences
 from bayespg.reproduce import page as paper
 from bayespg.reproduce.samples import Samples
 
@@ -563,6 +563,44 @@ def test_what_findings_say_of_rates_and_forms_is_in_the_stored_samples():
     four = "{:.1f}, {:.1f}, {:.1f} and {:.1f}"
     said = f"standard deviations of {four} steps at M = 5, 10, 20 and 40, against {four})"
     assert said.format(*spreads) in page
+
+
+def readings_table():
+    """The final costs of Figures 3 and 5 in every cell of Sigma and start."""
+    samples = Samples.load(RESULTS / "lqr-readings.npz")
+    rows = ["| | M = 5 | M = 10 | M = 20 | M = 40 |", "|---|---|---|---|---|"]
+    for name in samples.names("final"):
+        method, reading = name.split(", ", 1)
+        start = reading.split(" I, ", 1)[1]
+        label = f"MCPG, {start}" if method == "MCPG" else name
+        ends = [lqr_learning.OPTIMUM + samples["final", name, M].mean() for M in (5, 10, 20, 40)]
+        rows.append(f"| {label} | " + " | ".join(f"{end:.3f}" for end in ends) + " |")
+    return "\n".join(rows)
+
+
+def test_the_table_of_readings_is_that_of_the_stored_samples():
+    page = (ROOT / "docs" / "findings.md").read_text("utf-8")
+    assert f"<!-- readings -->\n{readings_table()}\n<!-- /readings -->" in page
+
+
+def test_what_findings_say_of_figure_5_is_in_the_stored_samples():
+    page = " ".join((ROOT / "docs" / "findings.md").read_text("utf-8").split())
+    stored = Samples.load(RESULTS / "lqr-variance.npz")
+
+    def ends(name, M):
+        return stored["final", name, M].mean(dtype=float)
+
+    other = f", {lqr_learning.UNIFORM}"
+    gaps = [ends(f"BPG{other}", M) - ends(f"BPG-var{other}", M) for M in (5, 10, 20, 40)]
+    assert "BPG is {:.3f}, {:.3f}, {:.3f} and {:.3f} at M = 5, 10, 20 and 40".format(*gaps) in page
+    optimum = lqr_learning.OPTIMUM
+    wide, narrow = (
+        (optimum + ends(f"BPG{end}", 40)) / (optimum + ends(f"BPG-var{end}", 40))
+        for end in (other, "")
+    )
+    assert f"ratio at M = 40 is {wide:.2f} ({narrow:.2f} from N(0, I))" in page
+    excess = ends(f"BPG{other}", 40) / ends(f"BPG-var{other}", 40)
+    assert f"As a ratio of costs above the optimum it is {excess:.2f}:" in page
 
 
 def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
