@@ -42,7 +42,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-import bayespg  # isort: skip  (first, for the thread pool)
+import bayespg  # noqa: F401  # isort: skip  (first, for the thread pool)
 
 import gymnasium
 from rivals.local_bo import evolution, local_bo, turbo

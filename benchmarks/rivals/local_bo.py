@@ -131,10 +131,8 @@ def episodes_of(task: Any, seed: int) -> tuple[list[np.ndarray], list[float], li
     return tried, returns, lengths, play
 
 
-def local_bo(
-    task: Any, seed: int, budget: int, rule: str
-) -> Iterator[tuple[int, int, np.ndarray]]:
-    """"gibo", "mpd" or "minucb": episodes, steps and parameters after every iteration."""
+def local_bo(task: Any, seed: int, budget: int, rule: str) -> Iterator[tuple[int, int, np.ndarray]]:
+    """ "gibo", "mpd" or "minucb": episodes, steps and parameters after every iteration."""
     rng, theta = np.random.default_rng(seed), np.zeros(task.n)
     tried, returns, lengths, play = episodes_of(task, seed)
 

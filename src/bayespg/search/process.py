@@ -93,9 +93,7 @@ class Process(NamedTuple):
         deviation, _ = self._deviation(k)
         return self.constant + k @ self.weights, deviation
 
-    def _deviation(
-        self, k: Float[Array, "K M"]
-    ) -> tuple[Float[Array, " K"], Float[Array, "K M"]]:
+    def _deviation(self, k: Float[Array, "K M"]) -> tuple[Float[Array, " K"], Float[Array, "K M"]]:
         """Standard deviations where the kernel is k, and how much a greater kernel lowers them."""
         left, total = 1 - k @ self.sums, np.sum(self.sums)
         solved = k @ self.inverse
@@ -163,9 +161,7 @@ def fit(
         return known[place]
 
     def within(length: int, ratio: int) -> Place:
-        return Place(
-            min(max(length, 0), len(LENGTHS) - 1), min(max(ratio, least), len(RATIOS) - 1)
-        )
+        return Place(min(max(length, 0), len(LENGTHS) - 1), min(max(ratio, least), len(RATIOS) - 1))
 
     starts = [within(*place) for place in (STARTS if start is None else [start])]
     place = max(starts, key=lambda p: at(p)[0])

@@ -238,16 +238,12 @@ class Search:
             candidates[-anywhere:] = e[-anywhere:]
         return self.placed(candidates)
 
-    def _climbed(
-        self, found: process.Process, Z: Float[Array, "K n"]
-    ) -> Float[Array, " n"]:
+    def _climbed(self, found: process.Process, Z: Float[Array, "K n"]) -> Float[Array, " n"]:
         """The most promising of the rows after steps uphill, no further from the mean than a
         typical perturbation. A step that does not help is halved."""
         promise, slope = found.bound(Z, OPTIMISM)
         step = np.full(len(Z), 0.5 * self.scale * math.sqrt(self.n))
-        furthest = np.maximum(
-            self.scale * math.sqrt(self.n), np.linalg.norm(Z - self.mean, axis=1)
-        )
+        furthest = np.maximum(self.scale * math.sqrt(self.n), np.linalg.norm(Z - self.mean, axis=1))
         for _ in range(STEPS):
             lengths = np.linalg.norm(slope, axis=1)
             away = Z - self.mean + (step / np.where(lengths > 0, lengths, 1.0))[:, None] * slope
@@ -408,8 +404,9 @@ class Search:
         """Write the search to one .npz file, atomically and without pickling."""
         header = {
             "format": FORMAT, "memory": self.memory, "sphere": self.sphere, "seed": self.seed,
-            "scale": self.scale, "unit": self._unit, "widest": self._widest, "asked": self._asked, "same": self._same,
-            "better": self._better, "place": [-1, -1] if self._place is None else self._place,
+            "scale": self.scale, "unit": self._unit, "widest": self._widest,
+            "asked": self._asked, "same": self._same, "better": self._better,
+            "place": [-1, -1] if self._place is None else self._place,
         }  # fmt: skip
         file = io.BytesIO()
         np.savez(
