@@ -372,6 +372,14 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
         assert shows(RESULTS / f"{results}.jsonl") in page, results
 
 
+def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tables = importlib.import_module("thousands").table(RESULTS / "thousands.jsonl").split("\n\n")
+    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    for name, table in zip(("cpu", "first", "gpu"), tables, strict=True):
+        assert f"<!-- thousands {name} -->\n{table}\n<!-- /thousands {name} -->" in page, name
+
+
 RIVALS = ("PPO", "A2C", "TRPO", "DQN", "ARS")
 
 
