@@ -385,11 +385,14 @@ def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypat
     }  # fmt: skip
     cost = {key: line["cpu_s"] / line["seeds"] for key, line in of.items()}
     cartpole, acrobot = (True, "CartPole-v1"), (True, "Acrobot-v1")
-    ours, network, rejax = (cost[*cartpole, name] for name in ("ours", "network", "rejax"))
+    ours, network, rejax, pure = (
+        cost[*cartpole, name] for name in ("ours", "network", "rejax", "PureJaxRL")
+    )
     each = [cost[*acrobot, name] / of[*acrobot, name]["steps"] for name in ("ours", "rejax")]
     slow, fast = of[False, "Pendulum-v1", "rejax"], of[False, "CartPole-v1", "rejax"]
     for said in (
-        f"On CartPole our default takes {rejax / ours:.1f} times less time than rejax",
+        f"On CartPole our default takes {rejax / ours:.1f} times less time than rejax, "
+        f"and {pure / ours:.1f} times less than PureJaxRL",
         f"takes {network / ours:.1f} times as long on CartPole: {rejax / network:.1f} times less",
         f"each step costs {each[0] / each[1]:.1f} times as much",
         f"{slow['steps']:,.0f} steps, more than the 150,000 of its settings; the mean return is "
