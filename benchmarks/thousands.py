@@ -92,7 +92,7 @@ def ours(task: str, environment: Any, network: bool) -> Learner:
     from bayespg.paths.worlds import world
     from bayespg.policies import as_dtype, named
 
-    where = world(environment)
+    where: Any = world(environment)
     inside: Any = where.environment
     kind = "fourier" if isinstance(environment.__class__.__dict__.get("choices"), int) else "mlp"
     hidden = DEFAULTS["hidden"]
@@ -211,7 +211,7 @@ def learn(options: argparse.Namespace) -> dict[str, Any]:
             rows.append([j, steps, seconds, cpu, share, float(returns.mean())])
             if share >= SHARE or seconds > options.most:
                 break
-    memory = program.memory_analysis()
+    memory: Any = program.memory_analysis()
     return {
         "what": "learn", "task": task, "learner": name, "seeds": options.seeds,
         "compile_s": compiled, "seconds": seconds, "cpu_s": cpu, "updates": rows[-1][0],
@@ -279,7 +279,7 @@ NOTEBOOK = {
 
 
 def brax(options: argparse.Namespace) -> dict[str, Any]:
-    from brax import envs
+    from brax import envs  # pyright: ignore[reportMissingImports]
 
     environment = envs.get_environment("inverted_double_pendulum")
     if options.who == "brax":
@@ -296,7 +296,10 @@ def _brax_ppo(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
         jax.device_put_replicated = lambda tree, devices: jax.tree.map(  # pyright: ignore
             lambda x: jnp.stack([x] * len(devices)), tree
         )
-    from brax.training.agents.ppo import networks, train
+    from brax.training.agents.ppo import (  # pyright: ignore[reportMissingImports]
+        networks,
+        train,
+    )
 
     make = functools.partial(
         networks.make_ppo_networks, policy_hidden_layer_sizes=LAYERS,
@@ -337,7 +340,7 @@ def _brax_ours(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
 
     paths = int(options.who.partition("-")[2] or options.environments)
     length = LENGTH if options.environments == ENVIRONMENTS else 50
-    where = world(adapt(environment, horizon=length))
+    where: Any = world(adapt(environment, horizon=length))
     inside: Any = where.environment
     policy = named.make("mlp", where.observation.shape[0], where.actions, jax.random.key(1), LAYERS)
     estimator = estimators.BAC(lambda_=DEFAULTS["lambda_"])
@@ -367,7 +370,7 @@ def _brax_ours(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
             rows.append(
                 [steps, float(returned), (steps - (rows[-1][0] if rows else 0)) / wall, seconds]
             )
-    memory = program.memory_analysis()
+    memory: Any = program.memory_analysis()
     rate = [row[2] for row in rows]
     return {
         "what": "brax", "learner": options.who, "paths": paths, "compile_s": compiled,
@@ -420,7 +423,7 @@ def first(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("do", choices=("learn", "sweep", "brax", "first", "table"))
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--seeds", type=int, default=4096)

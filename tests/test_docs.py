@@ -431,6 +431,37 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
         assert shows(RESULTS / f"{results}.jsonl") in page, results
 
 
+def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tables = importlib.import_module("thousands").table(RESULTS / "thousands.jsonl").split("\n\n")
+    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    for name, table in zip(("cpu", "first", "gpu"), tables, strict=True):
+        assert f"<!-- thousands {name} -->\n{table}\n<!-- /thousands {name} -->" in page, name
+    lines = map(json.loads, (RESULTS / "thousands.jsonl").read_text("utf-8").splitlines())
+    of = {
+        (line["device"] == "cpu", line["task"], line["learner"]): line
+        for line in lines if line["what"] == "learn"
+    }  # fmt: skip
+    cost = {key: line["cpu_s"] / line["seeds"] for key, line in of.items()}
+    cartpole, acrobot = (True, "CartPole-v1"), (True, "Acrobot-v1")
+    ours, network, rejax, pure = (
+        cost[*cartpole, name] for name in ("ours", "network", "rejax", "PureJaxRL")
+    )
+    each = [cost[*acrobot, name] / of[*acrobot, name]["steps"] for name in ("ours", "rejax")]
+    slow, fast = of[False, "Pendulum-v1", "rejax"], of[False, "CartPole-v1", "rejax"]
+    for said in (
+        f"On CartPole our default takes {rejax / ours:.1f} times less time than rejax, "
+        f"and {pure / ours:.1f} times less than PureJaxRL",
+        f"takes {network / ours:.1f} times as long on CartPole: {rejax / network:.1f} times less",
+        f"each step costs {each[0] / each[1]:.1f} times as much",
+        f"{slow['steps']:,.0f} steps, more than the 150,000 of its settings; the mean return is "
+        f"then {slow['rows'][-1][-1]:.0f}",
+        f"PPO makes {fast['steps_per_s'] / 1e6:.0f} million steps per second",
+        f"rejax took {fast['compile_s']:.0f} and {slow['compile_s']:.0f} s to compile",
+    ):
+        assert said in page, said
+
+
 RIVALS = ("PPO", "A2C", "TRPO", "DQN", "ARS")
 
 

@@ -63,7 +63,7 @@ def test_the_precision_is_that_of_the_policy(found):
     assert found.returns.dtype == np.float32
     double = swept({"rate": [0.01]}, policy=BoundedLinearGaussian(np.zeros(2)))
     assert double.policy.kappa.dtype == np.float64
-    assert not jax.config.jax_enable_x64
+    assert not jax.config.read("jax_enable_x64")
 
 
 def test_the_policies_can_act():

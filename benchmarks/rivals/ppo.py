@@ -77,12 +77,16 @@ class PPO:
         if s.rejax:
             one = optax.chain(optax.clip(s.clip_gradient), optax.adam(s.rate))
         else:
-            per, updates = s.epochs * s.minibatches, s.total // s.batch
             one = optax.chain(
                 optax.clip_by_global_norm(s.clip_gradient),
-                optax.adam(lambda n: s.rate * (1 - (n // per) / updates), eps=1e-5),
+                optax.adam(self._rate, eps=1e-5),
             )
         self.optimiser = one
+
+    def _rate(self, count: Any) -> Any:
+        """PureJaxRL's rate after this many minibatches."""
+        s = self.settings
+        return s.rate * (1 - count // (s.epochs * s.minibatches) / (s.total // s.batch))
 
     def init(self, key: Any) -> dict[str, Any]:
         keys = jax.random.split(key, 4)
@@ -130,7 +134,9 @@ class PPO:
         def epoch(carry, key):
             order = jax.random.permutation(key, s.batch)
             parts = jax.tree.map(lambda x: x[order].reshape(s.minibatches, -1, *x.shape[1:]), flat)
-            return jax.lax.scan(lambda c, part: (self._update(*c, part), None), carry, parts)
+            return jax.lax.scan(
+                lambda c, part: (self._update(c[0], c[1], part), None), carry, parts
+            )
 
         key, other = jax.random.split(now["key"])
         carry = now["weights"], now["optimiser"]

@@ -97,7 +97,7 @@ class Sweep(NamedTuple):
         """Mean returns against environment steps, with 95 % bootstrap intervals over seeds."""
         from bayespg.runs import curves, plots
 
-        names = [", ".join(f"{k} {shown_value(v)}" for k, v in s.items()) for s in _grid(self)]
+        names = [", ".join(f"{k} {_text(v)}" for k, v in s.items()) for s in _grid(self)]
         rows = self.returns.reshape(len(names), *self.returns.shape[-2:])
         steps = self.steps.reshape(rows.shape).mean(1)
         best = np.argsort(-rows[..., -max(1, rows.shape[-1] // LAST) :].mean((1, 2)))[:LINES]
@@ -122,7 +122,7 @@ class Sweep(NamedTuple):
         )
 
 
-def shown_value(value: Any) -> str:
+def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
