@@ -6,6 +6,9 @@ beside an oracle that knows it.
 
 Each update has M scores u ~ N(0, I) of n parameters and returns g'u + noise, with `signal` = M
 |g|^2. The oracle states how often steps go uphill.
+
+Single batches have gradients drawn from the hyperprior. Their contributions are returns times
+scores, as above, or the gradient plus noise.
 """
 
 import argparse
@@ -16,13 +19,24 @@ import jax.numpy as jnp
 import lines
 import numpy as np
 
-from bayespg.calibration import brier
-from bayespg.posterior.agreement import agreement, drift, no_weights, observe, prior, probability
+from bayespg.calibration import ENDS, _part, brier
+from bayespg.posterior.agreement import (
+    agreement,
+    draw_strength,
+    drift,
+    no_weights,
+    observe,
+    prior,
+    probability,
+)
 from bayespg.posterior.agreement import spread as of_products
 
 RUNS, UPDATES, LAST = 60, 150, 100
 SIZES = ((2, 5), (4, 5), (8, 20), (2, 20))
 SIGNALS = (0.0, 1.0, 4.0, 16.0)
+BATCHES = 2_000
+of_batches = jax.jit(jax.vmap(agreement))
+BATCH_SIZES = ((4, 2), (4, 30), (10, 10), (30, 3), (20, 200))
 
 
 def stated(C: jax.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +69,39 @@ def measured(M: int, n: int, signal: float, rng: np.random.Generator) -> dict:
     }  # fmt: skip
 
 
+def drawn(M: int, n: int, scored: bool, rng: np.random.Generator) -> dict:
+    """One batch, for gradients from the hyperprior."""
+    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), BATCHES)
+    z = np.asarray(jax.vmap(draw_strength)(keys))
+    g, C = z[:, None] / np.sqrt(M), rng.normal(size=(BATCHES, M, n))
+    if scored:
+        C *= (g * C[..., 0] + rng.normal(size=(BATCHES, M)))[..., None]
+    else:
+        C[..., 0] += g
+    up = np.where(z > 0, 0.5 + 0.5 * np.sign(C.sum(1)[:, 0]), 0.5)
+    said = np.asarray(of_batches(jnp.asarray(C @ C.transpose(0, 2, 1))))
+    return {
+        "M": M, "n": n, "scored": scored, "said": float(said.mean()), "observed": float(up.mean()),
+        "parts": [_part(said, up, *ends) for ends in ENDS], "noise": float(said[z == 0].mean()),
+    }  # fmt: skip
+
+
+def table_of_batches(rows: list[dict]) -> str:
+    head = "contributions", "M", "directions", "mean", "up to 0.7", "0.7 to 0.9", "above 0.9"
+    head = (*head, "no gradient")
+    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for r in rows:
+        parts = [f"{s:.2f} / {c:.2f} ({k:.0f})" if k else "" for k, s, c in r["parts"]]
+        text.append(
+            f"| {'returns times scores' if r['scored'] else 'gradient plus noise'} | {r['M']} | "
+            f"{r['n']} | {r['said']:.2f} / {r['observed']:.2f} | {' | '.join(parts)} | "
+            f"{r['noise']:.2f} |"
+        )
+    return "\n".join(text)
+
+
 def table(rows: list[dict]) -> str:
+    batches, rows = [[r for r in rows if ("scored" in r) == one] for one in (True, False)]
     head = "M", "directions", "signal", "one batch", "run, 20 updates", "run, 50 to 150", "observed"
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     text += [
@@ -71,12 +117,14 @@ def table(rows: list[dict]) -> str:
             np.mean([r[k] for r in of]) for k in ("brier_alone", "brier", "oracle")
         )
         text.append(f"| {M} | {n} | {alone:.3f} | {run:.3f} | {oracle:.3f} | {run / oracle:.2f} |")
-    return "\n".join(text)
+    return "\n".join([table_of_batches(batches), "", *text])
 
 
 def every(_: argparse.Namespace) -> Iterator[lines.Line]:
     rng = np.random.default_rng(0)
-    return (measured(M, n, signal, rng) for M, n in SIZES for signal in SIGNALS)
+    yield from (measured(M, n, signal, rng) for M, n in SIZES for signal in SIGNALS)
+    rng = np.random.default_rng(1)
+    yield from (drawn(M, n, scored, rng) for scored in (True, False) for M, n in BATCH_SIZES)
 
 
 if __name__ == "__main__":

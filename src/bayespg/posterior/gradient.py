@@ -102,8 +102,9 @@ class GradientPosterior(Moments):
         `level`.
 
         They are about as far apart as the prior's where paths say nothing about a component, and
-        infinite where there is no prior for it either, as in a state that no path visited. With
-        ``robust=False`` the bounds use the model's covariance instead.
+        infinite where there is no prior for it either, as in a state that no path visited. Where an
+        agent's estimator has a bias, as with lambda < 1, what the returns of the paths show of it
+        is part of the bounds. With ``robust=False`` they use the model's covariance instead.
         """
         level, robust = checks.probability("level", level), checks.flag("robust", robust)
         centre, spread, freedom = run(component_statistics, self, robust)
@@ -141,9 +142,9 @@ class GradientPosterior(Moments):
         `posterior.agreement`). Over batches drawn from its hyperprior the probability is the
         frequency of going uphill. For a given task it need not be: paths that neither agree nor
         disagree say about 0.7, whether there is a weak gradient or none. The column `sure` of a run
-        learns that from earlier updates. With M paths it is at most 1 - 2^-M; with one path, or a
-        mean of zero, it is one half. Where the posterior has `unbiased` gradients of paths, they
-        are the judges, and it may be below one half.
+        learns that from earlier updates, and falls to one half where there is none. With M paths it
+        is at most 1 - 2^-M; with one path, or a mean of zero, it is one half. Where the posterior
+        has `unbiased` gradients of paths, they are the judges, and it may be below one half.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the
