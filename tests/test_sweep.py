@@ -13,9 +13,9 @@ import pytest
 
 import bayespg
 from bayespg import policies, training, updates
+from bayespg.agents import sweep as module
 from bayespg.environments import LQR
 from bayespg.environments.classic import CartPole
-from bayespg.learning import sweep as module
 from bayespg.learning.estimators import MonteCarlo, Reinforce
 from bayespg.policies import BoundedLinearGaussian
 

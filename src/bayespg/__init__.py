@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `__getattr__` below loa
     from bayespg.agents.paired import compare as compare
     from bayespg.agents.paired import compare_returns as compare_returns
     from bayespg.agents.pgpe import PGPE as PGPE
+    from bayespg.agents.sweep import sweep as sweep
     from bayespg.agents.tuned import tuned as tuned
     from bayespg.algebra.sparsification import Sparsify as Sparsify
     from bayespg.environments.trajectories import Trajectories as Trajectories
@@ -57,7 +58,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; `__getattr__` below loa
     from bayespg.learning import line_search as line_search
     from bayespg.learning import training as training
     from bayespg.learning import updates as updates
-    from bayespg.learning.sweep import sweep as sweep
     from bayespg.paths import scores as scores
     from bayespg.paths.rollout import rollout as rollout
     from bayespg.posterior import GradientPosterior as GradientPosterior
@@ -85,7 +85,7 @@ _NAMES = {
     "BAC": "agents.agent", "BPG": "agents.agent", "MCPG": "agents.agent",
     "PGPE": "agents.pgpe", "MBAC": "agents.mbac", "Agent": "agents.agent", "load": "agents.load",
     "resume": "agents.load", "tuned": "agents.tuned", "compare": "agents.paired",
-    "compare_returns": "agents.paired", "sweep": "learning.sweep",
+    "compare_returns": "agents.paired", "sweep": "agents.sweep",
     "GradientPosterior": "posterior", "Sparsify": "algebra.sparsification",
     "Trajectories": "environments.trajectories", "rollout": "paths.rollout",
     "__version__": "_support.version",
