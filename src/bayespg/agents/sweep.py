@@ -15,6 +15,7 @@ Numbers become arguments of the compiled program, so that one program serves all
 computed in chunks that fit into memory, each with an equal share on every device.
 """
 
+import functools
 import inspect
 import itertools
 import math
@@ -195,25 +196,11 @@ def sweep(
     with jax.enable_x64(not single), jax.default_matmul_precision("highest"):
         for values in chosen:
             given = dict(zip(fixed, values, strict=True))
-
-            def one(inputs: Sequence[Any], given: dict[str, Any] = given) -> dict[str, Any]:
-                *traced_values, seed = inputs
-                parts = _parts(learner, given | dict(zip(free, traced_values, strict=True)))
-                key, key_policy = jax.random.split(jax.random.key(seed))
-                done = training.train(
-                    environment, make(key_policy), *parts, key=key, updates=updates, paths=paths,
-                    stop=stop, normalise=normalise, persistence=persistence, evaluate=evaluate,
-                    every=every,
-                )  # fmt: skip
-                last = done.policy if done.state.normaliser is None else done.state.acting
-                asked = None if done.evaluations is None else done.evaluations.values
-                arrays, rest = eqx.partition(last, eqx.is_array)
-                static[:] = [rest]
-                return {
-                    "returns": done.history.total_reward, "steps": done.history.steps,
-                    "policy": arrays, "asked": asked,
-                }  # fmt: skip
-
+            one = functools.partial(
+                _trained, environment, make, learner, given, free, static, updates=updates,
+                paths=paths, stop=stop, normalise=normalise, persistence=persistence,
+                evaluate=evaluate, every=every,
+            )  # fmt: skip
             before = len(outcomes) * len(cells)
             found, count = _in_chunks(
                 one, columns, lambda n, b=before: progress and progress(b + n, total), single
@@ -230,6 +217,31 @@ def sweep(
         asked = Evaluations(np.arange(0, updates + 1, every), whole["asked"])
     last = eqx.combine(whole["policy"], static[0])
     return Sweep(settings, numbers, whole["returns"], whole["steps"], last, asked, programs)
+
+
+def _trained(
+    environment: Environment,
+    make: Callable[[PRNGKeyArray], AnyPolicy],
+    learner: Learner,
+    given: dict[str, Any],
+    free: list[str],
+    static: list[Any],
+    inputs: Sequence[Any],
+    **arguments: Any,
+) -> dict[str, Any]:
+    """The arrays of one run: `inputs` are the values of the `free` settings and the seed. What the
+    last policy holds besides arrays goes into `static`."""
+    *traced_values, seed = inputs
+    parts = _parts(learner, given | dict(zip(free, traced_values, strict=True)))
+    key, key_policy = jax.random.split(jax.random.key(seed))
+    done = training.train(environment, make(key_policy), *parts, key=key, **arguments)
+    last = done.policy if done.state.normaliser is None else done.state.acting
+    arrays, rest = eqx.partition(last, eqx.is_array)
+    static[:] = [rest]
+    return {
+        "returns": done.history.total_reward, "steps": done.history.steps, "policy": arrays,
+        "asked": None if done.evaluations is None else done.evaluations.values,
+    }  # fmt: skip
 
 
 def _in_order(x: np.ndarray, sizes: list[int], order: list[str], wanted: list[str]) -> np.ndarray:
