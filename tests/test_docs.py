@@ -634,6 +634,29 @@ def test_what_findings_say_of_figure_5_is_in_the_stored_samples():
     assert f"As a ratio of costs above the optimum it is {excess:.2f}:" in page
 
 
+def test_what_findings_say_of_other_paths_and_long_episodes_is_in_the_stored_samples():
+    page = " ".join((ROOT / "docs" / "findings.md").read_text("utf-8").split())
+    stored = Samples.load(RESULTS / "lqr-fisher-readings.npz")
+    ml, mc = (
+        lqr_learning.OPTIMUM
+        + stored["final", f"BPG-{of}, other paths, Σ = 0.1 I, {lqr_learning.UNIFORM}", 5].mean()
+        for of in ("ML", "MC")
+    )
+    assert f"maximum-likelihood G ends at {ml:.3f}, outer products at {mc:.3f} (" in page
+    content = json.loads((RESULTS / "random-walk-lengths.json").read_text("utf-8"))
+    vary = next(claim for claim in content["claims"] if claim["id"] == "lengths-vary")
+    ratios = [effect["value"] for effect in vary["effects"]]
+    assert f"by a factor of {min(ratios):.0f} to {max(ratios):.0f}." in page
+    first, last = (
+        next(e["value"] for e in vary["effects"] if e["where"] == f"BQ, Model 1, right {p}")
+        for p in (0.9, 0.6)
+    )
+    columns = content["table"]["columns"]
+    assert f"from {first:.0f} to {last:.0f} for Model 1" in page
+    assert f"from {columns[1].split()[0]} to {columns[-1].split()[0]} steps (200 runs" in page
+    assert content["configuration"]["runs"] == 200
+
+
 def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
     page = (ROOT / "docs" / "algorithms" / "actor-critic.md").read_text("utf-8")
     assert rf"$D = G + {DAMPING}\,\frac" in page

@@ -483,6 +483,9 @@ PLANTED = {
         "lengths-grow": (
             [{"0 BAC": 8.0, "1 BAC": 4.0, "2 BAC": 2.0}], [{"3 BAC": 2.0}], [{}, {"0 BAC": 2.0}]
         ),
+        "lengths-grow-difference": (
+            [{"0 BAC": 8.0, "1 BAC": 4.0, "2 BAC": 2.0}], [{"3 BAC": 2.0}], [{}, {"0 BAC": 2.0}]
+        ),
     }),
     "costs": (priced, {
         "covariance-cost": (

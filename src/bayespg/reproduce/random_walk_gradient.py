@@ -21,7 +21,16 @@ from bayespg.paths.rollout import rollout
 from bayespg.policies import Tabular
 from bayespg.reproduce import claims, gradients, learning, sentences
 from bayespg.reproduce import random_walk as rw
-from bayespg.reproduce.claims import Claim, Effect, Pairs, Row, pair, ratios, ratios_of_ratios
+from bayespg.reproduce.claims import (
+    Claim,
+    Effect,
+    Pairs,
+    Row,
+    differences,
+    pair,
+    ratios,
+    ratios_of_ratios,
+)
 from bayespg.reproduce.gradients import errors
 from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
@@ -122,7 +131,7 @@ def judge(samples: Samples) -> list[Claim]:
 
 
 STEPS = (0.9, 0.82, 0.7, 0.6)
-"""Probabilities of a step to the right; episodes have 11, 14, 21 and 38 steps in the mean."""
+"""Probabilities of a step to the right; episodes have 11, 14, 20 and 34 steps in the mean."""
 LONGEST, EPISODES = 600, 20
 COMPARED = ("BQ, Model 1", "BQ, Model 2", "BAC")
 
@@ -183,6 +192,15 @@ def judge_lengths(samples: Samples) -> list[Claim]:
         Claim(
             "lengths-grow", "steps-vary-less", "the advantage grows with the length of episodes",
             "factor by which the ratio of total variances grows from each length to the next",
-            ratios_of_ratios(grows), above=1,
+            ratios_of_ratios(grows), above=1, reading=sentences.RATIO,
+        ),
+        Claim(
+            "lengths-grow-difference", "steps-vary-less",
+            "the advantage grows with the length of episodes",
+            "by how much the difference of total variances grows from each length to the next",
+            differences({
+                where: (few[1] - few[0], many[1] - many[0])
+                for where, (many, few) in grows.items()
+            }, "{b:.3g} after {a:.3g}"), reading=sentences.DIFFERENCE,
         ),
     ]  # fmt: skip

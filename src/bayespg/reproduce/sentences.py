@@ -51,6 +51,7 @@ LONG = f"{G_CORRECTED}, training episodes of up to 1,000 steps"
 FITTED = "Σ = 10⁻³ I, which gives Table 2"
 SHIP_TUNED = "reward 1 on success, goal of 10 m, tuned rates"
 SHIP = (f"{PRINTED}: Table 6's rates", SHIP_TUNED)
+RATIO, DIFFERENCE = "ratio of total variances", "difference of total variances"
 MAZE = ("the T-maze, Model 2 with a flat baseline",)
 TASKS, ENDING = f"{PRINTED}: LQR and the random walk", "LQR with paths that may end at every step"
 SENTENCES = {
@@ -111,7 +112,7 @@ SENTENCES = {
         "the Hessian is `quadrature.hessian`, tested in tests/test_rest_of_the_paper.py"),
     "steps-vary-less": Sentence(
         "Section 7", "estimates from single transitions vary less than those from whole paths, "
-        "above all where paths are long"),
+        "above all where paths are long", (RATIO, DIFFERENCE)),
     "figure-6": Sentence(
         "Section 8.1, Figure 6", "BAC's gradient estimates are more accurate and vary less than "
         "those of Monte Carlo and quadrature (also given as the reason for its robustness)",
