@@ -325,7 +325,8 @@ def overhead(n: int, episodes: int, out: Path) -> None:
         times.append(1e3 * np.subtract((time.perf_counter(), time.process_time()), begun))
     wall, cpu = np.median(times, axis=0)
     line = {
-        "parameters": n, "episodes": episodes, "wall_ms": round(wall, 2), "cpu_ms": round(cpu, 2),
+        "parameters": n, "episodes": episodes, "wall_ms": round(float(wall), 2),
+        "cpu_ms": round(float(cpu), 2),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
     }  # fmt: skip
     print(line)
