@@ -9,7 +9,8 @@
 of the same linear policy with a constant, from zero, with one setting for all tasks; k discrete
 actions are the corners of a simplex, as in `bayespg.PGPE`. Ours is `bayespg.search.Search` with the
 units and the first scale of `bayespg.PGPE`; its settings were chosen on seeds below 1000, by trials
-on four tasks and not by search_settings.py, which has not been run in full. The rivals see observations in units that they get for free: the root mean
+on four tasks and not by search_settings.py, which has not been run in full. The rivals
+see observations in units that they get for free: the root mean
 square over 20 episodes of small random gains, which are not counted. The settings of ARS (`ars`,
 version 1) are the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is ARS of
 sb3-contrib with its default settings; GIBO, MPD, MinUCB, TuRBO and CMA-ES are in
