@@ -259,7 +259,7 @@ class PGPE(BaseAgent):
         return other
 
     @staticmethod
-    def _factors(old: np.ndarray, policy: Deterministic) -> np.ndarray:
+    def _factors(old: Any, policy: Deterministic) -> np.ndarray:
         """By what the parameters in `old` units are multiplied in those of the policy: one where
         it is not linear."""
         if policy.features is not None:

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import lapack
+from scipy.linalg import get_lapack_funcs
 
 from bayespg.evidence import FLOOR, SIGNAL
 
 Array = np.ndarray
+_TRTRS, _POTRI = get_lapack_funcs(("trtrs", "potri"), dtype=np.float64)
 LENGTHS = np.geomspace(0.5, 16.0, 9)
 """The lengths that are compared, in the unit that `fit` is given."""
 RATIOS = np.geomspace(1e-4, 1e6, 21)
@@ -147,7 +148,7 @@ def fit(
             ratio = RATIOS[place.ratio]
             K = ratio * np.exp(-0.5 * distances / LENGTHS[place.length] ** 2)
             L = np.linalg.cholesky(K + _jitter(1.0, ratio) * np.eye(M))
-            solved, _ = lapack.dtrtrs(L, columns, lower=1)
+            solved, _ = _TRTRS(L, columns, lower=1)
             ones, z = solved[:, -1], solved[:, :-1]
             constant = ones @ z / (ones @ ones)
             rest = z - np.outer(ones, constant)
@@ -182,7 +183,7 @@ def fit(
 
 def _inverse(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """The inverse of L L'."""
-    lower, _ = lapack.dpotri(L, lower=1)
+    lower, _ = _POTRI(L, lower=1)
     lower = np.tril(lower)
     return lower + np.tril(lower, -1).T
 
