@@ -37,7 +37,7 @@ class WithoutBias(Estimator):
     of: Estimator
 
     @property
-    def needs(self):
+    def needs(self):  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.of.needs
 
     def __call__(self, batch):

@@ -383,7 +383,7 @@ def test_what_is_stated_of_drawn_gradients_is_that_of_the_stored_cells():
     assert "\n".join(rows) in (ROOT / "docs" / "calibration.md").read_text("utf-8"), "\n".join(rows)
 
 
-@pytest.mark.parametrize("name", ["sure", "sure_simulated", "paired"])
+@pytest.mark.parametrize("name", ["sure", "sure_simulated", "paired", "biased"])
 def test_the_tables_of_calibration_are_those_of_the_stored_runs(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     stored = (RESULTS / f"{name.replace('_', '-')}.jsonl").read_text("utf-8").splitlines()
