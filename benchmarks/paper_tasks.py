@@ -46,7 +46,9 @@ class LQR(_Task):
 class MountainCar(_Task):
     """`bayespg.environments.MountainCar`."""
 
-    observation_space = spaces.Box(np.float32([-1.2, -0.07]), np.float32([0.5, 0.07]))
+    observation_space = spaces.Box(
+        np.array([-1.2, -0.07], np.float32), np.array([0.5, 0.07], np.float32)
+    )
     action_space, limit = spaces.Discrete(3), 200
 
     def start(self):
@@ -62,7 +64,9 @@ class MountainCar(_Task):
 class ShipSteering(_Task):
     """`bayespg.environments.ShipSteering`, which pays 1 on arrival."""
 
-    observation_space = spaces.Box(np.float32([-1, -1, -180, -15]), np.float32([151, 151, 180, 15]))
+    observation_space = spaces.Box(
+        np.array([-1, -1, -180, -15], np.float32), np.array([151, 151, 180, 15], np.float32)
+    )
     action_space, limit = ANY, 500
 
     def start(self):

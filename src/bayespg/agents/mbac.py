@@ -45,7 +45,7 @@ NAME, UPDATE = "mbac", "simulated"
 POLICY = "fourier"
 SETTINGS = ("discount", "horizon", "workers", "episode_timeout", "persistence", "seed")
 """The settings that MBAC uses; the others of `Settings` have no effect on it."""
-UPDATES, PATHS, LONGEST = 15, 32, 200
+UPDATES, PATHS, LONGEST = 15, 64, 200
 """Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
 WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
 """Number and size of the waves in which the policy is linear."""

@@ -32,7 +32,7 @@ FITS = 2
 """Fits of the values per update, each to targets that use the one before."""
 ROUNDING = 1e-6
 """Share of the trace that is added to the precision of the values: it is single."""
-METRIC, FITTED = 512, 1536
+METRIC, FITTED = 768, 3072
 """Steps over which the metric is averaged, and those to which values are fitted."""
 MEMORY, FLOOR = 0.7, 0.1
 """Decay of the running mean of the agreement of the two halves of the episodes, and the least share
