@@ -3,16 +3,13 @@
     agent = bayespg.PGPE("Swimmer-v5", policy="linear", seed=0)
     agent.learn(episodes=100)
 
-Each episode is played with its own parameters, which `bayespg.search.Search` chooses after the
-episodes before; an update is `EPISODES` of them. With workers as many episodes as there are workers
-are played at a time, and those under way are taken into account.
-
+An update is a round of `bayespg.search.Search`: each episode is played with its own parameters.
 Observations are divided by units, the root mean square of each number in all observations so far,
 so that one scale of perturbations suits all parameters. Where the policy is linear, a change of
 units is a change of parameters, and all earlier ones are converted exactly: old episodes stay valid
-data. Its first episode is played alone, and its observations give the first units: in raw ones a
-number that is always small would have no effect on the actions. Any other policy keeps the units of
-the first update, which then only sets them.
+data. Any other policy keeps the units of the first round, which then only sets them. In the first
+round of a linear policy one episode is played first, and its observations give the units of the
+others: in raw ones a number that is always small would have no effect on the actions.
 
 A policy that chooses among discrete actions by linear scores chooses the same with any multiple of
 its parameters, so that only their direction is searched.
@@ -46,12 +43,9 @@ UPDATE = "search"
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
 SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "masks", "seed")
 """The settings that PGPE uses; the others of `Settings` have no effect on it."""
-EPISODES = 5
-"""Episodes of an update; as many as there are workers where these are more."""
 LEAST = 1e-3
-"""What the first episode counts for at least in the unit of an observation, relative to the
-largest: a number that hardly changes while the robot does nothing would otherwise get enormous
-gains."""
+"""The smallest unit of an observation in the first round, relative to the largest: a number that
+hardly changes while the robot does nothing would otherwise get enormous gains."""
 
 
 def _observations(paths: list[Trajectories], size: int) -> Float[np.ndarray, "N {size}"]:
@@ -81,9 +75,9 @@ class PGPE(BaseAgent):
     """A deterministic policy, found by search in the space of its parameters.
 
     `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` is the
-    number of episodes after which training ends. An update is five episodes, so that a budget may
-    be exceeded by up to four. The other settings are `hidden`, `horizon`, `workers`,
-    `episode_timeout`, `masks` and `seed`, as for other agents.
+    number of episodes after which training ends. An update is a whole round, so that a budget may
+    be exceeded by the rest of one. The other settings are `hidden`, `horizon`,
+    `workers`, `episode_timeout`, `masks` and `seed`, as for other agents.
     """
 
     def __init__(
@@ -138,7 +132,7 @@ class PGPE(BaseAgent):
             policy, inputs, actions, key_policy, s["hidden"], self.world.masks > 0
         )
         # Observations are of size one in their units, so actions begin at about half their range.
-        scale = None if start.directional else 1 / math.sqrt(inputs + 1)
+        scale = None if start.directional else 1 / math.sqrt(inputs)
         self.search = Search(start.theta(), scale=scale, sphere=start.directional, seed=s.seed)
         self.state = self._state(start, key_run, 0, 0)
         self.reset()
@@ -167,105 +161,83 @@ class PGPE(BaseAgent):
         return self._named() | {"max_episodes": self.max_episodes} | own
 
     @property
-    def at_once(self) -> int:
-        """Episodes that are played at a time."""
-        return self.settings.workers if isinstance(self.settings.workers, int) else 1
-
-    @property
     def episodes(self) -> int:
-        """Episodes of an update."""
-        return max(EPISODES, self.at_once)
+        return len(self.search.ask())
 
-    def _play(self) -> tuple[Deterministic, np.ndarray, list[Trajectories]]:
-        """The policy in the units of all observations, returns and episodes. The search is told as
-        they end; if one of them fails, it is what it was before."""
-        updates, policy, paths = int(self.state.updates), self.state.policy, []
-        seeds = episode_seeds(self.settings.seed, updates, self.episodes)
-        returns = np.zeros(0)
-        try:
-            while len(paths) < self.episodes:
-                alone = not updates and not paths
-                asked = self._asked_now(1 if alone else self.episodes - len(paths))
-                now = slice(len(paths), len(paths) + len(asked))
-                new = self._play_each(policy, asked, seeds[now])
-                values = np.array([metrics.evaluation(one).returns[0] for one in new])
-                if not np.isfinite(values).all():
-                    raise NotFinite(f"update {updates + 1}: a return is not finite")
-                if updates or policy.features is None:
-                    self.search.tell(asked, values)
-                if policy.features is None:
-                    policy = self._in_units(policy, paths, new)
-                paths, returns = [*paths, *new], np.r_[returns, values]
-            if not updates and policy.features is not None:
-                policy = self._in_units(policy, [], paths)
-        except BaseException:
-            self.search.take(self.state.search)
-            raise
-        return policy, returns, paths
-
-    def _asked_now(self, most: int) -> np.ndarray:
-        """Parameters of the next episodes. A policy that is not linear first plays perturbations
-        of the default scale, which only show what observations are like."""
-        search = self.search
-        if not self.state.updates and self.state.policy.features is not None:
-            rng = np.random.default_rng([self.settings.seed, 0])
-            return search.mean + SCALE * rng.normal(size=(self.episodes, search.n))
-        return search.ask(min(self.at_once, most))
+    def _play(self) -> tuple[np.ndarray, list[Trajectories]]:
+        """A round: the parameters tried, and an episode with each."""
+        updates, asked = int(self.state.updates), self.search.ask()
+        seeds = episode_seeds(self.settings.seed, updates, len(asked))
+        return (asked, self._play_each(asked, seeds)) if updates else self._first(asked, seeds)
 
     def _learn_from(
-        self, played: tuple[Deterministic, np.ndarray, list[Trajectories]]
+        self, played: tuple[np.ndarray, list[Trajectories]]
     ) -> tuple[Evaluation, Any, dict[Any, float]]:
-        """The state after the episodes, and what describes the search."""
-        (policy, returns, paths), search, old = played, self.search, self.state
+        """Tell the search the returns of a round, and move."""
+        (asked, paths), search, updates = played, self.search, int(self.state.updates)
+        scale, centred = search.scale, search.centred
+        returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
         lengths = np.array([np.asarray(one.mask).sum() for one in paths])
+        if not np.isfinite(returns).all():
+            raise NotFinite(f"update {updates + 1}: a return is not finite")
+        policy = self.state.policy
+        if not updates:
+            search.restart()
+        if not updates or policy.features is None:
+            policy, factors = self._in_units(policy, paths)
+            asked = asked * factors
+        before = search.mean.copy()
+        if updates or policy.features is None:
+            search.tell(asked, returns)
         self.state = self._state(
-            policy.at(search.best), old.key, int(old.episodes) + len(returns),
-            int(old.steps) + int(lengths.sum()), int(old.updates) + 1,
+            policy.at(search.best), self.state.key, int(self.state.episodes) + len(returns),
+            int(self.state.steps) + int(lengths.sum()), updates + 1,
         )  # fmt: skip
-        before = np.asarray(old.search["mean"]) * self._factors(old.policy.units, policy)
-        away = np.sum((search.mean - search.placed(before)) ** 2)
-        slope, sure = search.certainty()
+        away = np.sum((search.mean - before) ** 2)
         columns = {
-            Column.RETURN_AT_MEAN: search.return_at_mean, Column.SCALE: search.scale,
-            Column.SLOPE: slope, Column.SLOPE_ERROR: 1.0,
-            Column.DIVERGENCE: float(away / (2 * search.scale**2)),
-            Column.STEP_NORM: math.sqrt(away), Column.SURE: sure,
+            Column.RETURN_AT_MEAN: float(returns[-1]) if centred else math.nan,
+            Column.SCALE: search.scale,
+            Column.SLOPE: search.slope, Column.SLOPE_ERROR: 1.0,
+            Column.DIVERGENCE: float(away / (2 * scale**2)), Column.STEP_NORM: math.sqrt(away),
+            Column.SURE: search.probability,
         }  # fmt: skip
         return Evaluation(returns, lengths), [one.terminated[0] for one in paths], columns
 
-    def _play_each(
-        self, policy: Deterministic, asked: np.ndarray, seeds: list[int]
-    ) -> list[Trajectories]:
+    def _first(self, asked: np.ndarray, seeds: list[int]) -> tuple[np.ndarray, list[Trajectories]]:
+        """The first round, while the units are not known. Where the policy is linear, the mean
+        plays first, or a random direction where only directions matter, and the perturbations are
+        those of the search in the units of its observations; no unit is taken for less than `LEAST`
+        of the largest. Any other policy plays in raw units, with the default scale."""
+        mean, policy = self.search.mean, self.state.policy
+        if policy.features is not None:
+            asked = mean + SCALE / self.search.scale * (asked - mean)
+            return asked, self._play_each(asked, seeds)
+        alone = self._play_each(asked[-1:], seeds[-1:])
+        units = np.sqrt(np.mean(_observations(alone, policy.units.size) ** 2, 0))
+        units = divisors(np.maximum(units, LEAST * np.max(units)))
+        others = mean + (asked[:-1] - mean) / np.tile(units, len(policy.weights))
+        return np.r_[others, asked[-1:]], [*self._play_each(others, seeds[:-1]), *alone]
+
+    def _play_each(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
         with self.precision():
-            policies = [policy.at(theta) for theta in asked]
+            policies = [self.state.policy.at(theta) for theta in asked]
             keys = [jax.random.fold_in(self.state.key, seed) for seed in seeds]
             return self.world.play_each(policies, keys, seeds)
 
-    def _in_units(
-        self, policy: Deterministic, before: list[Trajectories], new: list[Trajectories]
-    ) -> Deterministic:
-        """The policy in the units of all observations so far: those of earlier updates, of episodes
-        `before` and of `new` ones. The parameters of a linear policy change with them."""
-        seen = _observations(new, policy.units.size)
-        steps = int(self.state.steps) + sum(int(np.asarray(one.mask).sum()) for one in before)
-        old = np.asarray(policy.units, np.float64)
-        square = (steps * old**2 + np.sum(seen**2, 0)) / (steps + len(seen))
-        units = np.sqrt(square)
-        if not steps:
-            units = np.maximum(units, LEAST * np.max(units))
-        other = eqx.tree_at(lambda p: p.units, policy, units.astype(np.float32))
-        if policy.features is None:
-            self.search.rescale(self._factors(policy.units, other))
-        return other
-
-    @staticmethod
-    def _factors(old: Any, policy: Deterministic) -> np.ndarray:
-        """By what the parameters in `old` units are multiplied in those of the policy: one where
-        it is not linear."""
+    def _in_units(self, policy: Deterministic, paths: list[Trajectories]):
+        """The policy in the units of all observations so far, and the factors by which parameters
+        were multiplied; the factor is one for a policy that is not linear."""
+        seen = _observations(paths, policy.units.size)
+        old, before = np.asarray(policy.units, np.float64), int(self.state.steps)
+        square = (before * old**2 + np.sum(seen**2, 0)) / (before + len(seen))
+        units = np.sqrt(square).astype(np.float32)
+        policy = eqx.tree_at(lambda p: p.units, policy, units)
         if policy.features is not None:
-            return np.ones(1)
-        before, now = (divisors(np.asarray(u, np.float64)) for u in (old, policy.units))
-        return np.tile(np.append(now / before, 1.0), len(policy.weights))
+            return policy, np.ones(1)
+        new = units.astype(np.float64)
+        factors = np.tile(divisors(new) / divisors(old), len(policy.weights))
+        self.search.rescale(factors)
+        return policy, factors
 
     def _state(self, policy: Deterministic, key: Any, episodes: int, steps: int, updates: int = 0):
         counts = (np.asarray(count, np.int64) for count in (updates, episodes, steps))

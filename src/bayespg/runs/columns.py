@@ -42,7 +42,7 @@ class Column(enum.StrEnum):
     SURE = "sure", ".2f", "probability of going uphill, given the agreement of episodes so far"
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
     SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
-    RETURN_AT_MEAN = "return_at_mean", "return", "PGPE: return at the best parameters so far"
+    RETURN_AT_MEAN = "return_at_mean", "return", "PGPE: return at the mean of the search"
     SIMULATED = "simulated", "return", "MBAC: mean return of the last simulated episodes"
     AHEAD = "ahead", ".1f", "MBAC: mean number of steps of simulated episodes"
     PREDICTED = "predicted", ".2f", "MBAC: share of their variance that the model predicted"
