@@ -164,8 +164,9 @@ A sentence is judged under readings, which are listed before they are run: the p
 where it is printed, comes first ("as printed"), then choices that it leaves open. It **holds as
 printed** if the first reading is printed and holds, **holds under an admissible reading** if
 another one does, **does not hold under any reading tried** if all that were run fail, and is **not
-decided** otherwise. A reading holds if all its claims do. Each claim has one or several effects, each with an
-interval over independent runs; the intervals of a claim hold jointly with 95 % confidence. A claim
+decided** otherwise. A reading holds if all its claims do. Each claim has one or several effects,
+each with an interval over independent runs; the intervals of a claim hold jointly with 95 %
+confidence. A claim
 holds if all of them lie within its bounds, does not hold if one lies outside, and is otherwise not
 decided at this size. Shown are the least and the greatest effect and, in brackets, the range of all
 its intervals. Readings that were run at a small size only are shown with their numbers and decide
