@@ -201,5 +201,17 @@ def test_a_batch_without_news_leaves_values_as_they_are(left):
     np.testing.assert_array_equal(after.weights, before.weights)
 
 
+@pytest.mark.parametrize("smaller", [1e2, 1e4, 1e8])
+def test_values_are_carried_to_returns_that_vary_far_less(smaller):
+    """In single precision: a policy that has learned to hold still earns a hundredth of before."""
+    rng = np.random.default_rng(0)
+    known = rng.normal(size=(D + 1, D + 1)).astype(np.float32)
+    before = values.Values(Linear(D), jnp.zeros(D + 1), jnp.asarray(True), jnp.asarray(known))
+    variances = jnp.full(D + 1, 1 / smaller**2, jnp.float32)
+    root = values.widened(before, variances)
+    assert jnp.all(jnp.isfinite(root))
+    assert jnp.all((root**2).sum(1) <= 1.01 * values.WIDEST * variances)
+
+
 def test_values_of_large_observations_are_not_carried():
     assert values.carried(Linear(values.MOST), jnp.float32) is None

@@ -26,6 +26,9 @@ NOISE = 0.3
 FORGOTTEN = 0.003
 """Share of the prior variance of the weights that an update adds to what is known about them: as
 the policy changes, so do its values."""
+WIDEST = 10.0
+"""Most variance of a weight given earlier batches, as a multiple of its prior variance: where the
+returns of a policy vary a hundred times less than before, more would exceed single precision."""
 MOST = 1000
 """Features beyond which no covariance of the weights is carried: each batch then stands alone."""
 
@@ -63,9 +66,11 @@ def widened(values: Values, variances: Float[Array, " p"]) -> Float[Array, "p p"
 
         S ((1 - q) S^-1 R R' S^-1 + q I) S,   q = FORGOTTEN,
 
-    and S^2 before the first batch."""
+    and S^2 before the first batch. Weights with a variance above `WIDEST` S^2 are scaled down to
+    it."""
     S, one = jnp.sqrt(variances), jnp.eye(len(variances), dtype=variances.dtype)
     R = values.root / S[:, None]
+    R = R / jnp.maximum(1.0, jnp.linalg.norm(R, axis=1, keepdims=True) / WIDEST**0.5)
     known = (1 - FORGOTTEN) * R @ R.T + FORGOTTEN * one
     return S[:, None] * jnp.linalg.cholesky(jnp.where(values.fitted, known, one))
 
