@@ -1,8 +1,7 @@
-"""Thousands of seeds in one program, beside PPO of PureJaxRL, rejax and brax.
+"""Thousands of seeds in one program, beside PPO of PureJaxRL and rejax.
 
     python benchmarks/thousands.py learn CartPole-v1 ours [--seeds 4096] [--out FILE]
     python benchmarks/thousands.py sweep [--seeds 4096]
-    python benchmarks/thousands.py brax ours [--steps 10000000]
     python benchmarks/thousands.py first
     python benchmarks/thousands.py table
 
@@ -16,10 +15,6 @@ with full products of matrices where a GPU would round their factors.
 `sweep`: `bayespg.sweep` over four limits of the step on CartPole, 30 updates, with `--seeds` runs
 in all.
 
-`brax`: its inverted_double_pendulum with 2,048 environments and a network of 64 x 64 x 64, by
-brax's own PPO with the settings of its training notebook (`brax`), or ours with 2,048 or fewer
-episodes per update (`ours`, `ours-128`). Needs brax.
-
 `first`: seconds from `import bayespg` to the end of the first update, and the programs that a
 training of 1,000 runs compiles, in a new process.
 
@@ -30,7 +25,6 @@ one after the other.
 import argparse
 import contextlib
 import fcntl
-import functools
 import json
 import os
 import platform
@@ -266,120 +260,6 @@ def _at(rows: list[list[float]], share: float, column: int) -> float | None:
     return next((row[column] for row in rows if row[4] >= share), None)
 
 
-# brax
-
-LENGTH, ENVIRONMENTS, LAYERS = 1000, 2048, (64, 64, 64)
-NOTEBOOK = {
-    "reward_scaling": 10, "episode_length": LENGTH, "normalize_observations": True,
-    "action_repeat": 1, "unroll_length": 5, "num_minibatches": 32, "num_updates_per_batch": 4,
-    "discounting": 0.97, "learning_rate": 3e-4, "entropy_cost": 1e-2,
-    "num_envs": ENVIRONMENTS, "batch_size": 1024, "seed": 1,
-}  # fmt: skip
-"""brax's notebooks/training.ipynb for inverted_double_pendulum."""
-
-
-def brax(options: argparse.Namespace) -> dict[str, Any]:
-    from brax import envs  # pyright: ignore[reportMissingImports]
-
-    environment = envs.get_environment("inverted_double_pendulum")
-    if options.who == "brax":
-        return _brax_ppo(environment, options)
-    return _brax_ours(environment, options)
-
-
-def _brax_ppo(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
-    from unittest import mock
-
-    for name in ("orbax", "orbax.checkpoint", "tensorboardX"):  # it saves nothing here
-        sys.modules.setdefault(name, mock.MagicMock())
-    if not hasattr(jax, "device_put_replicated"):  # which later versions of JAX do not have
-        jax.device_put_replicated = lambda tree, devices: jax.tree.map(  # pyright: ignore
-            lambda x: jnp.stack([x] * len(devices)), tree
-        )
-    from brax.training.agents.ppo import (  # pyright: ignore[reportMissingImports]
-        networks,
-        train,
-    )
-
-    make = functools.partial(
-        networks.make_ppo_networks, policy_hidden_layer_sizes=LAYERS,
-        value_hidden_layer_sizes=LAYERS,
-    )  # fmt: skip
-    rows, begun, locked = [], time.perf_counter(), contextlib.ExitStack()
-
-    def note(steps, metrics):
-        if len(rows) == 1:  # it has compiled everything
-            locked.enter_context(alone(options.lock))
-        rows.append([int(steps), float(metrics["eval/episode_reward"]),
-                     float(metrics.get("training/sps", 0.0)),
-                     float(metrics.get("training/walltime", 0.0))])  # fmt: skip
-
-    settings = dict(NOTEBOOK, num_envs=options.environments)
-    if options.environments < ENVIRONMENTS:
-        settings |= {"batch_size": options.environments, "num_minibatches": 4}
-    with locked:
-        train.train(
-            environment, num_timesteps=options.steps, num_evals=11, network_factory=make,
-            num_eval_envs=min(128, options.environments), progress_fn=note, **settings,
-        )  # fmt: skip
-    return {
-        "what": "brax", "learner": "brax", "environments": options.environments, "rows": rows,
-        "steps_per_s": float(np.median([row[2] for row in rows[2:]])),
-        "total_s": time.perf_counter() - begun,
-        "batch": settings["batch_size"] * settings["num_minibatches"] * settings["unroll_length"],
-    }  # fmt: skip
-
-
-def _brax_ours(environment: Any, options: argparse.Namespace) -> dict[str, Any]:
-    from bayespg.agents import names
-    from bayespg.agents.settings import DEFAULTS
-    from bayespg.environments import adapt
-    from bayespg.learning import estimators, training
-    from bayespg.paths.worlds import world
-    from bayespg.policies import as_dtype, named
-
-    paths = int(options.who.partition("-")[2] or options.environments)
-    length = LENGTH if options.environments == ENVIRONMENTS else 50
-    where: Any = world(adapt(environment, horizon=length))
-    inside: Any = where.environment
-    policy = named.make("mlp", where.observation.shape[0], where.actions, jax.random.key(1), LAYERS)
-    estimator = estimators.BAC(lambda_=DEFAULTS["lambda_"])
-    update = names.update("natural", DEFAULTS["limit"], 0.0)
-    state = training.start(
-        inside, as_dtype(policy, jnp.float32), estimator, update, jax.random.key(0), True,
-        DEFAULTS["persistence"],
-    )  # fmt: skip
-    arrays, static = _split(state)
-
-    def one(arrays):
-        with jax.default_matmul_precision("highest"):
-            state, history = training.step(
-                inside, estimator, update, _joined(arrays, static), paths, 0.0
-            )
-        return _split(state)[0], history.total_reward
-
-    begun = time.perf_counter()
-    program = jax.jit(one).lower(arrays).compile()
-    compiled, rows, seconds = time.perf_counter() - begun, [], 0.0
-    with alone(options.lock):
-        jax.block_until_ready(program(arrays))
-        while not rows or (rows[-1][0] < options.steps and seconds < options.most):
-            wall, _, (arrays, returned) = on_the_clock(program, arrays)
-            seconds += wall
-            steps = int(_joined(arrays, static).steps)
-            rows.append(
-                [steps, float(returned), (steps - (rows[-1][0] if rows else 0)) / wall, seconds]
-            )
-    memory: Any = program.memory_analysis()
-    rate = [row[2] for row in rows]
-    return {
-        "what": "brax", "learner": options.who, "paths": paths, "compile_s": compiled,
-        "rows": rows, "steps_per_s": rows[-1][0] / seconds, "best_steps_per_s": max(rate),
-        "simulated_per_s": len(rows) * paths * length / seconds,
-        "memory_gb": (memory.temp_size_in_bytes + memory.output_size_in_bytes) / 1e9,
-    }  # fmt: skip
-
-
 CHILD = """
 import json, sys, time
 begun = time.perf_counter()
@@ -424,13 +304,11 @@ def first(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("do", choices=("learn", "sweep", "brax", "first", "table"))
+    parser.add_argument("do", choices=("learn", "sweep", "first", "table"))
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--seeds", type=int, default=4096)
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--updates", type=int, default=30)
-    parser.add_argument("--steps", type=int, default=10_000_000)
-    parser.add_argument("--environments", type=int, default=ENVIRONMENTS)
     parser.add_argument("--most", type=float, default=600.0, help="seconds on the clock")
     parser.add_argument("--lock", type=Path)
     parser.add_argument("--fresh", type=Path, default=Path("/tmp/bayespg-no-cache"))
@@ -451,7 +329,7 @@ def main() -> None:
 
 
 def table(path: Path) -> str:
-    """The lines as the document shows them: one table for each device, and one for brax."""
+    """The lines as the document shows them: one table for each device."""
     lines, tables = sb3.read(path), []
     for device in dict.fromkeys(line["device"] for line in lines):
         of = [line for line in lines if line["device"] == device]
@@ -459,8 +337,6 @@ def table(path: Path) -> str:
             tables.append(_learnt(learnt, device == "cpu"))
         if others := [line for line in of if line["what"] in ("first", "sweep")]:
             tables.append(_others(others))
-        if brax := [line for line in of if line["what"] == "brax"]:
-            tables.append(_on_brax(brax))
     return "\n\n".join(tables)
 
 
@@ -530,23 +406,6 @@ def _waited(line: dict[str, Any]) -> str:
         return f"{line['first_cpu_s']:.1f} CPU s"
     parts = f"import {line['import_s']:.1f}, start of the device {line['device_s']:.1f}"
     return f"{line['first_s']:.1f} s, of which {parts}"
-
-
-def _on_brax(lines: list[dict[str, Any]]) -> str:
-    rows = [
-        "| learner | steps per update | steps per s | return at 10⁶ steps | return at 10⁷ steps |",
-        "|---|---|---|---|---|",
-    ]
-    for line in sorted(lines, key=lambda line: line["learner"]):
-        own = line["learner"] != "brax"
-        name = f"BAC, {line['paths']:,} episodes" if own else "brax PPO"
-        batch = "whole episodes" if own else f"{line['batch']:,}"
-        cells = [name, batch, f"{line['steps_per_s']:,.0f}"]
-        for steps in (1e6, 1e7):
-            at = [row[1] for row in line["rows"] if row[0] >= 0.95 * steps]
-            cells.append(f"{at[0]:,.0f}" if at else f"not reached ({line['rows'][-1][0]:,})")
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
 
 
 if __name__ == "__main__":

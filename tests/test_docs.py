@@ -334,6 +334,29 @@ def test_the_returns_on_other_tasks_are_those_of_the_stored_runs(monkeypatch, ca
     assert f"<!-- others -->\n{table}<!-- /others -->" in page
 
 
+def test_the_scores_of_the_suite_are_those_of_the_stored_runs(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import suite_report
+
+    found = suite_report.stored([RESULTS / "suite.jsonl", RESULTS / "suite-rivals.jsonl"])
+    suite_report.table(found)
+    scores = "\n\n".join(capsys.readouterr().out.split("\n\n")[:2])
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert f"<!-- suite -->\n{scores}\n<!-- /suite -->" in page
+    readme = (ROOT / "README.md").read_text("utf-8")
+
+    def scores_of(method, until):
+        of_tasks = found[method].values()
+        return [[suite_report.score(line, until) for line in lines] for lines in of_tasks]
+
+    early, late = (
+        [suite_report.method_score(scores_of(name, until))[0] for name in ("bayespg", "trpo")]
+        for until in (suite_report.EARLY, 1.0)
+    )
+    says = "ours {:.2f} and TRPO {:.2f}; over the first fifth of the steps {:.2f} and {:.2f}"
+    assert says.format(*late, *early) in readme
+
+
 def test_what_runs_keep_is_that_of_the_stored_runs(monkeypatch, capsys):
     stored = str(RESULTS / "plateau.jsonl")
     monkeypatch.setattr("sys.argv", ["learning.py", "kept", "--out", stored])
