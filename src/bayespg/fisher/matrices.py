@@ -77,7 +77,26 @@ class Explicit(Fisher):
         return self.solve(V)
 
 
-class Dense(Explicit):
+class Written(Explicit):
+    """A matrix that is written out, as the array G."""
+
+    G: Float[Array, "n n"]
+
+    @property
+    def size(self) -> int:
+        return self.G.shape[-1]
+
+    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return V @ self.G
+
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.G
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return diagonal(self.G)
+
+
+class Dense(Written):
     """An (n, n) array, factorised once in correlation form.
 
     G = D C D with D the square roots of its diagonal, so units of the parameters do not spoil the
@@ -89,7 +108,6 @@ class Dense(Explicit):
     On plain arrays the factorisation is float64 whatever JAX's setting.
     """
 
-    G: Float[Array, "n n"]
     root: Float[Array, "n n"]
     """D T, of which G is the square."""
     inverse: Float[Array, "n n"]
@@ -116,13 +134,6 @@ class Dense(Explicit):
         self.G, self.root, self.inverse, self.known = parts
         self.factors = factors
 
-    @property
-    def size(self) -> int:
-        return self.G.shape[-1]
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return V @ self.G
-
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return self.whiten(V) @ self.inverse.T
@@ -139,12 +150,6 @@ class Dense(Explicit):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         return self.colour(jax.random.normal(key, (*shape, self.size), self.G.dtype))
-
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.G
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return diagonal(self.G)
 
     @float64_when_eager
     def log_determinant(self) -> Float[Array, ""]:
@@ -178,20 +183,12 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     return G, D * T, W / units, known
 
 
-class Factorised(Explicit):
+class Factorised(Written):
     """A large array that is known to be regular, with its Cholesky factor: one factorisation, and
     two triangular systems a solve. The inverse that `Dense` holds takes three more."""
 
-    G: Float[Array, "n n"]
     root: Float[Array, "n n"]
     """The lower triangle of which G is the square."""
-
-    @property
-    def size(self) -> int:
-        return self.G.shape[-1]
-
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return V @ self.G
 
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
@@ -200,12 +197,6 @@ class Factorised(Explicit):
     @float64_when_eager
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         return jax.random.normal(key, (*shape, self.size), self.G.dtype) @ self.root.T
-
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.G
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return diagonal(self.G)
 
 
 class Damped(Fisher):
