@@ -28,6 +28,7 @@ from bayespg.agents import build, describe, metrics, names, serialise, settings
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.metrics import Evaluation
 from bayespg.environments.trajectories import Trajectories
+from bayespg.learning import trust
 from bayespg.learning.advance import (
     DESCRIBING,
     STAGES,
@@ -145,7 +146,8 @@ class Agent(BaseAgent):
     def _arguments(self, paths: Trajectories) -> tuple[Any, ...]:
         where = self.world
         return (
-            self._estimator, self._update, self.state, paths, where.discount, where.horizon,
+            self._estimator, self._update, self.state, paths,
+            None if self.settings.discount == trust.AUTO else where.discount, where.horizon,
             where.environment,
         )  # fmt: skip
 

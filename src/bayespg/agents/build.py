@@ -10,7 +10,7 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from bayespg.agents import names
-from bayespg.agents.settings import Settings, no_effect
+from bayespg.agents.settings import DEFAULTS, Settings, no_effect
 from bayespg.environments import Adapted
 from bayespg.environments.spaces import Actions, Choices
 from bayespg.learning import trust
@@ -28,7 +28,8 @@ def world_of(environment: Any, s: Settings, options: dict[str, Any]) -> World:
     """The world of an environment, which may have the name of one of this package."""
     known = names.built_in(environment) if isinstance(environment, str) else None
     return world(
-        known.environment if known else environment, discount=s["discount"],
+        known.environment if known else environment,
+        discount=DEFAULTS["discount"] if s.discount == trust.AUTO else s["discount"],
         horizon=s.horizon, lanes=min(LANES, most(s)),
         options=options, workers=s.workers, episode_timeout=s.episode_timeout, masks=s.masks,
     )  # fmt: skip
@@ -100,6 +101,19 @@ def episodes(asked: int | str | None, estimator: Estimator, policy: Any) -> int 
     return asked
 
 
+def discount(asked: float | str | None, estimator: Estimator) -> float | str:
+    """The discount asked for; unless stated otherwise "auto" for an estimator with values, whose
+    lambda bounds the noise of long sums of rewards. ValueError for "auto" with any other."""
+    valued = estimator.needs.lambda_ is not None
+    if asked == trust.AUTO and not valued:
+        raise ValueError(
+            f"discount: {trust.AUTO!r} needs an estimator with a lambda (bac, rebase or gae); give "
+            "a number"
+        )
+    default = trust.AUTO if valued else DEFAULTS["discount"]
+    return default if asked is None else asked
+
+
 def most(s: Settings) -> int:
     """The largest number of episodes per update."""
     return s.episodes if isinstance(s.episodes, int) else trust.SIZES[-1]
@@ -130,7 +144,10 @@ def in_force(
     damping = metric.damping_of(start) if isinstance(metric, Metric) else None
     limited, rated = update in names.LIMITED, isinstance(chosen["update"], str)
     return {
-        "discount": (where.discount, f"{task} has its own discount, {where.discount:g}"),
+        "discount": (
+            discount(s.discount, of) if host else where.discount,
+            f"{task} has its own discount, {where.discount:g}",
+        ),
         "horizon": (where.horizon, f"{task} ends episodes after {where.horizon} steps"),
         "workers": (s.workers if host is not None else None, f"{task} runs in JAX"),
         "normalise": (normalised(s, where), ""),

@@ -97,6 +97,12 @@ def _episodes(name: str, value: Any) -> int | str:
     return value if isinstance(value, str) else _count(name, value)
 
 
+def _discount(name: str, value: Any) -> float | str:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"{name}: expected a number from 0 to 1 or 'auto', found {value!r}")
+    return value if isinstance(value, str) else _share(name, value)
+
+
 def _workers(name: str, value: Any) -> int | str:
     if isinstance(value, str):
         if value in ("ray", "auto") or ":" in value:
@@ -127,8 +133,12 @@ class Settings:
         "agreement is not measured",
     )
     """Episodes per update, or auto: fewer the more those of recent updates agree."""
-    discount: float | None = _setting(_share, 0.99)
-    """Discount gamma; an environment in JAX has its own."""
+    discount: float | str | None = _setting(
+        _discount, 0.99,
+        shown="auto, 0.99 to 0.998, for estimators with a lambda; 0.99 for others",
+    )  # fmt: skip
+    """Discount gamma, or auto: larger the longer episodes are; an environment in JAX has its
+    own."""
     lambda_: float | None = _setting(_share, 0.9)
     """Lambda of the estimators bac, rebase and gae: 1 relies on observed returns, 0 on fitted
     values."""
@@ -189,7 +199,7 @@ class Given(TypedDict, total=False):
     """The fields of `Settings` as keyword arguments, for type checkers and editors."""
 
     episodes: int | Literal["auto"] | None
-    discount: float | None
+    discount: float | Literal["auto"] | None
     lambda_: float | None
     damping: float | None
     limit: float | None

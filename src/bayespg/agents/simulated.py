@@ -12,7 +12,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support.types import Array
@@ -22,7 +21,7 @@ from bayespg.learning.observations import Normaliser
 from bayespg.models.environment import Learned
 from bayespg.models.features import Quadratic, draw_waves
 from bayespg.policies import base, flatten
-from bayespg.policies.heads import Composed, Head
+from bayespg.policies.heads import Composed
 
 LAMBDA, LIMIT, DAMPING = 0.97, 0.03, 0.1
 SLOW = 0.3
@@ -83,7 +82,7 @@ def improve(
     values. A policy whose simulated advantages are all equal stays as it is. Its features have no
     parameters, so that they are computed once per state."""
     theta, rebuild = flatten(policy.head)
-    slow = _slow(policy.head)
+    slow = base.slower(policy.head, SLOW)
 
     def features(states: Any) -> Any:
         return jax.vmap(policy.features)(normaliser(states))
@@ -203,11 +202,3 @@ def _advantages(
 
     values = jax.lax.fori_loop(0, FITS, fit, values)
     return judged(values)[0], values
-
-
-def _slow(policy: Head) -> Float[np.ndarray, " n"]:
-    """Factors of the natural step: `SLOW` for log standard deviations, one for the others."""
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(policy, eqx.is_inexact_array))
-    names = [(jax.tree_util.keystr(path), leaf.size) for path, leaf in leaves]
-    factors = [np.full(size, SLOW if "log_scale" in name else 1.0) for name, size in names]
-    return np.concatenate(factors).astype(np.float32)

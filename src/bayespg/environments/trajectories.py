@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Shaped
 
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 
 
@@ -32,21 +33,25 @@ class Trajectories(eqx.Module):
         return self.mask.sum(0)
 
 
-def returns(paths: Trajectories, discount: float = 1.0) -> Float[Array, " M"]:
+def returns(paths: Trajectories, discount: float | Float[Array, ""] = 1.0) -> Float[Array, " M"]:
     """R(xi) = sum_t gamma^t r_t."""
     rewards = jnp.where(paths.mask, paths.rewards, 0.0)
-    if discount == 1:
+    if not traced(discount) and discount == 1:
         return rewards.sum(0)
     return jnp.asarray(discount, rewards.dtype) ** jnp.arange(len(rewards)) @ rewards
 
 
-def returns_to_go(paths: Trajectories, discount: float = 1.0) -> Float[Array, "T M"]:
+def returns_to_go(
+    paths: Trajectories, discount: float | Float[Array, ""] = 1.0
+) -> Float[Array, "T M"]:
     """sum_{s >= t} gamma^(s-t) r_s; zero where no step was taken."""
     tails = discounted_tails(jnp.where(paths.mask, paths.rewards, 0.0), discount)
     return jnp.where(paths.mask, tails, 0.0)
 
 
-def discounted_tails(rewards: Float[Array, "T M"], discount: float) -> Float[Array, "T M"]:
+def discounted_tails(
+    rewards: Float[Array, "T M"], discount: float | Float[Array, ""]
+) -> Float[Array, "T M"]:
     """sum_{s >= t} gamma^(s-t) r_s along the first axis."""
 
     def back(tail: Array, reward: Array) -> tuple[Array, Array]:

@@ -34,7 +34,7 @@ def exact(environment: Solved, policy: Policy) -> Dense:
 def actions_integrated_out(
     policy: AnyPolicy,
     paths: Trajectories,
-    discount: float = 1.0,
+    discount: float | Float[Array, ""] = 1.0,
     *,
     stationary: bool = False,
     damping: float = 1e-6,
@@ -78,7 +78,7 @@ def of_states(
 
 
 def step_weights(
-    paths: Trajectories, discount: float = 1.0, stationary: bool = False
+    paths: Trajectories, discount: float | Float[Array, ""] = 1.0, stationary: bool = False
 ) -> Float[Array, "T M"]:
     """The weight of each step in a mean over paths: gamma^t, or for Eq. 42 equal weights that sum
     to M."""
@@ -140,7 +140,7 @@ def _of_rows(scores: Any, last: Any, discount: float, weights: Any) -> Dense:
 
 def g_est_weights(
     paths: Trajectories,
-    discount: float,
+    discount: float | Float[Array, ""],
     *,
     key: PRNGKeyArray | None = None,
     as_printed: bool = False,
@@ -163,9 +163,11 @@ def g_est_weights(
     return jnp.where(last, weights / (1 - discount), weights)
 
 
-def _lives(key: PRNGKeyArray, discount: float, episodes: int) -> Float[Array, " E"]:
+def _lives(
+    key: PRNGKeyArray, discount: float | Float[Array, ""], episodes: int
+) -> Float[Array, " E"]:
     """The number of steps until an episode is abandoned: P(life > t) = gamma^t."""
-    if discount == 1:
+    if not traced(discount) and discount == 1:
         return jnp.full(episodes, jnp.inf)
     u = jax.random.uniform(key, (episodes,), minval=jnp.finfo(float).tiny)
     return jnp.maximum(jnp.ceil(jnp.log(u) / jnp.log(discount)), 1)

@@ -22,7 +22,7 @@ from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
 from bayespg.learning import observations, trust, updates, values
-from bayespg.learning.batch import Batch, of_paths
+from bayespg.learning.batch import Batch, discount_by_length, of_paths
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.observations import Normalised, Normaliser, Recent
 from bayespg.learning.trust import Trust
@@ -30,12 +30,18 @@ from bayespg.learning.values import Values
 from bayespg.paths import persistence as exploration
 from bayespg.paths import scores
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
+from bayespg.policies.base import slower
 from bayespg.posterior import GradientPosterior, direction_statistics
 
 CLOSE = 1e-5
 """Two mean returns that differ by this share are equal: rewards are summed in single precision."""
 ROUNDING = 100
 """A gradient within this many rounding errors of its terms counts as zero."""
+SPENT = 0.5
+"""Share of the step of log standard deviations that is made. Less noise raises returns at once, and
+a policy that has spent its exploration early learns slowly from then on."""
+SHORTEST = 0.02
+"""Share of the limit below which no random step is made."""
 WANDER = 11
 """Marks the keys of random directions."""
 STAGES = (
@@ -179,12 +185,16 @@ class Record(NamedTuple):
 def batch_of(
     state: State,
     raw: Trajectories,
-    discount: float,
+    discount: float | Float[Array, ""] | None,
     horizon: int,
     environment: Environment | None = None,
     summed: Any = None,
 ) -> Batch:
-    """The batch of paths that the policy of this state has drawn."""
+    """The batch of paths that the policy of this state has drawn. `discount` None chooses it by the
+    length of episodes (`bayespg.learning.batch.discount_by_length`)."""
+    if discount is None:
+        so_far = state.counts.after(raw.mask)
+        discount = discount_by_length(so_far.steps / so_far.episodes)
     scored = summed is not None and summed[1] is not None
     return of_paths(
         state.policy, raw, environment, discount=discount, horizon=horizon,
@@ -255,6 +265,7 @@ def advance(
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
+        slower=slower(state.policy, SPENT),
         allowed=jnp.where(informed, trusted.allowed(M), _wanders(state)).astype(theta.dtype),
     )  # fmt: skip
     critic, left, explained = _criticise(batch, estimator.needs)
@@ -332,7 +343,7 @@ def _rounded(
 def _wanders(state: State) -> Float[Array, ""] | float:
     """The share of the limit that a random step may use."""
     rho = state.persistence
-    return 0.0 if rho is None else jnp.where(rho > trust.FLOOR, rho, 0.0)
+    return 0.0 if rho is None else jnp.where(rho > SHORTEST, rho, 0.0)
 
 
 def _wandering(

@@ -36,7 +36,7 @@ class Batch(eqx.Module):
     """In the precision of the algebra."""
     paths: Trajectories
     """As the policy saw them."""
-    discount: float = eqx.field(static=True)
+    discount: float | Float[Array, ""]
     horizon: int = eqx.field(static=True)
     environment: Environment | None = None
     """The environment of the paths, if it is one in JAX: some have closed forms."""
@@ -105,6 +105,17 @@ def by_products(policy: AnyPolicy) -> bool:
     return large and isinstance(policy, Policy) and not isinstance(policy, SparsePolicy)
 
 
+SHORT, LONG = 200, 1000
+"""Mean lengths of episodes beyond which their length no longer changes the discount."""
+
+
+def discount_by_length(length: Float[Array, ""]) -> Float[Array, ""]:
+    """gamma = 1 - 2 / L: rewards count over half an episode of mean length L, between 0.99 for
+    `SHORT` episodes and 0.998 for `LONG` ones. A discount far below the length of episodes hides
+    what an action is worth where rewards come late, and one far above it adds noise."""
+    return 1 - 2 / jnp.clip(length, SHORT, LONG)
+
+
 Sums = tuple[Float[Array, " M"], Float[Array, "M n"] | None]
 """Returns and scores of paths."""
 
@@ -114,7 +125,7 @@ def of_paths(
     raw: Trajectories,
     environment: Environment | None = None,
     *,
-    discount: float,
+    discount: float | Float[Array, ""],
     horizon: int,
     normaliser: Normaliser | None = None,
     critic: Values | None = None,

@@ -1,6 +1,5 @@
 """The steps of a batch as inputs of a regression, and the credit of each step."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from jaxtyping import Bool, Float
 
 from bayespg import actor_critic, kernels
 from bayespg import fisher as fishers
+from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.algebra.conditioning import Groups, Tails
 from bayespg.environments.trajectories import Trajectories, returns_to_go
@@ -78,7 +78,9 @@ def steps(
     )  # fmt: skip
 
 
-def time_left(paths: Trajectories, horizon: int, discount: float) -> Float[Array, "T M"]:
+def time_left(
+    paths: Trajectories, horizon: int, discount: float | Float[Array, ""]
+) -> Float[Array, "T M"]:
     """For each step the share of the time that is left before the limit, later steps discounted:
     (1 - gamma^(h-t)) / (1 - gamma^h). The limit h is where the longest truncated path of the batch
     was cut off, as environments may have limits that they do not state, or else the horizon."""
@@ -86,8 +88,8 @@ def time_left(paths: Trajectories, horizon: int, discount: float) -> Float[Array
     cut = jnp.max(jnp.where(paths.terminated, 0, paths.lengths))
     h = jnp.where(cut > 0, cut, horizon)
     left, whole = jnp.maximum(h - jnp.arange(T), 0), h
-    if discount < 1:
-        gamma = math.log(max(discount, 1e-30))
+    if traced(discount) or discount < 1:
+        gamma = jnp.log(jnp.maximum(discount, 1e-30))
         left, whole = (-jnp.expm1(x * gamma) for x in (left, whole))
     return jnp.broadcast_to((left / whole)[:, None], (T, M)).astype(paths.rewards.dtype)
 

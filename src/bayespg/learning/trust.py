@@ -13,7 +13,8 @@ decisions about how far a gradient may be trusted are functions of rho:
 
 - of the squared length of the sum of M contributions, share(M) = M rho / (1 + (M - 1) rho) is
   signal. If that is less than a half, the limit of the step shrinks in proportion, so that many
-  short steps from few episodes are worth one long step from all of them;
+  short steps from few episodes are worth one long step from all of them; rho is taken to be at
+  least `LEAST` here;
 - with ``episodes="auto"`` the next update plays the smallest number M of `SIZES` for which
   M share(M) is at least `ENOUGH`. While there is much to learn, two episodes agree on it and more
   would only cost steps; near an optimum they no longer agree, and a policy that follows two of
@@ -32,8 +33,10 @@ from bayespg.posterior import GradientPosterior, Weights, believed, no_weights
 
 MEMORY = 0.95
 """Decay of the running mean per update."""
-FLOOR = 0.02
-"""Share of the limit that a step may use even if episodes do not agree at all."""
+LEAST = 0.006
+"""rho that is assumed for the length of a step if less is measured. Sixteen episodes may then use
+a sixth of the limit and two a fortieth: on tasks with many parameters such steps still improve a
+policy, though their episodes do not tell this agreement from none."""
 AUTO = "auto"
 SIZES = (2, 4, 8, 16)
 """Numbers of episodes to choose from. There are few, because each is a compiled program."""
@@ -83,8 +86,8 @@ class Trust(eqx.Module):
         return _share(jnp.clip(self.rho, 0.0, 1.0), episodes)
 
     def allowed(self, episodes: int) -> Float[Array, ""]:
-        """The share of its limit that a step from this many episodes may use: `FLOOR` or more."""
-        return jnp.clip(2 * self.share(episodes), FLOOR, 1.0)
+        """The share of its limit that a step from this many episodes may use."""
+        return jnp.minimum(2 * _share(jnp.clip(self.rho, LEAST, 1.0), episodes), 1.0)
 
     def sure(self, posterior: GradientPosterior) -> tuple[Float[Array, ""], "Trust"]:
         """The probability that the step goes uphill, given this update and those before it, and the

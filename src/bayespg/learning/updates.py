@@ -186,13 +186,13 @@ def trust_region(
     divergence.
 
     `divergence(theta)`, an extra argument of each update, measures that change, over states of
-    recent batches in `train` and in agents alike. Since it grows with
-    the square of the step, one measurement tells how long the step must be; it is then halved until
-    the divergence is at most `slack` times the limit. `allowed` is the share of
-    the limit that the agreement of episodes allows (`bayespg.learning.trust`). The part of the
-    gradient in the null space of G, where no divergence limits a step, is left out. The parameters
-    do not change if the gradient is zero or the step is still too long after ten halvings. If the
-    gradient is finite and its direction is not, the change is NaN.
+    recent batches in `train` and in agents alike. Since it grows with the square of the step, one
+    measurement tells how long the step must be; it is then halved until the divergence is at most
+    `slack` times the limit. `allowed` is the share of the limit that the agreement of episodes
+    allows (`bayespg.learning.trust`), and `slower` a factor of each component of the direction. The
+    part of the gradient in the null space of G, where no divergence limits a step, is left out. The
+    parameters do not change if the gradient is zero or the step is still too long after ten
+    halvings. If the gradient is finite and its direction is not, the change is NaN.
     """
     if not traced(limit) and not limit > 0:
         raise ValueError(f"limit: expected a positive number, found {limit}")
@@ -202,7 +202,7 @@ def trust_region(
         nothing = jnp.zeros((), params.dtype)
         return TrustState(nothing, nothing)
 
-    def update(updates, state, params, *, posterior, divergence, allowed=1.0, **_):
+    def update(updates, state, params, *, posterior, divergence, allowed=1.0, slower=1.0, **_):
         limit = whole * allowed
         # Only the direction counts, so squares of large or small gradients need never be formed.
         finite = jnp.all(jnp.isfinite(updates))
@@ -212,6 +212,7 @@ def trust_region(
         if natural or posterior.fisher is not None:
             g, direction = within_range(_fisher(posterior), g)
             d = direction if natural else g
+        d = slower * d
         slope = g @ d
         first = jnp.where(slope > 0, jnp.sqrt(2 * limit / jnp.where(slope > 0, slope, 1.0)), 0.0)
 

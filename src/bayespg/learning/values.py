@@ -144,7 +144,7 @@ def centred(
 
 
 def advantages(
-    paths: Trajectories, values: Values, discount: float, lambda_: float
+    paths: Trajectories, values: Values, discount: float | Float[Array, ""], lambda_: float
 ) -> Float[Array, "T M"]:
     """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(x_{t+1}) - V(x_t) (Schulman et
     al., 2016). V is zero after an absorbing state, and V(final) where a path was cut off."""
@@ -158,7 +158,9 @@ def advantages(
     return jnp.where(paths.mask, tails(delta, last, discount * lambda_), 0.0)
 
 
-def tails(x: Float[Array, "T M"], last: Bool[Array, "T M"], decay: float) -> Float[Array, "T M"]:
+def tails(
+    x: Float[Array, "T M"], last: Bool[Array, "T M"], decay: float | Float[Array, ""]
+) -> Float[Array, "T M"]:
     """sum_l decay^l x_{t+l} over the steps of each path, up to the one that is its `last`."""
 
     def back(tail, now):

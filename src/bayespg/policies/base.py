@@ -132,6 +132,14 @@ def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]
     return theta, lambda t: eqx.combine(unravel(t), rest)  # pyright: ignore
 
 
+def slower(policy: eqx.Module, factor: float) -> Float[np.ndarray, " n"]:
+    """For each parameter a factor of its step: `factor` for log standard deviations, else one."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(policy, eqx.is_inexact_array))
+    names = [(jax.tree_util.keystr(path), leaf.size) for path, leaf in leaves]
+    factors = [np.full(size, factor if "log_scale" in name else 1.0) for name, size in names]
+    return np.concatenate(factors).astype(leaves[0][1].dtype)
+
+
 def count(policy: AnyPolicy) -> int:
     """n, the number of parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)))

@@ -75,20 +75,37 @@ class Fourier(Features):
         return jnp.concatenate([waves.astype(x.dtype), x, jnp.ones_like(x, shape=(1,))])
 
 
+PRODUCTS, FARTHEST = 0.3, 5.0
+"""Products of observations are features of values with this factor over sqrt(d), and grow no
+further beyond this many standard deviations. They hold where a task is nearly quadratic; with a
+factor of 1 they extrapolate too boldly from the first episodes (docs/benchmarks.md)."""
+MOST_PRODUCTS = 210
+"""No products are used where there would be more than these, those of 20 numbers."""
+
+
 class Timed(Features):
     """Features of a value that falls to zero at a time limit: those of `Fourier` of all inputs but
-    the last, and s (x, 1) in front of their constant, where s, the last input, is the share of the
-    time that is left."""
+    the last, products of these inputs, and s (x, 1) in front of their constant, where s, the last
+    input, is the share of the time that is left."""
 
     inputs: int = eqx.field(static=True)
 
     @property
     def size(self) -> int:
-        return Fourier(self.inputs - 1).size + self.inputs
+        return Fourier(self.inputs - 1).size + self.products + self.inputs
+
+    @property
+    def products(self) -> int:
+        """The number of products x_i x_j, i <= j."""
+        count = (self.inputs - 1) * self.inputs // 2
+        return count if count <= MOST_PRODUCTS else 0
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
-        phi = Fourier(self.inputs - 1)(x[:-1])
-        return jnp.concatenate([phi[:-1], x[-1] * x[:-1], x[-1:], phi[-1:]])
+        x, left = x[:-1], x[-1:]
+        phi, bounded = Fourier(len(x))(x), jnp.clip(x, -FARTHEST, FARTHEST)
+        i, j = np.triu_indices(len(x) if self.products else 0)
+        products = PRODUCTS / np.sqrt(len(x)) * bounded[i] * bounded[j]
+        return jnp.concatenate([phi[:-1], products.astype(x.dtype), left * x, left, phi[-1:]])
 
 
 @functools.cache
