@@ -68,7 +68,8 @@ def test_fewer_agreeing_episodes_shorten_steps_and_ask_for_more_episodes():
     allowed = [float(one.allowed(2)) for one in levels]
     assert allowed[0] == 1
     assert sorted(allowed, reverse=True) == allowed
-    assert allowed[-1] == pytest.approx(trust.FLOOR)
+    assert allowed[-1] == allowed[-2] == pytest.approx(2 * 2 * trust.LEAST / (1 + trust.LEAST))
+    assert float(levels[-1].allowed(16)) > 7 * allowed[-1]
 
 
 def test_the_first_update_plays_two_episodes_and_makes_a_short_step():
