@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bayespg._support import compilation, device
+from bayespg._support import compilation
 from bayespg._support.random import child, episode_seeds, host_key
 from bayespg._support.warning import warn
 from bayespg.agents import build, describe, metrics, names, serialise, settings
@@ -48,32 +48,34 @@ class Agent(BaseAgent):
     """A policy that learns in an environment, update by update along its gradient.
 
     `environment` is a Gymnasium id, an environment, a function that makes one, a vector
-    environment, or an `Environment` in JAX; `policy`, `estimator` and `update` are names (see
-    `bayespg.agents.names`) or objects. A policy may have a memory, and may be a network of any
-    library (`bayespg.policies.network`). The default policy of estimators with a damped metric is
-    "fourier" for choices and "mlp" for continuous actions, and "linear" of all others; an
-    environment of the paper has the paper's policy. `options` go to `gymnasium.make`; everything
-    else is in `Settings`. A setting that would have no effect is refused.
+    environment, or an `Environment` in JAX; `policy`, `estimator` ("bac" unless stated otherwise)
+    and `update` are names (see `bayespg.agents.names`) or objects. A policy may have a memory, and
+    may be a network of any library (`bayespg.policies.network`). The default policy of estimators
+    with a damped metric is "fourier" for choices and "mlp" for continuous actions, and "linear" of
+    all others; an environment of the paper has the paper's policy. `options` go to
+    `gymnasium.make`; everything else is in `Settings`. A setting that would have no effect is
+    refused.
     """
+
+    ESTIMATOR = "bac"
+    """The default estimator."""
 
     def __init__(
         self,
         environment: AnyEnvironment,
         policy: str | AnyPolicy | None = None,
-        estimator: str | Estimator = "bac",
+        estimator: str | Estimator | None = None,
         update: str | optax.GradientTransformationExtraArgs = "natural",
         *,
         options: dict[str, Any] | None = None,
         **given: Unpack[settings.Given],
     ):
-        device.require()
-        compilation.remember()
+        estimator = self.ESTIMATOR if estimator is None else estimator
+        super().__init__(
+            environment=environment, policy=policy, estimator=estimator, update=update,
+            options=options, **given,
+        )  # fmt: skip
         s = self.settings = settings.from_arguments(given)
-        self._asked = {
-            "environment": environment, "policy": policy, "estimator": estimator, "update": update,
-            "options": options,
-        } | given  # fmt: skip
-        self.options = names.options(options, environment)
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         self._estimator = rule = names.estimator(estimator, s["lambda_"], s.damping)
         asked = s.episodes
@@ -196,51 +198,19 @@ class Agent(BaseAgent):
 class BAC(Agent):
     """Bayesian actor-critic: values and advantages in one regression, natural steps."""
 
-    def __init__(
-        self,
-        environment: AnyEnvironment,
-        policy: str | AnyPolicy | None = None,
-        *,
-        estimator: str | Estimator = "bac",
-        update: str | optax.GradientTransformationExtraArgs = "natural",
-        options: dict[str, Any] | None = None,
-        **given: Unpack[settings.Given],
-    ):
-        super().__init__(environment, policy, estimator, update, options=options, **given)
-
 
 @describe.with_settings("environment", "policy", update="natural", options=None)
 class BPG(Agent):
     """Bayesian policy gradient: whole episodes, Model 2 with a flat baseline."""
 
-    def __init__(
-        self,
-        environment: AnyEnvironment,
-        policy: str | AnyPolicy | None = None,
-        *,
-        estimator: str | Estimator = "model2",
-        update: str | optax.GradientTransformationExtraArgs = "natural",
-        options: dict[str, Any] | None = None,
-        **given: Unpack[settings.Given],
-    ):
-        super().__init__(environment, policy, estimator, update, options=options, **given)
+    ESTIMATOR = "model2"
 
 
 @describe.with_settings("environment", "policy", update="natural", options=None)
 class MCPG(Agent):
     """Monte Carlo policy gradient: GPOMDP, the rival."""
 
-    def __init__(
-        self,
-        environment: AnyEnvironment,
-        policy: str | AnyPolicy | None = None,
-        *,
-        estimator: str | Estimator = "mcpg",
-        update: str | optax.GradientTransformationExtraArgs = "natural",
-        options: dict[str, Any] | None = None,
-        **given: Unpack[settings.Given],
-    ):
-        super().__init__(environment, policy, estimator, update, options=options, **given)
+    ESTIMATOR = "mcpg"
 
 
 _first = eqx.filter_jit(begin)

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayespg._support import checks
+from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
-from bayespg.agents import describe, export, metrics, predict, serialise, settings, store
+from bayespg.agents import describe, export, metrics, names, predict, serialise, settings, store
 from bayespg.agents.hints import Stuck, Unconfirmed
 from bayespg.agents.imports import resuming
 from bayespg.agents.metrics import Evaluation, Row
@@ -38,8 +38,8 @@ Callback = Callable[["BaseAgent", Row], Any]
 
 
 class BaseAgent(abc.ABC):
-    """A policy that learns in an environment; `bayespg.Agent` and `bayespg.PGPE` are the two kinds
-    of it. A kind sets the attributes below, and calls `reset`, when it is made."""
+    """A policy that learns in an environment; `bayespg.Agent`, `bayespg.PGPE` and `bayespg.MBAC`
+    are the kinds of it. A kind sets the attributes below, and calls `reset`, when it is made."""
 
     world: World
     settings: Settings
@@ -48,14 +48,19 @@ class BaseAgent(abc.ABC):
     """Environment, policy, estimator and update, as names or objects."""
     state: Any
     """Everything a run needs to continue; a checkpoint holds it."""
-    _asked: dict[str, Any]
-    """The arguments with which the agent was made."""
-    _double: bool
+    _double: bool = False
     _seconds: float = 0.0
     max_episodes: int | None = None
     """The number of episodes after which training ends."""
     interrupted: bool = False
     """Whether the last `learn` was ended by Ctrl-C."""
+
+    def __init__(self, **asked: Any):
+        """`asked` are the arguments with which the agent is made."""
+        device.require()
+        compilation.remember()
+        self._asked = asked
+        self.options = names.options(asked["options"], asked["environment"])
 
     # What a kind of agent adds.
 

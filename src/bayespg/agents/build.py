@@ -131,11 +131,25 @@ def normalised(s: Settings, where: World) -> bool:
     return foreign if s.normalise is None else s.normalise
 
 
+Facts = dict[str, tuple[Any, str]]
+"""The settings in force, each with the reason why it can have no other value."""
+
+
+def of_world(s: Settings, where: World) -> Facts:
+    """Those that depend on the environment alone."""
+    task, host = where.name, isinstance(where, OnHost)
+    return {
+        "discount": (where.discount, f"{task} has its own discount, {where.discount:g}"),
+        "horizon": (where.horizon, f"{task} ends episodes after {where.horizon} steps"),
+        "workers": (s.workers if host else None, f"{task} runs in JAX"),
+        "masks": (where.masks > 0, f"{task} runs in JAX"),
+    }
+
+
 def in_force(
     s: Settings, where: World, chosen: dict[str, Any], of: Estimator, start: AnyPolicy
-) -> dict[str, tuple[Any, str]]:
-    """The settings in force, each with the reason why it can have no other value."""
-    task, host = where.name, where if isinstance(where, OnHost) else None
+) -> Facts:
+    """Those of `Agent`."""
     policy, estimator, update = (
         name if isinstance(name, str) else f"a {type(name).__name__} of your own"
         for name in (chosen[kind] for kind in ("policy", "estimator", "update"))
@@ -143,16 +157,12 @@ def in_force(
     metric = getattr(of, "metric", None)
     damping = metric.damping_of(start) if isinstance(metric, Metric) else None
     limited, rated = update in names.LIMITED, isinstance(chosen["update"], str)
-    return {
-        "discount": (
-            discount(s.discount, of) if host else where.discount,
-            f"{task} has its own discount, {where.discount:g}",
-        ),
-        "horizon": (where.horizon, f"{task} ends episodes after {where.horizon} steps"),
-        "workers": (s.workers if host is not None else None, f"{task} runs in JAX"),
+    facts = of_world(s, where)
+    if isinstance(where, OnHost):
+        facts["discount"] = discount(s.discount, of), ""
+    return facts | {
         "normalise": (normalised(s, where), ""),
         "persistence": (persistence(s, of.needs), ""),
-        "masks": (where.masks > 0, f"{task} runs in JAX"),
         "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
         "lambda_": (of.needs.lambda_, f"{estimator} has no lambda to choose"),
         "damping": (damping, f"{estimator} has no damping to choose"),

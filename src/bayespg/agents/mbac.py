@@ -18,12 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from bayespg._support import compilation, device
 from bayespg._support.precision import to_numpy
 from bayespg._support.random import child, episode_seeds, fast_key, host_key
 from bayespg._support.types import Array
 from bayespg._support.warning import warn
-from bayespg.agents import build, describe, metrics, names, serialise, settings, simulated
+from bayespg.agents import build, describe, metrics, serialise, settings, simulated
 from bayespg.agents.agent import BAC
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.metrics import Evaluation
@@ -40,10 +39,10 @@ from bayespg.policies.heads import Choice, Composed, Normals
 from bayespg.policies.named import SCALE
 from bayespg.runs.columns import Column
 
-NAME, UPDATE = "mbac", "simulated"
-"""The estimator and the update that a run's configuration names."""
-POLICY = "fourier"
-SETTINGS = ("discount", "horizon", "workers", "episode_timeout", "persistence", "seed")
+NAME = "mbac"
+PARTS = {"policy": "fourier", "estimator": NAME, "update": "simulated"}
+"""What a run's configuration names."""
+SETTINGS = tuple(settings.GivenToMBAC.__annotations__)
 """The settings that MBAC uses; the others of `Settings` have no effect on it."""
 UPDATES, PATHS, LONGEST = 15, 64, 200
 """Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
@@ -151,27 +150,17 @@ class MBAC(BaseAgent):
     def __init__(
         self,
         environment: Any,
-        policy: str = POLICY,
-        estimator: str = NAME,
-        update: str = UPDATE,
         *,
         reward: Any = None,
         terminated: Any = None,
         options: dict[str, Any] | None = None,
         **given: Unpack[settings.GivenToMBAC],
     ):
-        device.require()
-        compilation.remember()
-        settings.only_parts(
-            "MBAC", policy=(policy, POLICY), estimator=(estimator, NAME), update=(update, UPDATE)
+        super().__init__(
+            environment=environment, reward=reward, terminated=terminated, options=options, **given
         )
+        s = settings.of_kind("MBAC", given, SETTINGS, ["reward", "terminated"], PARTS)
         _refuse_what_is_no_function(reward=reward, terminated=terminated)
-        s = settings.of_kind("MBAC", given, SETTINGS, ["reward", "terminated"])
-        self._asked = {
-            "environment": environment, "reward": reward, "terminated": terminated,
-            "options": options,
-        } | given  # fmt: skip
-        self.options = names.options(options, environment)
         self.known = Knowledge(reward, terminated)
         self.world = where = build.world_of(environment, s, self.options)
         if (
@@ -186,17 +175,12 @@ class MBAC(BaseAgent):
             )
         if isinstance(where, OnHost):
             where.host.observations.refuse_images()
-        self.names = {
-            "environment": environment, "policy": POLICY, "estimator": NAME, "update": UPDATE
-        }  # fmt: skip
-        self.settings = s.in_force({
-            "discount": (where.discount, f"{where.name} has its own discount"),
-            "horizon": (where.horizon, f"{where.name} ends episodes after {where.horizon} steps"),
-            "workers": (s.workers if isinstance(where, OnHost) else None, "it runs in JAX"),
-            "persistence": (s["persistence"], ""),
-        })  # fmt: skip
-        self._double = False
-        self._plain = BAC(environment, options=options, **given)
+        self.names = {"environment": environment, **PARTS}
+        self.settings = s.in_force(
+            build.of_world(s, where) | {"persistence": (s["persistence"], "")}
+        )
+        own = {name: getattr(self.settings, name) for name in SETTINGS}
+        self._plain = BAC(environment, options=options, **own)
         self._plain.world = where
         size, inputs = where.observation.shape[0], inputs_of(where.actions)
         self._values = simulated.basis(size)

@@ -15,6 +15,7 @@ A policy that chooses among discrete actions by linear scores chooses the same w
 its parameters, so that only their direction is searched.
 """
 
+import dataclasses
 import math
 from typing import Any, Unpack
 
@@ -23,14 +24,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from bayespg._support import checks, compilation, device
+from bayespg._support import checks
 from bayespg._support.random import child, episode_seeds, host_key
-from bayespg.agents import describe, metrics, names, serialise, settings
+from bayespg.agents import build, describe, metrics, serialise, settings
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.metrics import Evaluation
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
-from bayespg.paths.worlds import OnHost, world
+from bayespg.paths.worlds import OnHost
 from bayespg.policies import AnyPolicy, deterministic
 from bayespg.policies.deterministic import Deterministic, divisors
 from bayespg.runs.columns import Column
@@ -41,7 +42,7 @@ NAME = "pgpe"
 UPDATE = "search"
 """The estimator and the update that a run's configuration names."""
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
-SETTINGS = ("hidden", "horizon", "workers", "episode_timeout", "masks", "seed")
+SETTINGS = tuple(settings.GivenToPGPE.__annotations__)
 """The settings that PGPE uses; the others of `Settings` have no effect on it."""
 LEAST = 1e-3
 """The smallest unit of an observation in the first round, relative to the largest: a number that
@@ -84,31 +85,21 @@ class PGPE(BaseAgent):
         self,
         environment: Any,
         policy: str | None = None,
-        estimator: str = NAME,
-        update: str = UPDATE,
         *,
         max_episodes: int | None = None,
         options: dict[str, Any] | None = None,
         **given: Unpack[settings.GivenToPGPE],
     ):
-        device.require()
-        compilation.remember()
-        settings.only_parts("PGPE", estimator=(estimator, NAME), update=(update, UPDATE))
-        s = settings.of_kind("PGPE", given, SETTINGS, ["max_episodes"])
-        self._asked = {
-            "environment": environment, "policy": policy, "max_episodes": max_episodes,
-            "options": options,
-        } | given  # fmt: skip
-        self.max_episodes = (
-            None if max_episodes is None else checks.whole("max_episodes", max_episodes, 1)
-        )
-        self.options = names.options(options, environment)
-        known = names.built_in(environment) if isinstance(environment, str) else None
-        self.world = world(
-            known.environment if known else environment, discount=1.0, horizon=s.horizon, lanes=1,
-            options=self.options, workers=s.workers,
-            episode_timeout=s.episode_timeout, masks=s.masks,
+        super().__init__(
+            environment=environment, policy=policy, max_episodes=max_episodes, options=options,
+            **given,
         )  # fmt: skip
+        parts = {"estimator": NAME, "update": UPDATE}
+        s = settings.of_kind("PGPE", given, SETTINGS, ["max_episodes"], parts)
+        if max_episodes is not None:
+            self.max_episodes = checks.whole("max_episodes", max_episodes, 1)
+        alone = dataclasses.replace(s, discount=1.0, episodes=1)
+        self.world = build.world_of(environment, alone, self.options)
         if self.world.actions is None or not self.world.real:
             raise ValueError(
                 "environment: PGPE needs observations that are real numbers, and known actions"
@@ -116,20 +107,15 @@ class PGPE(BaseAgent):
         if isinstance(self.world, OnHost):
             self.world.host.observations.refuse_images()
         policy = checks.one_of("policy", "linear" if policy is None else policy, POLICIES)
-        self.names = {
-            "environment": environment, "policy": policy, "estimator": NAME, "update": UPDATE
-        }  # fmt: skip
-        actions, horizon = self.world.actions, self.world.horizon
-        self.settings = s.in_force({
-            "hidden": (s["hidden"] if policy == "mlp" else None, f"{policy} has no such layers"),
-            "horizon": (horizon, f"the environment ends episodes after {horizon} steps"),
-            "masks": (self.world.masks > 0, f"{self.world.name} runs in JAX"),
-        })  # fmt: skip
-        self._double = False
+        self.names = {"environment": environment, "policy": policy, **parts}
+        hidden = s["hidden"] if policy == "mlp" else None
+        self.settings = s.in_force(
+            build.of_world(s, self.world) | {"hidden": (hidden, f"{policy} has no such layers")}
+        )
         key_policy, key_run = (child(host_key(s.seed), number) for number in range(2))
         inputs = math.prod(self.world.observation.shape) - self.world.masks
         start = deterministic.make(
-            policy, inputs, actions, key_policy, s["hidden"], self.world.masks > 0
+            policy, inputs, self.world.actions, key_policy, s["hidden"], self.world.masks > 0
         )
         # Observations are of size one in their units, so actions begin at about half their range.
         scale = None if start.directional else 1 / math.sqrt(inputs)

@@ -228,7 +228,7 @@ class GivenToPGPE(TypedDict, total=False):
 class GivenToMBAC(TypedDict, total=False):
     """Those of them that `MBAC` uses."""
 
-    discount: float | None
+    discount: float | Literal["auto"] | None
     horizon: int | None
     workers: int | str | None
     episode_timeout: float | None
@@ -260,24 +260,24 @@ def from_arguments(given: Mapping[str, Any]) -> Settings:
 
 
 def of_kind(
-    kind: str, given: Mapping[str, Any], names: Sequence[str], beside: Sequence[str] = ()
+    kind: str,
+    given: Mapping[str, Any],
+    names: Sequence[str],
+    beside: Sequence[str],
+    parts: Mapping[str, str],
 ) -> Settings:
     """Settings of a kind of agent that uses those of `names` alone. ValueError, with these and the
-    arguments `beside` them, for any other that is given."""
-    found = from_arguments({name: value for name, value in given.items() if value is not None})
-    for name in sorted(set(given) - set(names)):
-        if given[name] is not None:
-            *most, last = *names, *beside
-            raise no_effect(name, given[name], f"{kind} has {', '.join(most)} and {last}")
-    return found
-
-
-def only_parts(kind: str, **parts: tuple[Any, Any]) -> None:
-    """ValueError if a part of an agent that can only be one thing is given as another: `parts` are
-    pairs of what is given and what it is."""
-    for name, (value, own) in parts.items():
-        if value != own:
+    arguments `beside` them, for any other that is given. `parts` are what an agent of this kind
+    consists of; a configuration may repeat them."""
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, own in parts.items():
+        if (value := given.pop(name, own)) != own:
             raise no_effect(name, value, f"the {name} of {kind} is {own!r}")
+    chosen = from_arguments(given)
+    for name in sorted(set(given) - set(names)):
+        *most, last = *names, *beside
+        raise no_effect(name, given[name], f"{kind} has {', '.join(most)} and {last}")
+    return chosen
 
 
 def no_effect(name: str, wanted: Any, reason: str) -> ValueError:
