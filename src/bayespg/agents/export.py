@@ -6,6 +6,7 @@ policy of your own can be exported too, as long as it is made of these operation
 named. Numbers are float32.
 """
 
+import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from jax.extend.core import Literal
 
 from bayespg._support import checks
 from bayespg._support.files import write_whole
-from bayespg.environments.spaces import Bounded, Choices
+from bayespg.environments.spaces import Actions, Bounded
 from bayespg.paths.worlds import OnHost, World
 from bayespg.policies import AnyPolicy, as_dtype, remembers
 
@@ -37,30 +38,25 @@ def onnx(world: World, acting: AnyPolicy, path: str | Path, batch: int = 1) -> N
         raise ValueError("export: a policy with memory cannot be exported; only others can")
     if not isinstance(world, OnHost):
         raise ValueError("export: only policies for Gymnasium environments can be exported")
-    width = world.observation.shape[0]
     with jax.enable_x64(False):
         single: Any = as_dtype(acting, jnp.float32)
-        seen = jax.ShapeDtypeStruct((batch, width), jnp.float32)
+        seen = jax.ShapeDtypeStruct((batch, *world.observation.shape), jnp.float32)
 
         def act(x):
-            at = jax.vmap(lambda o: single.step(single.start(), o)[0].mode())(x)
-            return _decoded(world.actions, at, batch)
+            chosen = jax.vmap(lambda o: single.step(single.start(), o)[0].mode())(x)
+            return _decoded(world.host.actions, chosen)
 
         traced = jax.make_jaxpr(act)(seen)
-    graph = Graph(onnx)
-    result = graph.add(traced.jaxpr, traced.consts, ["observation"])[0]
-    graph.node("Identity", [result], out="action")
-    kind = onnx.TensorProto
-    out = traced.out_avals[0]
-    shown = kind.FLOAT if jnp.issubdtype(out.dtype, jnp.floating) else kind.INT64
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            graph.nodes, "policy",
-            [onnx.helper.make_tensor_value_info("observation", kind.FLOAT, [batch, width])],
-            [onnx.helper.make_tensor_value_info("action", shown, list(out.shape))],
-            graph.constants,
-        ),
-        opset_imports=[onnx.helper.make_opsetid("", OPSET)], producer_name="bayespg", ir_version=8,
+    graph, helper = Graph(onnx), onnx.helper
+    results = graph.add(traced.jaxpr, traced.consts, ["observation"])
+    graph.node("Identity", results, out="action")
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, graph.kind(of.dtype), of.shape)]
+        for name, of in (("observation", seen), ("action", traced.out_avals[0]))
+    )
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bayespg", ir_version=8,
     )  # fmt: skip
     onnx.checker.check_model(model)
     target = Path(path)
@@ -68,26 +64,14 @@ def onnx(world: World, acting: AnyPolicy, path: str | Path, batch: int = 1) -> N
     write_whole(target, model.SerializeToString())
 
 
-def _decoded(actions: Any, chosen: Any, batch: int) -> Any:
+def _decoded(actions: Actions, chosen: Any) -> Any:
     """`actions.decode` in JAX."""
-    match actions:
-        case Choices():
-            shape = () if actions.scalar else actions._space.shape or ()
-            return (
-                chosen + actions._starts.astype(np.int32).reshape(-1)[: chosen[0].size]
-            ).reshape(batch, *shape)
-        case Bounded():
-            flat = chosen.reshape(batch, -1)
-            inside = jnp.clip(flat, -1.0, 1.0)
-            low, high, mid, half = (
-                x.astype(np.float32)
-                for x in (actions._low, actions._high, actions.middle, actions.half)
-            )
-            told = jnp.clip(mid + half * jnp.where(actions.bounded, inside, flat), low, high)
-            if np.issubdtype(actions._space.dtype, np.integer):
-                told = jnp.round(told)
-            return told.reshape(batch, *actions._space.shape)
-    raise ValueError("export: the actions of this environment are not known")
+    if isinstance(actions, Bounded):
+        return actions.within(chosen, jnp)
+    starts = actions._starts.astype(np.int32)
+    if actions.scalar:
+        return chosen + starts[0]
+    return (chosen + starts).reshape(len(chosen), *(actions._space.shape or ()))
 
 
 PLAIN = {
@@ -95,7 +79,7 @@ PLAIN = {
     "neg": "Neg", "abs": "Abs", "sign": "Sign", "exp": "Exp", "log": "Log", "tanh": "Tanh",
     "sin": "Sin", "cos": "Cos", "sqrt": "Sqrt", "floor": "Floor", "logistic": "Sigmoid",
     "erf": "Erf", "pow": "Pow", "gt": "Greater", "lt": "Less", "ge": "GreaterOrEqual",
-    "le": "LessOrEqual", "eq": "Equal", "and": "And", "or": "Or", "not": "Not",
+    "le": "LessOrEqual", "eq": "Equal", "and": "And", "or": "Or", "not": "Not", "round": "Round",
     "copy": "Identity", "stop_gradient": "Identity",
 }  # fmt: skip
 """Primitives of JAX that are an operation of ONNX."""
@@ -111,18 +95,30 @@ class Graph:
     def name(self) -> str:
         return f"v{len(self.nodes) + len(self.constants)}"
 
+    def kind(self, dtype: Any) -> int:
+        """The type of ONNX for numbers of this type: there is one for integers and one for
+        others."""
+        kinds = self._onnx.TensorProto
+        if dtype == np.bool_:
+            return kinds.BOOL
+        return kinds.INT64 if np.issubdtype(dtype, np.integer) else kinds.FLOAT
+
     def constant(self, value: Any) -> str:
         array = np.asarray(value)
-        if array.dtype in (np.float64, np.int32):
-            array = array.astype(np.float32 if array.dtype == np.float64 else np.int64)
+        if array.dtype != np.bool_:
+            whole = np.issubdtype(array.dtype, np.integer)
+            array = array.astype(np.int64 if whole else np.float32)
         name = self.name()
-        self.constants.append(self._onnx.numpy_helper.from_array(np.array(array), name))
+        self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
     def node(self, kind: str, inputs: list[str], out: str | None = None, **attributes: Any) -> str:
         name = out or self.name()
         self.nodes.append(self._onnx.helper.make_node(kind, inputs, [name], **attributes))
         return name
+
+    def shaped(self, x: str, shape: Any) -> str:
+        return self.node("Reshape", [x, self.constant(np.array(shape, int))])
 
     def add(self, jaxpr: Any, consts: Any, inputs: list[str]) -> list[str]:
         """The operations of a traced function; the names of its results."""
@@ -148,86 +144,73 @@ class Graph:
             known |= dict(zip(equation.outvars, outputs, strict=True))
         return [at(x) for x in jaxpr.outvars]
 
-    def cast(self, x: str, dtype: Any) -> str:
-        kinds = self._onnx.TensorProto
-        to = kinds.INT64 if np.issubdtype(dtype, np.integer) else kinds.FLOAT
-        return self.node("Cast", [x], to=kinds.BOOL if dtype == np.bool_ else to)
 
-    def shaped(self, x: str, shape: Any) -> str:
-        return self.node("Reshape", [x, self.constant(np.array(shape, np.int64))])
+Operation = Callable[[Graph, list[str], Any], str]
+"""From the graph, the names of the inputs and the equation of a primitive to its result."""
 
 
 def _dot(g: Graph, given: list[str], e: Any) -> str:
     """A product of tensors as an Einstein sum."""
     (left, right), (left_batch, right_batch) = e.params["dimension_numbers"]
-    letters = iter("abcdefghijklmnopqrstuvwxyz")
-    one = [next(letters) for _ in e.invars[0].aval.shape]
-    other = [""] * len(e.invars[1].aval.shape)
-    for i, j in (*zip(left, right, strict=True), *zip(left_batch, right_batch, strict=True)):
+    letters = iter(string.ascii_lowercase)
+    one, other = ([next(letters) for _ in x.aval.shape] for x in e.invars)
+    for i, j in zip((*left, *left_batch), (*right, *right_batch), strict=True):
         other[j] = one[i]
-    other = [letter or next(letters) for letter in other]
-    summed = {one[i] for i in left}
-    batch = [one[i] for i in left_batch]
-    kept = [x for x in (*one, *other) if x not in summed and x not in batch]
-    equation = f"{''.join(one)},{''.join(other)}->{''.join((*batch, *kept))}"
-    return g.node("Einsum", given, equation=equation)
+    batch, summed = ([one[i] for i in axes] for axes in (left_batch, left))
+    kept = [x for x in (*one, *other) if x not in (*batch, *summed)]
+    terms = ("".join(letters) for letters in (one, other, [*batch, *kept]))
+    return g.node("Einsum", given, equation="{},{}->{}".format(*terms))
 
 
 def _broadcast(g: Graph, given: list[str], e: Any) -> str:
-    shape, at = e.params["shape"], e.params["broadcast_dimensions"]
+    shape = e.params["shape"]
     ones = [1] * len(shape)
-    for i, j in enumerate(at):
-        ones[j] = e.invars[0].aval.shape[i]
-    x = g.shaped(given[0], ones) if ones else given[0]
-    return g.node("Expand", [x, g.constant(np.array(shape, np.int64))]) if shape else x
+    for size, axis in zip(e.invars[0].aval.shape, e.params["broadcast_dimensions"], strict=True):
+        ones[axis] = size
+    return g.node("Expand", [g.shaped(given[0], ones), g.constant(np.array(shape, int))])
 
 
 def _slice(g: Graph, given: list[str], e: Any) -> str:
-    p = e.params
-    starts, ends = p["start_indices"], p["limit_indices"]
-    strides = p["strides"] or [1] * len(starts)
-    parts = (starts, ends, range(len(starts)), strides)
-    return g.node("Slice", [given[0], *(g.constant(np.array(x, np.int64)) for x in parts)])
+    p, axes = e.params, range(len(e.params["start_indices"]))
+    parts = (p["start_indices"], p["limit_indices"], axes, p["strides"] or [1] * len(axes))
+    return g.node("Slice", [*given, *(g.constant(np.array(x, int)) for x in parts)])
 
 
-def _reduced(kind: str) -> Callable[[Graph, list[str], Any], str]:
-    def add(g: Graph, given: list[str], e: Any) -> str:
-        axes = [int(axis) for axis in e.params["axes"]]
-        if kind == "ReduceSum":
-            return g.node(kind, [given[0], g.constant(np.array(axes, np.int64))], keepdims=0)
-        return g.node(kind, given, axes=axes, keepdims=0)
-
-    return add
+def _sum(g: Graph, given: list[str], e: Any) -> str:
+    return g.node("ReduceSum", [*given, g.constant(np.array(e.params["axes"]))], keepdims=0)
 
 
-OTHERS: dict[str, Callable[[Graph, list[str], Any], str]] = {
+def _extreme(kind: str) -> Operation:
+    return lambda g, x, e: g.node(kind, x, axes=[int(a) for a in e.params["axes"]], keepdims=0)
+
+
+def _iota(g: Graph, given: list[str], e: Any) -> str:
+    return g.constant(np.indices(e.params["shape"], e.params["dtype"])[e.params["dimension"]])
+
+
+def _reshape(g: Graph, given: list[str], e: Any) -> str:
+    return g.shaped(given[0], e.outvars[0].aval.shape)
+
+
+OTHERS: dict[str, Operation] = {
     "dot_general": _dot,
     "broadcast_in_dim": _broadcast,
     "slice": _slice,
-    "reduce_sum": _reduced("ReduceSum"),
-    "reduce_max": _reduced("ReduceMax"),
-    "reduce_min": _reduced("ReduceMin"),
-    "reshape": lambda g, x, e: g.shaped(x[0], e.params["new_sizes"]),
-    "squeeze": lambda g, x, e: g.shaped(x[0], e.outvars[0].aval.shape),
-    "expand_dims": lambda g, x, e: g.shaped(x[0], e.outvars[0].aval.shape),
+    "reduce_sum": _sum,
+    "reduce_max": _extreme("ReduceMax"),
+    "reduce_min": _extreme("ReduceMin"),
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "expand_dims": _reshape,
     "transpose": lambda g, x, e: g.node("Transpose", x, perm=list(e.params["permutation"])),
     "concatenate": lambda g, x, e: g.node("Concat", x, axis=e.params["dimension"]),
-    "convert_element_type": lambda g, x, e: g.cast(x[0], e.params["new_dtype"]),
-    "integer_pow": lambda g, x, e: g.node("Pow", [x[0], g.constant(np.float32(e.params["y"]))]),
+    "convert_element_type": lambda g, x, e: g.node("Cast", x, to=g.kind(e.params["new_dtype"])),
+    "integer_pow": lambda g, x, e: g.node("Pow", [*x, g.constant(np.float32(e.params["y"]))]),
     "square": lambda g, x, e: g.node("Mul", [x[0], x[0]]),
     "rsqrt": lambda g, x, e: g.node("Reciprocal", [g.node("Sqrt", x)]),
-    "round": lambda g, x, e: g.node("Round", x),
     "select_n": lambda g, x, e: g.node("Where", [x[0], x[2], x[1]]),
     "clamp": lambda g, x, e: g.node("Min", [g.node("Max", [x[1], x[0]]), x[2]]),
     "argmax": lambda g, x, e: g.node("ArgMax", x, axis=int(e.params["axes"][0]), keepdims=0),
-    "iota": lambda g, x, e: g.constant(_iota(e.params)),
-}  # fmt: skip
+    "iota": _iota,
+}
 """Primitives of JAX that take more than one operation, or arguments."""
-
-
-def _iota(p: Any) -> np.ndarray:
-    shape, axis = p["shape"], p["dimension"]
-    along = np.arange(shape[axis], dtype=p["dtype"])
-    return np.broadcast_to(
-        along.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape
-    )
