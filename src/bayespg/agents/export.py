@@ -184,6 +184,12 @@ def _extreme(kind: str) -> Operation:
     return lambda g, x, e: g.node(kind, x, axes=[int(a) for a in e.params["axes"]], keepdims=0)
 
 
+def _stack(g: Graph, given: list[str], e: Any) -> str:
+    axis = e.params["axis"]
+    one = np.insert(e.invars[0].aval.shape, axis, 1)
+    return g.node("Concat", [g.shaped(x, one) for x in given], axis=axis)
+
+
 def _iota(g: Graph, given: list[str], e: Any) -> str:
     return g.constant(np.indices(e.params["shape"], e.params["dtype"])[e.params["dimension"]])
 
@@ -202,6 +208,7 @@ OTHERS: dict[str, Operation] = {
     "reshape": _reshape,
     "squeeze": _reshape,
     "expand_dims": _reshape,
+    "stack": _stack,
     "transpose": lambda g, x, e: g.node("Transpose", x, perm=list(e.params["permutation"])),
     "concatenate": lambda g, x, e: g.node("Concat", x, axis=e.params["dimension"]),
     "convert_element_type": lambda g, x, e: g.node("Cast", x, to=g.kind(e.params["new_dtype"])),
