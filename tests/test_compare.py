@@ -72,7 +72,8 @@ def test_each_of_our_three_kinds_of_agents_can_be_compared(monkeypatch):
     trained = []
     monkeypatch.setattr(BaseAgent, "learn", lambda agent, *_, **__: trained.append(type(agent)))
     for name in ("bac", "pgpe", "mbac"):
-        compare.train_ours("Pendulum-v1", name, 0, 100, lambda *_: None, lambda *_: None)
+        task = compare.Task("Pendulum-v1", name, name, 0, 100, 1, 1)
+        compare.train_ours(task, cast(Any, lambda *_: None))
     assert trained == [BAC, PGPE, MBAC]
 
 

@@ -7,6 +7,7 @@ keeps its default settings: what is compared is what a user gets without tuning.
 
 import functools
 import importlib
+import itertools
 import json
 import math
 import time
@@ -58,74 +59,6 @@ def refuse_actions(name: str, task: str) -> None:
         raise ValueError(f"rivals: {name} is for {takes} actions, and those of {task} are {space}")
 
 
-class Judge:
-    """Plays the same episodes with any policy, all at once."""
-
-    def __init__(self, task: str, episodes: int):
-        self._environments = [gymnasium.make(task) for _ in range(episodes)]
-
-    def __call__(self, predict: Callable[[np.ndarray], Any]) -> float:
-        """The mean return of `predict`, a function from a batch of observations to actions."""
-        seen = [e.reset(seed=SEEDS + k)[0] for k, e in enumerate(self._environments)]
-        total, running = np.zeros(len(seen)), set(range(len(seen)))
-        while running:
-            actions = predict(np.stack(seen))
-            for k in sorted(running):
-                seen[k], reward, ended, cut, _ = self._environments[k].step(actions[k])
-                total[k] += float(reward)
-                if ended or cut:
-                    running.discard(k)
-        return float(total.mean())
-
-
-class Points:
-    """Evaluates whenever training has passed another point."""
-
-    def __init__(self, judge: Judge, steps: int, points: int):
-        self._judge, self._every = judge, max(1, steps // points)
-        self.found: Evaluations = []
-        self.seconds = 0.0
-        """Time spent on evaluations."""
-
-    def __call__(self, steps: int, predict: Callable[[np.ndarray], Any]) -> None:
-        if steps >= self._every * (len(self.found) and self.found[-1][0] // self._every + 1):
-            begun = time.perf_counter()
-            self.found.append((steps, self._judge(predict)))
-            self.seconds += time.perf_counter() - begun
-
-
-def train_ours(
-    task: str, estimator: str, seed: int, steps: int, points: Points, tell: Callable[[float], Any]
-) -> None:
-    agent = load.made({"environment": task, "estimator": estimator, "seed": seed})
-    points(0, agent.predict)
-
-    def after(agent: BaseAgent, row: dict[str, float]) -> None:
-        points(int(row["steps"]), agent.predict)
-        tell(row["steps"] / steps)
-
-    agent.learn(steps, callbacks=after, progress=False)
-
-
-def train_rival(
-    task: str, name: str, seed: int, steps: int, points: Points, tell: Callable[[float], Any]
-) -> None:
-    made = rival(name)
-    # Networks of this size are slower with more threads than with one.
-    importlib.import_module("torch").set_num_threads(1)
-    common = importlib.import_module("stable_baselines3.common.callbacks")
-
-    class After(common.BaseCallback):
-        def _on_step(self) -> bool:
-            points(self.num_timesteps, lambda x: self.model.predict(x, deterministic=True)[0])
-            tell(self.num_timesteps / steps)
-            return True
-
-    model = made("MlpPolicy", task, seed=seed, device="cpu", verbose=0)
-    points(0, lambda x: model.predict(x, deterministic=True)[0])
-    model.learn(steps, callback=After())
-
-
 class Task(NamedTuple):
     """One training of a comparison."""
 
@@ -140,23 +73,79 @@ class Task(NamedTuple):
     imports: tuple[str, ...] = ()
 
 
+class Judge:
+    """Evaluates a policy whenever training has passed another point: it plays the same episodes
+    each time, all at once."""
+
+    def __init__(self, task: Task, tell: Callable[[float], Any]):
+        self._environments = [gymnasium.make(task.environment) for _ in range(task.episodes)]
+        self._steps, self._every = task.steps, max(1, task.steps // task.points)
+        self._tell = tell
+        self.evaluations: Evaluations = []
+        self.seconds = 0.0
+        """Time spent on evaluations."""
+
+    def __call__(self, steps: int, predict: Callable[[np.ndarray], Any]) -> None:
+        """After so many steps of training; `predict` is a function from a batch of observations to
+        actions."""
+        last = self.evaluations[-1][0] // self._every if self.evaluations else -1
+        if steps // self._every > last:
+            begun = time.perf_counter()
+            self.evaluations.append((steps, self.mean_return(predict)))
+            self.seconds += time.perf_counter() - begun
+        self._tell(min(steps / self._steps, 1.0))
+
+    def mean_return(self, predict: Callable[[np.ndarray], Any]) -> float:
+        seen = [e.reset(seed=SEEDS + k)[0] for k, e in enumerate(self._environments)]
+        total, running = np.zeros(len(seen)), set(range(len(seen)))
+        while running:
+            actions = predict(np.stack(seen))
+            for k in sorted(running):
+                seen[k], reward, ended, cut, _ = self._environments[k].step(actions[k])
+                total[k] += float(reward)
+                if ended or cut:
+                    running.discard(k)
+        return float(total.mean())
+
+
+def train_ours(task: Task, judge: Judge) -> None:
+    agent = load.made(
+        {"environment": task.environment, "estimator": task.estimator, "seed": task.seed}
+    )
+    judge(0, agent.predict)
+
+    def after(agent: BaseAgent, row: dict[str, float]) -> None:
+        judge(int(row["steps"]), agent.predict)
+
+    agent.learn(task.steps, callbacks=after, progress=False)
+
+
+def train_rival(task: Task, judge: Judge) -> None:
+    made = rival(task.algorithm)
+    # Networks of this size are slower with more threads than with one.
+    importlib.import_module("torch").set_num_threads(1)
+    common = importlib.import_module("stable_baselines3.common.callbacks")
+
+    class After(common.BaseCallback):
+        def _on_step(self) -> bool:
+            judge(self.num_timesteps, lambda x: self.model.predict(x, deterministic=True)[0])
+            return True
+
+    model = made("MlpPolicy", task.environment, seed=task.seed, device="cpu", verbose=0)
+    judge(0, lambda x: model.predict(x, deterministic=True)[0])
+    model.learn(task.steps, callback=After())
+
+
 def train(
     name: str, task: Task, advance: Callable[[float, str], None]
 ) -> tuple[Evaluations, float]:
     """The evaluations of one training, and its seconds without them. It may be called in a process
     of its own."""
     import_all(task.imports)
-    points = Points(Judge(task.environment, task.episodes), task.steps, task.points)
-
-    def tell(share: float) -> None:
-        advance(min(share, 1.0), name)
-
+    judge = Judge(task, lambda share: advance(share, name))
     begun = time.perf_counter()
-    if task.estimator is None:
-        train_rival(task.environment, task.algorithm, task.seed, task.steps, points, tell)
-    else:
-        train_ours(task.environment, task.estimator, task.seed, task.steps, points, tell)
-    return points.found, time.perf_counter() - begun - points.seconds
+    (train_rival if task.estimator is None else train_ours)(task, judge)
+    return judge.evaluations, time.perf_counter() - begun - judge.seconds
 
 
 def train_all(
@@ -165,12 +154,11 @@ def train_all(
     """Train every task, `jobs` at a time in processes with their own cores, and yield the results
     as they finish; one at a time in this process."""
     if jobs > 1:
-        yield from together.run(
-            {name: (task,) for name, task in tasks.items()}, train, jobs, advance
-        )
-        return
-    for name, task in tasks.items():
-        yield name, train(name, task, functools.partial(advance, name))
+        arguments = {name: (task,) for name, task in tasks.items()}
+        yield from together.run(arguments, train, jobs, advance)
+    else:
+        for name, task in tasks.items():
+            yield name, train(name, task, functools.partial(advance, name))
 
 
 def _is_run(entry: Any) -> bool:
@@ -222,8 +210,6 @@ class Comparison:
 def steps_to(evaluations: Evaluations, threshold: float) -> float:
     """Steps of training before the first of two evaluations in a row that reach the threshold;
     infinite if there are none."""
-    met = [value >= threshold for _, value in evaluations]
-    for k in range(len(met) - 1):
-        if met[k] and met[k + 1]:
-            return evaluations[k][0]
-    return math.inf
+    pairs = itertools.pairwise(evaluations)
+    met = (steps for (steps, one), (_, other) in pairs if min(one, other) >= threshold)
+    return next(met, math.inf)

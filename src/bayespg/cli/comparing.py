@@ -95,7 +95,7 @@ def compare(
         for name, (points, seconds) in comparing.train_all(tasks, jobs, tell):
             shares[name] = 1.0
             kept.add(tasks[name].algorithm, tasks[name].seed, points, seconds)
-    _show(kept, [*ours, *others], folder)
+    _show(kept, ours, others, folder)
 
 
 def _plan(kept: comparing.Comparison, tasks: dict[str, comparing.Task], jobs: int) -> str:
@@ -113,25 +113,23 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
 
 
-def _show(kept: comparing.Comparison, names: list[str], folder: Path) -> None:
-    settings = kept.settings
-    runs = {name: [[tuple(e) for e in r["evaluations"]] for r in kept.of(name)] for name in names}
-    threshold = settings["threshold"]
-    reached = {
-        name: [comparing.steps_to(each, threshold) for each in of] for name, of in runs.items()
-    } if threshold is not None else {}  # fmt: skip
-    seconds = {name: [run["seconds"] for run in kept.of(name)] for name in names}
+def _show(kept: comparing.Comparison, ours: list[str], others: list[str], folder: Path) -> None:
+    settings, threshold = kept.settings, kept.settings["threshold"]
+    of = {name: kept.of(name) for name in (*ours, *others)}
+    runs = {name: [[tuple(e) for e in run["evaluations"]] for run in of[name]] for name in of}
+    seconds = {name: [run["seconds"] for run in of[name]] for name in of}
+    reached = {}
+    if threshold is not None:
+        reached = {n: [comparing.steps_to(e, threshold) for e in each] for n, each in runs.items()}
     lines = comparison.rows(runs, reached, seconds)
     figure = comparison.draw(runs, settings["task"], threshold)
     plots.save(figure, folder / "compare.png")
-    ours = [name for name in names if name in ALGORITHMS]
-    others = [name for name in names if name not in ALGORITHMS]
-    words = [
-        "bayespg", "compare", settings["task"], "--algorithms", ",".join(ours),
-        *(["--rivals", ",".join(others)] if others else []), "--steps", str(settings["steps"]),
-        "--seeds", str(max(len(of) for of in runs.values())),
-        "--episodes", str(settings["episodes"]),
-    ]  # fmt: skip
-    page = comparison.write(folder / "compare.html", settings, figure, lines, shlex.join(words))
+    chosen = {
+        "algorithms": ",".join(ours), "rivals": ",".join(others), "steps": settings["steps"],
+        "seeds": max(map(len, runs.values())), "episodes": settings["episodes"],
+    }  # fmt: skip
+    words = [word for k, v in chosen.items() if v for word in (f"--{k}", str(v))]
+    command = shlex.join(["bayespg", "compare", settings["task"], *words])
+    page = comparison.write(folder / "compare.html", settings, figure, lines, command)
     table(comparison.HEADINGS, lines, whole=1)
     say("Page: ", (str(page), "bold"), f", picture: {folder / 'compare.png'}")
