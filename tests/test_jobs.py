@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from bayespg._support import device
 from bayespg.agents import jobs, load, trials
 from bayespg.agents.agent import Agent
-from bayespg.cli import sweep
+from bayespg.cli import continuing, sweep
 from bayespg.cli.commands import app
 
 COMPILE_QUICKLY = True
@@ -93,7 +93,7 @@ def one_after_the_other(monkeypatch) -> list[tuple[str, int]]:
             yield name, jobs.train(name, *one, [], False, until, lambda fraction, what: None)
 
     trained = []
-    monkeypatch.setattr(sweep, "side_by_side", here)
+    monkeypatch.setattr(continuing, "side_by_side", here)
     return trained
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bayespg.agents import trials
 from bayespg.agents.trials import Choice, Range, Trial
-from bayespg.cli import sweep
+from bayespg.cli import continuing, sweep
 from bayespg.cli.commands import app
 from bayespg.runs import importance
 from bayespg.runs.store import CONFIG, Run
@@ -52,7 +52,7 @@ def trained(monkeypatch):
             yield name, 0.0
 
     fake.interrupt_after = math.inf
-    monkeypatch.setattr(sweep, "side_by_side", fake)
+    monkeypatch.setattr(continuing, "side_by_side", fake)
     monkeypatch.setattr(sweep.overview, "write", lambda paths, out: out)
     return done, fake
 

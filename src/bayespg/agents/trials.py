@@ -27,12 +27,21 @@ DIGITS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A setting that has one of a few values."""
+    """A setting that has one of a few values; a search knows them by their numbers."""
 
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.Generator) -> Any:
-        return self.values[rng.integers(len(self.values))]
+        return self.nearest(rng.integers(len(self.values)))
+
+    def nearest(self, number: float) -> Any:
+        return self.values[int(number)]
+
+    def number(self, value: Any) -> int:
+        return self.values.index(value)
+
+    def distribution(self, optuna: Any) -> Any:
+        return optuna.distributions.CategoricalDistribution(tuple(range(len(self.values))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +76,14 @@ class Range:
         if self.whole:
             return round(number)
         return float(np.clip(float(f"{number:.{DIGITS}g}"), self.low, self.high))
+
+    def number(self, value: Any) -> Any:
+        return value
+
+    def distribution(self, optuna: Any) -> Any:
+        kinds = optuna.distributions
+        kind = kinds.IntDistribution if self.whole else kinds.FloatDistribution
+        return kind(self.low, self.high, log=self.logarithmic)
 
 
 Space = dict[str, Choice | Range]
@@ -130,43 +147,48 @@ def by_optuna(
     import optuna  # pyright: ignore[reportMissingImports]
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    distributions: dict[str, Any] = {}
-    for name, values in space.items():
-        if isinstance(values, Choice):
-            distributions[name] = optuna.distributions.CategoricalDistribution(
-                tuple(range(len(values.values)))
-            )
-        else:
-            kind = optuna.distributions
-            kind = kind.IntDistribution if values.whole else kind.FloatDistribution
-            distributions[name] = kind(values.low, values.high, log=values.logarithmic)  # pyright: ignore
+    distributions = {name: values.distribution(optuna) for name, values in space.items()}
     sampler = optuna.samplers.TPESampler(seed=seed + len(trials), n_startup_trials=FIRST)
     study = optuna.create_study(direction="maximize", sampler=sampler)
+    states = optuna.trial.TrialState
     for trial in trials:
         if trial.scores and trial.settings.keys() == space.keys():
-            study.add_trial(
-                optuna.trial.create_trial(
-                    params={k: _coded(space[k], v) for k, v in trial.settings.items()},
-                    distributions=distributions,
-                    state=optuna.trial.TrialState.PRUNED
-                    if trial.stopped
-                    else optuna.trial.TrialState.COMPLETE,
-                    value=None if trial.stopped else trial.scores[-1],
-                    intermediate_values=dict(enumerate(trial.scores)),
-                )
+            past = optuna.trial.create_trial(
+                params={name: space[name].number(v) for name, v in trial.settings.items()},
+                distributions=distributions,
+                state=states.PRUNED if trial.stopped else states.COMPLETE,
+                value=None if trial.stopped else trial.scores[-1],
+                intermediate_values=dict(enumerate(trial.scores)),
             )
+            study.add_trial(past)
     asked = study.ask(distributions).params
-    drawn = {
-        name: values.values[asked[name]]
-        if isinstance(values, Choice)
-        else values.nearest(asked[name])
-        for name, values in space.items()
-    }
+    drawn = {name: values.nearest(asked[name]) for name, values in space.items()}
     return next(at_random(space, seed, known), None) if drawn in known else drawn
 
 
-def _coded(values: Choice | Range, value: Any) -> Any:
-    return values.values.index(value) if isinstance(values, Choice) else value
+def batches(
+    space: Space, tried: Sequence[Trial], number: int | None, search: str, seed: int, at_once: int
+) -> Iterator[list[Trial]]:
+    """New combinations, in batches that are trained together: all of a grid, where no `number` of
+    trials is given; all that are drawn at random; or as many as Optuna's first draws at random, and
+    then `at_once`. Before the next batch is asked for, the one before is among those `tried`."""
+    known = [trial.settings for trial in tried]
+    if number is None:
+        yield [Trial(one) for one in every(space) if one not in known]
+    elif search == "random":
+        left = max(0, number - len(known))
+        yield [Trial(one) for one in itertools.islice(at_random(space, seed, known), left)]
+    else:
+        yield []
+        left, size = number - len(tried), FIRST
+        while left > 0:
+            more: list[Trial] = []
+            for k in range(min(left, size)):
+                known = [trial.settings for trial in (*tried, *more)]
+                one = by_optuna(space, tried, seed + 1000 * k, known)
+                more += [] if one is None else [Trial(one)]
+            left, size = left - min(left, size), at_once
+            yield more
 
 
 def stop_poor(trials: Sequence[Trial], judged: Sequence[Trial], point: int) -> None:

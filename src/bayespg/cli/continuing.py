@@ -9,7 +9,7 @@ import typer
 from bayespg.agents import load
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.imports import resuming
-from bayespg.agents.jobs import side_by_side
+from bayespg.agents.jobs import Runs, side_by_side
 from bayespg.cli import looking
 from bayespg.cli.common import bars, say
 from bayespg.runs import curves, plots
@@ -29,6 +29,18 @@ def stop_if_asked(agent: BaseAgent, folder: Path) -> None:
         raise typer.Exit(130)
 
 
+def train_runs(runs: Runs, jobs: int, after: str, **how: Any) -> None:
+    """Train runs side by side, with a bar for each; `how` are arguments of `side_by_side`, and
+    `after` is said if they are interrupted."""
+    try:
+        with bars() as advance:
+            for name, _ in side_by_side(runs, jobs, advance, **how):
+                advance(name, 1.0, "")
+    except KeyboardInterrupt:
+        say(f"Interrupted. {after}")
+        raise
+
+
 def train_together(
     folder: Path, config: dict[str, Any], seeds: Iterable[int], jobs: int, ray: str | None,
     imports: list[str] | None, tensorboard: bool,
@@ -37,16 +49,11 @@ def train_together(
     runs = {
         f"seed {k}": (folders.directory(folder, k).absolute(), config | {"seed": k}) for k in seeds
     }
-    try:
-        with bars() as advance:
-            for name, _ in side_by_side(
-                runs, jobs, advance, address=ray, imports=imports or [], tensorboard=tensorboard
-            ):
-                advance(name, 1.0, "")
-    except KeyboardInterrupt:
-        again = f"{resuming(folder, config)} --jobs {jobs}{' --ray' if ray else ''}"
-        say(f"Interrupted. Every seed keeps its whole updates. Resume all with: {again}")
-        raise
+    again = f"{resuming(folder, config)} --jobs {jobs}{' --ray' if ray else ''}"
+    train_runs(
+        runs, jobs, f"Every seed keeps its whole updates. Resume all with: {again}",
+        address=ray, imports=imports or [], tensorboard=tensorboard,
+    )  # fmt: skip
     summary(folder)
 
 

@@ -1,18 +1,20 @@
 """bayespg sweep: combinations of some settings, all of them or a search, over seeds."""
 
-from collections.abc import Iterator
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from bayespg._support import checks
 from bayespg._support.files import read_json, refuse_link, write_json
 from bayespg._support.version import __version__
-from bayespg.agents import load, names, trials
-from bayespg.agents.jobs import Runs, side_by_side
+from bayespg.agents import load, trials
+from bayespg.agents.jobs import Runs
 from bayespg.agents.trials import SHARES, Choice, Range, Trial
-from bayespg.cli.common import MaybeAddress, app, bars, say, table
+from bayespg.cli import continuing
+from bayespg.cli.common import MaybeAddress, app, say, table
 from bayespg.cli.options import Imports, Ray, option, registered, setting, value
 from bayespg.runs import curves, importance, overview, plots
 from bayespg.runs import seeds as folders
@@ -25,7 +27,6 @@ NAMES = ("policy", "estimator", "update")
 TABLE, PICTURE, PAGE = "sweep.json", "importance.png", "report.html"
 """The returns of every seed, which settings mattered, and the curves, in the folder of the
 sweep."""
-SEARCHES = ("random", "optuna")
 CURVES = 6
 """The number of combinations that the page of a search shows."""
 
@@ -85,29 +86,20 @@ def sweep(
     if number is None and search is not None:
         raise ValueError("search: says how --trials are chosen; give both, or none for a grid")
     chosen = search or ("optuna" if trials.optuna_is_installed() else "random")
-    if chosen not in SEARCHES:
-        raise names.unknown("search", chosen, list(SEARCHES))
-    if chosen == "optuna" and search is not None and not trials.optuna_is_installed():
+    checks.one_of("search", chosen, ("random", "optuna"))
+    if search == "optuna" and not trials.optuna_is_installed():
         raise ValueError(
             "search: optuna is not installed; pip install 'bayespg[sweep]', or give random"
         )
     out = out or Path("runs") / f"{environment.rpartition(':')[2].replace('/', '-')}-sweep"
+    early = number is not None if early is None else early
     batch = _Sweep(
         out, task, steps, range(seed, seed + seeds), jobs, ray, imports or [],
-        SHARES if (number is not None if early is None else early) else SHARES[-1:],
+        SHARES if early else SHARES[-1:],
     )  # fmt: skip
-    batch.tried = batch.stored()
-    if number is None:
-        batch.train(_new(batch.tried, trials.every(space)))
-    elif chosen == "random":
-        known = [trial.settings for trial in batch.tried]
-        more = trials.at_random(space, seed, known)
-        wanted = [one for one, _ in zip(more, range(number - len(known)), strict=False)]
-        batch.train([Trial(one) for one in wanted])
-    else:
-        batch.train([])
-        for size in _sizes(number - len(batch.tried), max(1, jobs // seeds)):
-            batch.train(_by_optuna(space, batch.tried, size, seed))
+    at_once = max(1, jobs // seeds)
+    for more in trials.batches(space, batch.tried, number, chosen, seed, at_once):
+        batch.train(more)
     batch.report(grid=number is None)
 
 
@@ -136,44 +128,26 @@ def parsed(varied: list[str]) -> trials.Space:
     return space
 
 
-def _new(tried: list[Trial], settings: list[dict[str, Any]]) -> list[Trial]:
-    known = [trial.settings for trial in tried]
-    return [Trial(one) for one in settings if one not in known]
-
-
-def _by_optuna(space: trials.Space, tried: list[Trial], size: int, seed: int) -> list[Trial]:
-    more: list[Trial] = []
-    for k in range(size):
-        known = [trial.settings for trial in (*tried, *more)]
-        one = trials.by_optuna(space, tried, seed + 1000 * k, known)
-        more += [] if one is None else [Trial(one)]
-    return more
-
-
-def _sizes(left: int, size: int) -> Iterator[int]:
-    """The sizes of batches: first those that are drawn at random, then those that are trained at a
-    time."""
-    first = min(left, trials.FIRST)
-    while left > 0:
-        yield first or min(left, size)
-        left -= first or min(left, size)
-        first = 0
-
-
 def _word(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+@dataclasses.dataclass
 class _Sweep:
     """The folder of a sweep and what is trained in it."""
 
-    def __init__(
-        self, out: Path, task: str, steps: int, seeds: range, jobs: int, ray: str | None,
-        imports: list[str], shares: tuple[float, ...],
-    ):  # fmt: skip
-        self.out, self.task, self.steps, self.seeds = out, task, steps, seeds
-        self.jobs, self.ray, self.imports, self.shares = jobs, ray, imports, shares
-        self.tried: list[Trial] = []
+    out: Path
+    task: str
+    steps: int
+    seeds: range
+    jobs: int
+    ray: str | None
+    imports: list[str]
+    shares: tuple[float, ...]
+    """After which of them combinations are compared."""
+
+    def __post_init__(self) -> None:
+        self.tried = self.stored()
         self._configs: dict[str, dict[str, Any]] = {}
 
     def name(self, trial: Trial) -> str:
@@ -224,7 +198,10 @@ class _Sweep:
                     f"runs to train up to {until:,} steps. Folder: ",
                     (str(self.out), "bold"),
                 )
-            self._side_by_side(missing, until)
+            continuing.train_runs(
+                missing, self.jobs, "Every run keeps its whole updates; the same command finishes "
+                "the sweep.", address=self.ray, imports=self.imports, until=until,
+            )  # fmt: skip
             for trial in live:
                 if len(trial.scores) == point:
                     trial.scores.append(self._score(trial, until))
@@ -251,18 +228,6 @@ class _Sweep:
             for k in self.seeds
         }
         return {name: one for name, one in runs.items() if not _done(one[0], until)}
-
-    def _side_by_side(self, runs: Runs, until: int) -> None:
-        try:
-            with bars() as advance:
-                for name, _ in side_by_side(
-                    runs, self.jobs, advance, address=self.ray, imports=self.imports, until=until
-                ):
-                    advance(name, 1.0, "")
-        except KeyboardInterrupt:
-            say("Interrupted. Every run keeps its whole updates; the same command finishes the "
-                "sweep.")  # fmt: skip
-            raise
 
     def _score(self, trial: Trial, until: int) -> float:
         """The mean return over seeds, over the last quarter of the steps so far."""
