@@ -179,9 +179,8 @@ class BaseAgent(abc.ABC):
         """
         deterministic = checks.flag("deterministic", deterministic)
         told, self._memory = predict.predict(
-            self.world, self.state.acting, self._memory, observation, deterministic,
-            episode_start, action_masks, self.precision(),
-        )  # fmt: skip
+            self, self._memory, observation, deterministic, episode_start, action_masks
+        )
         return told
 
     def reset(self) -> None:
@@ -267,46 +266,47 @@ class BaseAgent(abc.ABC):
         if isinstance(run, str | Path):
             run = store.run_of(self, run, begun + steps, tensorboard)
         with (
-            run or contextlib.nullcontext() as directory,
+            run or contextlib.nullcontext(),
             interruption.bar(self._goal(steps, last, run), progress) as show,
         ):
-            if directory is not None:
-                store.agree(self, directory, self._meta())
-            best_state = self._loop(begun + steps, last, callbacks, directory, show, hint=progress)
+            if run is not None:
+                store.agree(self, run, self._meta())
+            best_state = self._loop(begun + steps, last, callbacks, run, show, hint=progress)
             if self.interrupted:
-                how = f" Resume with: {resuming(directory.path, self.config)}" if directory else ""
-                update = f"update {int(self.state.updates)}, which is complete."
-                show.say(f"Interrupted after {update}{how}")
+                done = f"Interrupted after update {int(self.state.updates)}, which is complete"
+                show.say(f"{done}; {self._how_to_resume(run)}")
             if keep == "best":
                 with self.precision():
-                    stored = directory.best(self.state) if directory else None
+                    stored = run.best(self.state) if run else None
                 # With the counts of now, so that further training draws new episodes.
                 best_state = stored[0] if stored else best_state
                 self._take(eqx.tree_at(_counts, best_state, _counts(self.state)))
         return self
 
     def _loop(
-        self, end: int, last: float, callbacks: list[Callback], directory: Run | None, show: Any,
+        self, end: int, last: float, callbacks: list[Callback], run: Run | None, show: Any,
         hint: bool,
     ) -> Any:  # fmt: skip
         """Updates until `end` steps or `last` episodes; returns the state after the best update."""
-        best = Best(directory.metrics().get(Column.RETURN, []) if directory else [])
+        best = Best(run.metrics().get(Column.RETURN, []) if run else [])
         best_state = self.state
         hints = (Stuck(self.config["policy"]), Unconfirmed(self.settings.episodes)) if hint else ()
         with contextlib.ExitStack() as ends, interruption.after_this_update() as stop:
             for one in callbacks:
-                _optional(one, "start")(self)
-                ends.callback(_optional(one, "end"), self)
+                getattr(one, "start", _nothing)(self)
+                ends.callback(getattr(one, "end", _nothing), self)
             while self.state.steps < end and self.state.episodes < last and not stop.asked:
                 try:
                     row = self.update()
                 except WorkersLost as problem:
-                    raise WorkersLost(f"{problem}. {self._how_to_resume(directory)}") from problem
+                    done = f"The agent is as it was after update {int(self.state.updates)}"
+                    how = self._how_to_resume(run)
+                    raise WorkersLost(f"{problem}. {done}; {how}") from problem
                 if better := best(row[Column.RETURN]):
                     best_state = self.state
-                if directory is not None:
-                    directory.log(row)
-                    directory.checkpoint(self.state, self._meta(), best=better)
+                if run is not None:
+                    run.log(row)
+                    run.checkpoint(self.state, self._meta(), best=better)
                 show(row)
                 for advice in filter(None, [hint(row) for hint in hints]):
                     show.say(advice)
@@ -325,11 +325,10 @@ class BaseAgent(abc.ABC):
         begun = int(self.state.episodes)
         return interruption.Goal(int(last) - begun, begun, Column.EPISODES, of)
 
-    def _how_to_resume(self, directory: Run | None) -> str:
-        done = f"The agent is as it was after update {int(self.state.updates)}"
-        if directory is None:
-            return f"{done}; call learn again to continue"
-        return f"{done}, which is saved. Resume with: {resuming(directory.path, self.config)}"
+    def _how_to_resume(self, run: Run | None) -> str:
+        if run is None:
+            return "call learn again to continue"
+        return f"resume with: {resuming(run.path, self.config)}"
 
     def extend(self, run: Run, steps: int) -> None:
         """Write into this agent's run that it ends at `steps` steps, counted from its beginning."""
@@ -395,9 +394,8 @@ def _counts(state: Any) -> tuple[Any, ...]:
     return state.updates, state.episodes, state.steps
 
 
-def _optional(callback: Any, name: str) -> Callable[[BaseAgent], Any]:
-    """The method `start` or `end` of a callback, which need not have one."""
-    return getattr(callback, name, lambda _: None)
+def _nothing(agent: BaseAgent) -> None:
+    """What a callback without `start` or `end` does there."""
 
 
 def as_list(callbacks: Any) -> list[Callback]:

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -166,22 +166,10 @@ class JSONLines(Callback):
     the same rows in metrics.csv."""
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self._file: TextIO | None = None
-
-    def start(self, agent: BaseAgent) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("a", encoding="utf-8")
+        self.path = Path(path).absolute()  # an environment may change the working directory
 
     def update(self, agent: BaseAgent, row: Row) -> None:
-        if self._file is None:
-            self.start(agent)
-        assert self._file is not None
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         plain = {name: value if value == value else None for name, value in row.items()}
-        self._file.write(f"{json.dumps(plain)}\n")
-        self._file.flush()
-
-    def end(self, agent: BaseAgent) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(plain)}\n")

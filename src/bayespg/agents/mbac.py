@@ -281,11 +281,7 @@ class MBAC(BaseAgent):
             raise NotFinite(
                 f"update {int(old.updates) + 1}: the policy or its values are not finite"
             )
-        each = [metrics.evaluation(paths) for paths in played]
-        episodes = Evaluation(
-            np.concatenate([one.returns for one in each]),
-            np.concatenate([one.lengths for one in each]),
-        )
+        episodes = metrics.evaluation(*played)
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
         self.state = State(

@@ -65,10 +65,9 @@ class Evaluation:
         return f"{mean} [{low}, {high}] over {self.returns.size} episodes"
 
 
-def evaluation(paths: Trajectories) -> Evaluation:
-    return Evaluation(_undiscounted(paths), np.asarray(paths.mask).sum(0))
-
-
-def _undiscounted(paths: Trajectories) -> np.ndarray:
-    """Returns of whole episodes, in float64."""
-    return np.where(paths.mask, paths.rewards, 0.0).sum(0, dtype=np.float64)
+def evaluation(*played: Trajectories) -> Evaluation:
+    """Returns in float64 and lengths of all these episodes."""
+    returns = [np.where(p.mask, p.rewards, 0.0).sum(0, dtype=np.float64) for p in played]
+    return Evaluation(
+        np.concatenate(returns), np.concatenate([np.asarray(p.mask).sum(0) for p in played])
+    )

@@ -162,8 +162,8 @@ class PGPE(BaseAgent):
         """Tell the search the returns of a round, and move."""
         (asked, paths), search, updates = played, self.search, int(self.state.updates)
         scale, centred = search.scale, search.centred
-        returns = np.array([metrics.evaluation(one).returns[0] for one in paths])
-        lengths = np.array([np.asarray(one.mask).sum() for one in paths])
+        episodes = metrics.evaluation(*paths)
+        returns = episodes.returns
         if not np.isfinite(returns).all():
             raise NotFinite(f"update {updates + 1}: a return is not finite")
         policy = self.state.policy
@@ -177,7 +177,7 @@ class PGPE(BaseAgent):
             search.tell(asked, returns)
         self.state = self._state(
             policy.at(search.best), self.state.key, int(self.state.episodes) + len(returns),
-            int(self.state.steps) + int(lengths.sum()), updates + 1,
+            int(self.state.steps) + int(episodes.lengths.sum()), updates + 1,
         )  # fmt: skip
         away = np.sum((search.mean - before) ** 2)
         columns = {
@@ -187,7 +187,7 @@ class PGPE(BaseAgent):
             Column.DIVERGENCE: float(away / (2 * scale**2)), Column.STEP_NORM: math.sqrt(away),
             Column.SURE: search.probability,
         }  # fmt: skip
-        return Evaluation(returns, lengths), [one.terminated[0] for one in paths], columns
+        return episodes, [one.terminated[0] for one in paths], columns
 
     def _first(self, asked: np.ndarray, seeds: list[int]) -> tuple[np.ndarray, list[Trajectories]]:
         """The first round, while the units are not known. Where the policy is linear, the mean

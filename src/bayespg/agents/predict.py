@@ -1,6 +1,5 @@
 """Actions for observations from outside training: what `Agent.predict` does."""
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -12,22 +11,19 @@ from bayespg.agents import settings
 from bayespg.environments import masks
 from bayespg.paths.acting import Acting
 from bayespg.paths.worlds import World
-from bayespg.policies import AnyPolicy
 
 
 def predict(
-    world: World,
-    policy: AnyPolicy,
+    agent: Any,
     memory: Any,
     observation: Any,
     deterministic: bool,
     episode_start: Any,
     action_masks: Any,
-    precision: AbstractContextManager[Any],
 ) -> tuple[Any, Any]:
     """The environment's actions for one observation or a batch of them, and the memory after it.
-    `memory` is None before the first observation of an episode; the policy computes within
-    `precision`."""
+    `memory` is None before the first observation of an episode."""
+    world: World = agent.world
     key = host_key(int(np.random.default_rng().integers(2**31)))
     checks.refuse_masked("observation", observation)
     try:
@@ -38,8 +34,8 @@ def predict(
     if not np.isfinite(seen).all():
         raise ValueError(f"observation: expected finite numbers, found {observation!r}")
     first = _beginning(len(seen), memory, episode_start)
-    with precision:
-        act = Acting(policy, key, deterministic, memory)
+    with agent.precision():
+        act = Acting(agent.state.acting, key, deterministic, memory)
         _, actions = act.step(seen, 0, 0, first)
     told = world.decode(actions)
     return np.stack(told) if several else told[0], act.memories

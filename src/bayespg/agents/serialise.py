@@ -59,10 +59,8 @@ def replaced(policy: AnyPolicy, values: Any) -> AnyPolicy:
 
 def alike(one: Any, other: Any) -> bool:
     """Whether two states differ by their numbers only."""
-    shapes = [
-        [getattr(leaf, "shape", None) for leaf in jax.tree.leaves(state)] for state in (one, other)
-    ]
-    return shapes[0] == shapes[1] and jax.tree.structure(one) == jax.tree.structure(other)
+    shapes = (jax.tree.map(lambda leaf: getattr(leaf, "shape", None), x) for x in (one, other))
+    return bool(eqx.tree_equal(*shapes))
 
 
 def refuse_another_kind(agent: Any, other: Any) -> None:
@@ -88,11 +86,11 @@ def _kind(actions: Any) -> str:
 
 def arrays(state: Any) -> list[np.ndarray | None]:
     """The leaves of a state as NumPy arrays, PRNG keys as their data; None where a leaf is none."""
-    return [numbers(leaf) if eqx.is_array(leaf) else None for leaf in jax.tree.leaves(state)]
 
+    def plain(leaf: Any) -> np.ndarray:
+        return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
-def numbers(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return [plain(leaf) if eqx.is_array(leaf) else None for leaf in jax.tree.leaves(state)]
 
 
 def with_arrays(template: Any, arrays: list[np.ndarray | None]) -> Any:
