@@ -191,7 +191,8 @@ class Agent(BaseAgent):
         return self._named() | dataclasses.asdict(self.settings)
 
     def _take(self, state: Any) -> None:
-        self._set_arrays(state)
+        self.state = self._in_jax(state)
+        self.reset()
 
 
 @describe.with_settings("environment", "policy", update="natural", options=None)

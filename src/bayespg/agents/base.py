@@ -100,13 +100,12 @@ class BaseAgent(abc.ABC):
 
     # What all agents do.
 
-    def _set_arrays(self, state: Any) -> None:
-        """Continue from this state, with arrays of JAX in place of NumPy's."""
+    def _in_jax(self, tree: Any) -> Any:
+        """The tree with arrays of JAX in place of NumPy's, in this agent's precision."""
         with self.precision():
-            self.state = jax.tree.map(
-                lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, state
+            return jax.tree.map(
+                lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic) else x, tree
             )
-        self.reset()
 
     def precision(self) -> Any:
         """A context in which this agent's numbers are computed: single or double precision."""

@@ -10,6 +10,7 @@ simulates (`bayespg.agents.simulated`).
 """
 
 import concurrent.futures
+import dataclasses
 from typing import Any, Unpack
 
 import equinox as eqx
@@ -46,7 +47,7 @@ SETTINGS = tuple(settings.GivenToMBAC.__annotations__)
 """The settings that MBAC uses; the others of `Settings` have no effect on it."""
 UPDATES, PATHS, LONGEST = 15, 64, 200
 """Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
-WAVES = {"choices": (50, 0.3), "means": (50, 1.0)}
+WAVES, SCALES = 50, {"choices": 0.3, "means": 1.0}
 """Number and size of the waves in which the policy is linear."""
 ENOUGH, MOST = 30, 8
 """Steps that the episodes of an update have together at least, and the most episodes."""
@@ -94,8 +95,8 @@ class Record(eqx.Module):
         if np.isnan(first).any():
             first[np.argmax(np.isnan(first))] = value
         returns, shares = (
-            np.append(old[1:], new)
-            for old, new in ((self.returns, value), (self.predicted, predicted))
+            np.append(self.returns[1:], value),
+            np.append(self.predicted[1:], predicted),
         )
         error = np.sqrt(returns.var(ddof=1) / WINDOW + first.var(ddof=1) / FIRST)
         risen = returns.mean() > first.mean() + 2 * error
@@ -136,6 +137,14 @@ class State(eqx.Module):
             return self.plain.acting
         return Normalised(self.policy, self.normaliser)
 
+    def counted(self, played: Evaluation, **changes: Any) -> "State":
+        """The state after another update, which learned from these episodes."""
+        return dataclasses.replace(
+            self, updates=np.asarray(self.updates + 1),
+            episodes=np.asarray(self.episodes + len(played.returns)),
+            steps=np.asarray(self.steps + played.lengths.sum()), **changes,
+        )  # fmt: skip
+
 
 @describe.with_settings("environment", only=SETTINGS, reward=None, terminated=None, options=None)
 class MBAC(BaseAgent):
@@ -163,12 +172,8 @@ class MBAC(BaseAgent):
         _refuse_what_is_no_function(reward=reward, terminated=terminated)
         self.known = Knowledge(reward, terminated)
         self.world = where = build.world_of(environment, s, self.options)
-        if (
-            where.actions is None
-            or not where.real
-            or where.masks
-            or len(where.observation.shape) > 1
-        ):
+        vectors = where.real and not where.masks and len(where.observation.shape) == 1
+        if where.actions is None or not vectors:
             raise ValueError(
                 "environment: MBAC needs observations that are vectors of real numbers, and known "
                 "actions without masks; use bayespg.BAC for others"
@@ -187,9 +192,7 @@ class MBAC(BaseAgent):
         key = host_key(s.seed)
         self._basis = models.basis(child(key, 3), size, inputs.size)
         self._fitted: tuple[Any, Model] | None = None
-        kind = "choices" if inputs.sizes else "means"
-        count, scale = WAVES[kind]
-        features = Fourier(size, count, scale=scale)
+        features = Fourier(size, WAVES, scale=SCALES["choices" if inputs.sizes else "means"])
         if inputs.sizes:
             head: Any = Choice(features.size, inputs.sizes, where.actions.scalar)  # pyright: ignore
         else:
@@ -224,11 +227,8 @@ class MBAC(BaseAgent):
         other = self._again()
         with self.precision():
             policy = serialise.replaced(self.policy, parameters)
-
-        useless = bool(self.state.record.useless)
-        other._take(
-            eqx.tree_at(lambda s: s.plain.policy if useless else s.policy, self.state, policy)
-        )
+        plain = bool(self.state.record.useless)
+        other._take(eqx.tree_at(lambda s: (s.plain if plain else s).policy, self.state, policy))
         return other
 
     @property
@@ -284,16 +284,12 @@ class MBAC(BaseAgent):
         episodes = metrics.evaluation(*played)
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
-        self.state = State(
-            policy=policy, normaliser=_units(model), values=values, data=data,
+        self.state = old.counted(
+            episodes, policy=policy, normaliser=_units(model), values=values, data=data,
             length=np.asarray(model.length, np.int64),
-            judged=np.asarray(data.seen if again else old.judged, np.int64), key=old.key,
-            updates=np.asarray(old.updates + 1),
-            episodes=np.asarray(old.episodes + len(episodes.returns)),
-            steps=np.asarray(old.steps + episodes.lengths.sum()),
+            judged=np.asarray(data.seen if again else old.judged, np.int64),
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
             record=old.record.after(float(episodes.returns.mean()), tested[Column.PREDICTED]),
-            plain=old.plain,
         )  # fmt: skip
         self._fitted = data, model
         if self.state.record.useless:
@@ -315,16 +311,9 @@ class MBAC(BaseAgent):
 
     def _learn_plainly(self, played: list[Trajectories]) -> Any:
         """Learn as BAC does."""
-        found = self._plain._learn_from(played[0])
-        old, lengths = self.state, found[0].lengths
-        self.state = eqx.tree_at(
-            lambda s: (s.plain, s.updates, s.episodes, s.steps), old,
-            (
-                to_numpy(self._plain.state), np.asarray(old.updates + 1),
-                np.asarray(old.episodes + len(lengths)), np.asarray(old.steps + lengths.sum()),
-            ),
-        )  # fmt: skip
-        return found
+        learned = self._plain._learn_from(played[0])
+        self.state = self.state.counted(learned[0], plain=to_numpy(self._plain.state))
+        return learned
 
     def _tested(self, fresh: Transitions) -> dict[Any, float]:
         """How well the model so far predicts new transitions: the share of the variance of changes
@@ -349,28 +338,25 @@ class MBAC(BaseAgent):
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
         with self.precision():
-            seen = self.state.normaliser(
-                jnp.asarray(np.asarray(model.observed.visited, np.float32))
-            )
+            seen = self.state.normaliser(self._in_jax(np.asarray(model.observed.visited)))
             return float(_divergence(before, self.state.policy, seen))
 
     def _play(self) -> list[Trajectories]:
         """The real episodes of an update, one after the other."""
         if self.state.record.useless:
             return [self._plain._play()]
-        state, found, steps = self.state, [], 0
-        seeds = episode_seeds(self.settings.seed, int(state.updates), MOST)
+        state, played, steps = self.state, [], 0
         key = child(child(state.key, 1), int(state.updates))
-        while steps < ENOUGH and len(found) < MOST:
-            number = len(found)
+        for k, seed in enumerate(episode_seeds(self.settings.seed, int(state.updates), MOST)):
             with self.precision():
                 paths = self.world.play(
-                    state.acting, child(key, number), seeds[number : number + 1],
-                    persistence=state.persistence,
-                )  # fmt: skip
-            found.append(paths)
+                    state.acting, child(key, k), [seed], persistence=state.persistence
+                )
+            played.append(paths)
             steps += int(np.asarray(paths.mask).sum())
-        return found
+            if steps >= ENOUGH:
+                break
+        return played
 
     def _improved(
         self, model: Model, data: Transitions, key: PRNGKeyArray, policy: Composed, values: Any
@@ -383,24 +369,21 @@ class MBAC(BaseAgent):
             curiosity=CURIOSITY if silent else 0.0, known=self.known,
         )  # fmt: skip
         with self.precision():
-            environment, normaliser = jax.tree.map(
-                lambda x: jnp.asarray(np.asarray(x)) if eqx.is_array(x) else x,
-                (environment, _units(model)),
-            )
-            found = simulated.improve(
+            environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
+            improved = simulated.improve(
                 environment, policy, normaliser, self._values, values, key, UPDATES, PATHS
             )
-            return jax.block_until_ready(found)
+            return jax.block_until_ready(improved)
 
     def _take(self, state: Any) -> None:
         """Counts and transitions stay NumPy arrays, in the precision that they have."""
-        self._set_arrays(state)
+
+        def learned(s: State) -> Any:
+            return s.policy, s.normaliser, s.values, s.persistence
+
         self._plain._take(state.plain)
-        fields = ("data", "length", "judged", "updates", "episodes", "steps", "record", "plain")
-        self.state = eqx.tree_at(
-            lambda s: [getattr(s, name) for name in fields], self.state,
-            [to_numpy(getattr(state, name)) for name in fields],
-        )  # fmt: skip
+        self.state = eqx.tree_at(learned, to_numpy(state), self._in_jax(learned(state)))
+        self.reset()
         self._double = self._plain._double and bool(self.state.record.useless)
         self._fitted = None
 
