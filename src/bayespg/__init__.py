@@ -66,19 +66,13 @@ command.begin()
 threads.protect()  # the pool must be safe before JAX is imported
 
 _MODULES = {
-    **{
-        name: name
-        for name in (
-            "actor_critic", "calibration", "environments", "evidence", "fisher", "gptd", "kernels",
-            "models", "monte_carlo", "policies", "posterior", "quadrature", "search",
-        )
-    },
-    **{
-        name: f"learning.{name}" for name in ("estimators", "line_search", "training", "updates")
-    },
-    "callbacks": "agents.callbacks",
-    "random": "_support.random",
-    "scores": "paths.scores",
+    place.rpartition(".")[2]: place
+    for place in (
+        "actor_critic", "calibration", "environments", "evidence", "fisher", "gptd", "kernels",
+        "models", "monte_carlo", "policies", "posterior", "quadrature", "search",
+        "learning.estimators", "learning.line_search", "learning.training", "learning.updates",
+        "agents.callbacks", "_support.random", "paths.scores",
+    )
 }  # fmt: skip
 """Modules that are attributes of this package, and where they are."""
 _NAMES = {

@@ -91,16 +91,15 @@ def _rate(name: str, value: Any) -> float:
 seed = functools.partial(checks.whole, least=0, most=LARGEST_SEED)
 
 
-def _episodes(name: str, value: Any) -> int | str:
-    if isinstance(value, str) and value != "auto":
-        raise ValueError(f"{name}: expected a whole number or 'auto', found {value!r}")
-    return value if isinstance(value, str) else _count(name, value)
+def _or_auto(check: Check, expected: str) -> Check:
+    """A check that lets "auto" pass."""
 
+    def checked(name: str, value: Any) -> Any:
+        if isinstance(value, str) and value != trust.AUTO:
+            raise ValueError(f"{name}: expected {expected} or {trust.AUTO!r}, found {value!r}")
+        return value if isinstance(value, str) else check(name, value)
 
-def _discount(name: str, value: Any) -> float | str:
-    if isinstance(value, str) and value != "auto":
-        raise ValueError(f"{name}: expected a number from 0 to 1 or 'auto', found {value!r}")
-    return value if isinstance(value, str) else _share(name, value)
+    return checked
 
 
 def _workers(name: str, value: Any) -> int | str:
@@ -128,13 +127,13 @@ class Settings:
     setting does not apply: `hidden` of a linear policy, `rate` of an update with a limit."""
 
     episodes: int | str | None = _setting(
-        _episodes,
+        _or_auto(_count, "a whole number"),
         shown=f"{trust.AUTO}, {trust.SIZES[0]} to {trust.SIZES[-1]}; {trust.SIZES[0]} where "
         "agreement is not measured",
     )
     """Episodes per update, or auto: fewer the more those of recent updates agree."""
     discount: float | str | None = _setting(
-        _discount, 0.99,
+        _or_auto(_share, "a number from 0 to 1"), 0.99,
         shown="auto, 0.99 to 0.998, for estimators with a lambda; 0.99 for others",
     )  # fmt: skip
     """Discount gamma, or auto: larger the longer episodes are; an environment in JAX has its

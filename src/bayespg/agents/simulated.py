@@ -57,8 +57,6 @@ class Progress(eqx.Module):
 
     returns: Float[Array, "*N"]
     """Mean return of the simulated episodes."""
-    ended: Float[Array, "*N"]
-    """Share of them that ended by themselves."""
     lengths: Float[Array, "*N"]
     """Their mean number of steps."""
     agreement: Float[Array, "*N"]
@@ -75,8 +73,6 @@ def improve(
     key: PRNGKeyArray,
     updates: int,
     paths: int,
-    limit: Float[Array, ""] | float = LIMIT,
-    trust: Float[Array, ""] | float = TRUST,
 ) -> tuple[Composed, Float[Array, " q"], Progress]:
     """The policy after `updates` updates on `paths` simulated episodes each, and the weights of the
     values. A policy whose simulated advantages are all equal stays as it is. Its features have no
@@ -91,7 +87,7 @@ def improve(
         theta, values, agreement = carry
         head: Any = rebuild(theta)
         key_paths, key_rows = jax.random.split(key)
-        found, phi = simulate(environment, features, head, key_paths, paths, trust)
+        found, phi = simulate(environment, features, head, key_paths, paths)
         psi = basis(normaliser(jnp.concatenate([found.states, found.final[None]])))
         weights = found.mask.reshape(-1).astype(theta.dtype)
         rows = _spread(key_rows, weights, FITTED)
@@ -117,13 +113,12 @@ def improve(
         agreement = jnp.where(jnp.isfinite(fresh), fresh, agreement)
         share = jnp.clip(2 * agreement / (1 + agreement), FLOOR, 1.0)
         d = slow * (d1 + d2) / 2
-        length = jnp.sqrt(2 * limit * jnp.minimum(2 * share, 1.0) / jnp.maximum(d @ G @ d, 1e-12))
+        length = jnp.sqrt(2 * LIMIT * jnp.minimum(2 * share, 1.0) / jnp.maximum(d @ G @ d, 1e-12))
         new = theta + length * d
         sound = (spread > 0) & jnp.all(jnp.isfinite(new))
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         progress = Progress(
             jnp.sum(jnp.where(found.mask, found.rewards, 0.0)) / paths,
-            jnp.mean(found.terminated.astype(theta.dtype)),
             jnp.sum(weights) / paths,
             agreement,
         )
@@ -136,11 +131,11 @@ def improve(
 
 
 def simulate(
-    environment: Learned, features: Any, head: Any, key: PRNGKeyArray, paths: int, trust: Any
+    environment: Learned, features: Any, head: Any, key: PRNGKeyArray, paths: int
 ) -> tuple[Trajectories, Float[Array, "T M k"]]:
     """Episodes in a learned environment, and the features of their states. One is cut off, as by a
     time limit, where the model no longer knows where it is: the variances of its steps sum to more
-    than `trust` squared."""
+    than `TRUST` squared."""
     key_reset, key_steps = jax.random.split(key)
 
     def step(carry, key):
@@ -151,7 +146,7 @@ def simulate(
         following, rewards, ended, unknown = environment.transition(key_step, states, actions)
         following = jnp.where(running[:, None], following, states)
         doubt = doubt + unknown**2
-        going = running & ~ended & (doubt <= trust**2)
+        going = running & ~ended & (doubt <= TRUST**2)
         made = states, actions, rewards, running, running & ended, phi
         return (following, going, doubt), made
 

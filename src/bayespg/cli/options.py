@@ -139,21 +139,16 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that takes ``**given`` the options in the fields of the dataclass `written`;
     with `settings` also one for every setting of agents, None unless it is given."""
+    options = [(f.name, f.default, f.type) for f in dataclasses.fields(written)]
+    if settings:
+        options += [(name, None, _annotation(field)) for name, field in FIELDS.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        kind, first = inspect.Parameter.KEYWORD_ONLY, inspect.signature(command).parameters
+        kinds, first = inspect.Parameter, inspect.signature(command).parameters.values()
         parameters = [
-            one.replace(kind=kind) for one in first.values() if one.kind != one.VAR_KEYWORD
+            *(one.replace(kind=one.KEYWORD_ONLY) for one in first if one.kind != one.VAR_KEYWORD),
+            *(kinds(n, kinds.KEYWORD_ONLY, default=v, annotation=t) for n, v, t in options),
         ]
-        parameters += [
-            inspect.Parameter(field.name, kind, default=field.default, annotation=field.type)
-            for field in dataclasses.fields(written)
-        ]
-        if settings:
-            parameters += [
-                inspect.Parameter(name, kind, default=None, annotation=_annotation(field))
-                for name, field in FIELDS.items()
-            ]
         command.__signature__ = inspect.Signature(parameters)  # pyright: ignore
         return command
 
