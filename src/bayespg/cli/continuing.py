@@ -57,28 +57,26 @@ def train_together(
     summary(folder)
 
 
-def resume_together(
-    path: Path, steps: int | None, tensorboard: bool, imports: list[str], jobs: int,
-    ray: str | None,
+def resume(
+    path: Path, steps: int | None, imports: list[str], tensorboard: bool, chosen: dict[str, Any],
+    jobs: int | None, ray: str | None,
 ) -> None:  # fmt: skip
+    """Train the runs of a folder to their end, or to `steps` steps. `chosen` are settings that say
+    where episodes are played."""
     members = folders.members(path)
-    if path in members:
+    if jobs is not None and path in members:
         raise ValueError(f"jobs: {path} is one run; give the folder of several seeds")
     if steps is not None:
         extend_all(members, steps, imports)
-    config = load.reopen(members[0], imports=imports)[0].config | {"steps": steps_of(members[0])}
-    seeds = [int(member.name.removeprefix("seed-")) for member in members]
-    seeds += folders.waiting(path)
-    train_together(path, config, seeds, jobs, ray, imports, tensorboard)
-
-
-def resume(
-    path: Path, steps: int | None, tensorboard: bool, imports: list[str], chosen: dict[str, Any]
-) -> None:
-    members = folders.members(path)
-    if steps is not None:
-        extend_all(members, steps, imports)
     wanted = {member: steps_of(member) for member in members}
+    if jobs is not None:
+        first, _ = load.reopen(members[0], imports=imports)
+        seeds = [int(member.name.removeprefix("seed-")) for member in members]
+        train_together(
+            path, first.config | {"steps": wanted[members[0]]}, [*seeds, *folders.waiting(path)],
+            jobs, ray, imports, tensorboard,
+        )  # fmt: skip
+        return
     for member, total in wanted.items():
         agent, run = load.resume(member, tensorboard=tensorboard, imports=imports, **chosen)
         left = total - int(agent.state.steps)

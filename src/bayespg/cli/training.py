@@ -138,11 +138,10 @@ def _resume(path: Path, command: Command, settings: dict[str, Any]) -> None:
         raise ValueError(
             f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
         )
-    shared = (path, command.steps, command.tensorboard, command.imports or [])
-    if command.jobs is None:
-        continuing.resume(*shared, settings)
-    else:
-        continuing.resume_together(*shared, command.jobs, command.ray)
+    continuing.resume(
+        path, command.steps, command.imports or [], command.tensorboard, settings, command.jobs,
+        command.ray,
+    )  # fmt: skip
 
 
 def _begin(command: Command, settings: dict[str, Any]) -> None:
