@@ -98,7 +98,14 @@ class Sweep(NamedTuple):
         """Mean returns against environment steps, with 95 % bootstrap intervals over seeds."""
         from bayespg.runs import curves, plots
 
-        names = [", ".join(f"{k} {_text(v)}" for k, v in s.items()) for s in _grid(self)]
+        cells = itertools.product(*self.settings.values())
+        names = [
+            ", ".join(
+                f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in zip(self.settings, cell, strict=True)
+            )
+            for cell in cells
+        ]
         rows = self.returns.reshape(len(names), *self.returns.shape[-2:])
         steps = self.steps.reshape(rows.shape).mean(1)
         best = np.argsort(-rows[..., -max(1, rows.shape[-1] // LAST) :].mean((1, 2)))[:LINES]
@@ -121,16 +128,6 @@ class Sweep(NamedTuple):
             f"Sweep({sizes + ' x ' if sizes else ''}{len(self.seeds)} seeds, "
             f"{self.returns.shape[-1]} updates, mean return {first} to {last})"
         )
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _grid(of: Sweep) -> list[dict[str, Any]]:
-    return [
-        dict(zip(of.settings, v, strict=True)) for v in itertools.product(*of.settings.values())
-    ]
 
 
 def _interval(samples: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -180,8 +177,9 @@ def sweep(
     settings = {name: _values(name, given) for name, given in (settings or {}).items()}
     numbers = [checks.whole("seeds", s, 0, 2**31 - 1) for s in _listed(seeds)]
     fixed = [name for name in settings if not _may_be_traced(learner, settings, name)]
-    make: Any = policy if _makes_policies(policy) else lambda _: policy
-    start = jax.eval_shape(make, jax.random.key(0)) if make is policy else policy
+    # Policies may be called too, with an observation.
+    make: Any = (lambda _: policy) if isinstance(policy, AnyPolicy) else policy
+    start = policy if isinstance(policy, AnyPolicy) else jax.eval_shape(make, jax.random.key(0))
     kinds = {getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(start)}
     single = np.dtype(np.float64) not in kinds
     free = [name for name in settings if name not in fixed]
@@ -231,8 +229,8 @@ def _trained(
 ) -> dict[str, Any]:
     """The arrays of one run: `inputs` are the values of the `free` settings and the seed. What the
     last policy holds besides arrays goes into `static`."""
-    *traced_values, seed = inputs
-    parts = _parts(learner, given | dict(zip(free, traced_values, strict=True)))
+    *values, seed = inputs
+    parts = _parts(learner, given | dict(zip(free, values, strict=True)))
     key, key_policy = jax.random.split(jax.random.key(seed))
     done = training.train(environment, make(key_policy), *parts, key=key, **arguments)
     last = done.policy if done.state.normaliser is None else done.state.acting
@@ -250,11 +248,6 @@ def _in_order(x: np.ndarray, sizes: list[int], order: list[str], wanted: list[st
     x = x.reshape(*sizes, -1, *x.shape[2:])
     places = [order.index(name) for name in wanted]
     return x.transpose(*places, *range(len(order), x.ndim))
-
-
-def _makes_policies(policy: Any) -> bool:
-    """Whether it is a function of a key; policies may be called too, with an observation."""
-    return callable(policy) and not isinstance(policy, AnyPolicy)
 
 
 def _listed(seeds: Any) -> Sequence[Any]:
