@@ -32,10 +32,10 @@ class Choice:
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.Generator) -> Any:
-        return self.nearest(rng.integers(len(self.values)))
+        return self.nearest(int(rng.integers(len(self.values))))
 
     def nearest(self, number: float) -> Any:
-        return self.values[int(number)]
+        return self.values[round(number)]
 
     def number(self, value: Any) -> int:
         return self.values.index(value)

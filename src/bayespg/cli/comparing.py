@@ -2,16 +2,14 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import gymnasium
-import typer
 
 from bayespg.agents import compare as comparing
 from bayespg.agents import names
 from bayespg.agents.imports import import_all
 from bayespg.cli.common import app, progress, say, table
-from bayespg.cli.options import Imports
+from bayespg.cli.options import IMPORTS, argument, option
 from bayespg.cli.training import ALGORITHMS
 from bayespg.runs import comparison, plots
 
@@ -21,38 +19,25 @@ POINTS = 20
 
 @app.command()
 def compare(
-    environment: Annotated[str, typer.Argument(help="A Gymnasium id.")],
-    algorithms: Annotated[
-        str, typer.Option(help=f"Ours, separated by commas: {', '.join(ALGORITHMS)}.")
-    ] = "bac,mcpg",
-    rivals: Annotated[
-        str,
-        typer.Option(
-            help="Of Stable-Baselines3, if it is installed: "
-            f"{', '.join(comparing.RIVALS)}; with their default settings.",
-            show_default="none",
-        ),
-    ] = "",
-    steps: Annotated[int, typer.Option(min=100, help="Environment steps per run.")] = 20_000,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each algorithm.")] = 3,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per evaluation.")] = 10,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="A return that counts as solved.", show_default="the environment's own, if any"
-        ),
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Trainings at a time, each in a process with its own cores. The seconds in the "
-            "table are then those of that many at a time.",
-        ),
-    ] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder.", show_default="compare/TASK")] = None,
-    imports: Imports = None,
-) -> None:
+    environment: str = argument("A Gymnasium id."),
+    algorithms: str = option(f"Ours, separated by commas: {', '.join(ALGORITHMS)}.", "bac,mcpg"),
+    rivals: str = option(
+        "Of Stable-Baselines3, if it is installed: "
+        f"{', '.join(comparing.RIVALS)}; with their default settings.", "", shown="none",
+    ),
+    steps: int = option("Environment steps per run.", 20_000, min=100),
+    seeds: int = option("Seeds of each algorithm.", 3, min=1),
+    episodes: int = option("Episodes per evaluation.", 10, min=1),
+    threshold: float | None = option(
+        "A return that counts as solved.", shown="the environment's own, if any"
+    ),
+    jobs: int = option(
+        "Trainings at a time, each in a process with its own cores. The seconds in the table are "
+        "then those of that many at a time.", 1, min=1,
+    ),
+    out: Path | None = option("Folder.", shown="compare/TASK"),
+    imports: list[str] | None = IMPORTS,
+) -> None:  # fmt: skip
     """Train several algorithms with the same evaluations, and write one page with curves, bands
     over seeds and a table. Started again, it resumes where it stopped."""
     import_all(imports or [])

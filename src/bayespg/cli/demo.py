@@ -1,15 +1,14 @@
 """bayespg demo."""
 
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
 
 from bayespg._support.statistics import student_interval
 from bayespg.agents.agent import Agent
 from bayespg.agents.metrics import Row
 from bayespg.cli.common import app, progress, say, table
+from bayespg.cli.options import option
 from bayespg.runs import curves, plots
 from bayespg.runs.columns import Column
 
@@ -22,9 +21,9 @@ SHOWN = {
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Directory for the figure.")] = Path("results"),
-    seeds: Annotated[int, typer.Option(min=1, help="Independent runs.")] = 6,
-    steps: Annotated[int, typer.Option(min=1000, help="Environment steps per run.")] = 15_000,
+    out: Path = option("Directory for the figure.", Path("results")),
+    seeds: int = option("Independent runs.", 6, min=1),
+    steps: int = option("Environment steps per run.", 15_000, min=1000),
 ) -> None:
     """Learn CartPole from a few dozen episodes, and show how sure each step was."""
     out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it

@@ -1,17 +1,16 @@
 """bayespg evaluate, plot, watch and environments."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
-import typer
 
 from bayespg._support.files import refuse_link, write_json
 from bayespg._support.version import __version__
 from bayespg.agents import film, load, mbac, names
 from bayespg.cli.common import app, path_beside, say, table
-from bayespg.cli.options import Best, Imports, RunPath
+from bayespg.cli.options import BEST, IMPORTS, RUN, argument, option
 from bayespg.models import inside
 from bayespg.runs import curves, plots, promises
 from bayespg.runs import seeds as folders
@@ -26,14 +25,12 @@ def picture(folder: Path) -> Path:
 
 @app.command()
 def evaluate(
-    run: RunPath,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per seed.")] = 100,
-    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = False,
-    best: Best = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Also write the return of every episode to this JSON file.")
-    ] = None,
-    imports: Imports = None,
+    run: Path = RUN,
+    episodes: int = option("Episodes per seed.", 100, min=1),
+    deterministic: bool = option("Take the most likely action.", False),
+    best: bool = BEST,
+    out: Path | None = option("Also write the return of every episode to this JSON file."),
+    imports: list[str] | None = IMPORTS,
 ) -> None:
     """Evaluate a trained policy: one interval over episodes per seed, and one over seeds."""
     rows, means, kept = [], [], {}
@@ -60,19 +57,15 @@ def evaluate(
 
 @app.command()
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories written by 'bayespg train'.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File for the figure.", show_default="in the run's plots/, or beside several runs"
-        ),
-    ] = None,
-    model: Annotated[
-        bool,
-        typer.Option("--model", help="Plot what the model of an MBAC run says of a new episode."),
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of that episode.")] = 0,
-    imports: Imports = None,
+    runs: list[Path] = argument("Run directories written by 'bayespg train'."),
+    out: Path | None = option(
+        "File for the figure.", shown="in the run's plots/, or beside several runs"
+    ),
+    model: bool = option(
+        "Plot what the model of an MBAC run says of a new episode.", False, "--model"
+    ),
+    seed: int = option("Seed of that episode.", 0, min=0),
+    imports: list[str] | None = IMPORTS,
 ) -> None:
     """Plot returns over seeds and how probable uphill steps were; several runs in one figure."""
     if model:
@@ -109,15 +102,13 @@ def _plot_model(runs: list[Path], out: Path | None, seed: int, imports: list[str
 
 @app.command()
 def watch(
-    run: RunPath,
-    out: Annotated[
-        Path | None, typer.Option(help="File for the GIF.", show_default="RUN/watch.gif")
-    ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes to record.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode.")] = 0,
-    deterministic: Annotated[bool, typer.Option(help="Take the most likely action.")] = True,
-    best: Best = False,
-    imports: Imports = None,
+    run: Path = RUN,
+    out: Path | None = option("File for the GIF.", shown="RUN/watch.gif"),
+    episodes: int = option("Episodes to record.", 1, min=1),
+    seed: int = option("Seed of the first episode.", 0, min=0),
+    deterministic: bool = option("Take the most likely action.", True),
+    best: bool = BEST,
+    imports: list[str] | None = IMPORTS,
 ) -> None:
     """Record a trained policy as a GIF; needs pip install 'bayespg\\[render]'."""
     member = folders.members(run)[0]
@@ -129,7 +120,7 @@ def watch(
 
 @app.command()
 def environments(
-    pattern: Annotated[str, typer.Argument(help="Show only names that contain this.")] = "",
+    pattern: str = argument("Show only names that contain this.", ""),
 ) -> None:
     """List the environments: those of the paper and classic control in JAX, and all that are
     registered with Gymnasium."""

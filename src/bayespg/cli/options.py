@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import gymnasium
 import typer
@@ -14,78 +14,56 @@ from bayespg.agents import describe
 from bayespg.agents.imports import import_all
 from bayespg.agents.settings import FIELDS
 
-Imports = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import",
-        metavar="MODULE",
-        help="Import this module first, for the environments that it registers. An environment "
-        "that a run directory names as MODULE:ID is created only if its module is given here.",
-        show_default=False,
-    ),
-]
-Best = Annotated[
-    bool, typer.Option("--best", help="The best policy of the run instead of the last one.")
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[ADDRESS]",
-        help="Play episodes on Ray: on this machine, or on the cluster at ADDRESS.",
-        show_default=False,
-    ),
-]
-RunPath = Annotated[Path, typer.Argument(help="A run directory written by 'bayespg train'.")]
+
+def option(
+    help: str, default: Any = None, *names: str, shown: str | bool = True, **how: Any
+) -> Any:
+    """An option of a command, with its help. `names` are needed where they do not follow from the
+    parameter's; the help shows `shown` for the default."""
+    return typer.Option(default, *names, help=help, show_default=shown, **how)
+
+
+def argument(help: str, default: Any = ..., **how: Any) -> Any:
+    """An argument of a command, which must be given unless it has a default."""
+    return typer.Argument(default, help=help, **how)
+
+
+IMPORTS = option(
+    "Import this module first, for the environments that it registers. An environment that a run "
+    "directory names as MODULE:ID is created only if its module is given here.",
+    None, "--import", metavar="MODULE", shown=False,
+)  # fmt: skip
+BEST = option("The best policy of the run instead of the last one.", False, "--best")
+RAY = option(
+    "Play episodes on Ray: on this machine, or on the cluster at ADDRESS.",
+    metavar="[ADDRESS]", shown=False,
+)  # fmt: skip
+RUN = argument("A run directory written by 'bayespg train'.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Reproduction:
     """The options of `reproduce`."""
 
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Name of an experiment, or 'all'. Without a name, list them."),
-    ] = None
-    runs: Annotated[
-        int | None,
-        typer.Option(min=2, help="Independent runs.", show_default="takes a few minutes"),
-    ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0
-    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("results")
-    quick: Annotated[bool, typer.Option("--quick", help="A small version with few runs.")] = False
-    paper: Annotated[
-        bool, typer.Option("--paper", help="The sizes and numbers of runs of the paper.")
-    ] = False
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="With 'all': run these only; separate names by commas."),
-    ] = None
-    listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False
-    again: Annotated[
-        bool, typer.Option("--again", help="With 'all': also repeat finished experiments.")
-    ] = False
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="With 'all': experiments in parallel.",
-            show_default="half the cores, at most 6",
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Keep finished parts in .parts of the directory and continue from them. Several "
-            "processes with the same directory share the work.",
-        ),
-    ] = False
-    judge: Annotated[
-        bool,
-        typer.Option(
-            "--judge", help="Judge the claims again from the stored samples of an earlier run."
-        ),
-    ] = False
+    name: str | None = argument("Name of an experiment, or 'all'. Without a name, list them.", None)
+    runs: int | None = option("Independent runs.", min=2, shown="takes a few minutes")
+    seed: int = option("Seed of all random numbers.", 0, min=0)
+    out: Path = option("Directory for the results.", Path("results"))
+    quick: bool = option("A small version with few runs.", False, "--quick")
+    paper: bool = option("The sizes and numbers of runs of the paper.", False, "--paper")
+    only: list[str] | None = option("With 'all': run these only; separate names by commas.")
+    listed: bool = option("List the experiments and exit.", False, "--list")
+    again: bool = option("With 'all': also repeat finished experiments.", False, "--again")
+    jobs: int | None = option(
+        "With 'all': experiments in parallel.", min=1, shown="half the cores, at most 6"
+    )
+    resume: bool = option(
+        "Keep finished parts in .parts of the directory and continue from them. Several processes "
+        "with the same directory share the work.", False, "--resume",
+    )  # fmt: skip
+    judge: bool = option(
+        "Judge the claims again from the stored samples of an earlier run.", False, "--judge"
+    )
 
 
 def registered(environment: str, imports: list[str]) -> str:
@@ -98,15 +76,15 @@ def registered(environment: str, imports: list[str]) -> str:
     return environment
 
 
-def option(name: str) -> str:
+def dashed(name: str) -> str:
     """A setting as the command line names it, without dashes in front: lambda_ is a word of Python
     only, and an underscore inside is a dash."""
     return name.rstrip("_").replace("_", "-")
 
 
-def setting(option: str) -> str:
+def setting(name: str) -> str:
     """A setting as Python names it."""
-    name = option.replace("-", "_")
+    name = name.replace("-", "_")
     return "lambda_" if name == "lambda" else name
 
 
@@ -137,11 +115,11 @@ def _widths(text: str) -> tuple[int, ...]:
 def with_options(
     written: type, *, settings: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that takes ``**given`` the options in the fields of the dataclass `written`;
-    with `settings` also one for every setting of agents, None unless it is given."""
+    """Give a command that takes ``**given`` the options that are the defaults of the dataclass
+    `written`; with `settings` also one for every setting of agents, None unless it is given."""
     options = [(f.name, f.default, f.type) for f in dataclasses.fields(written)]
     if settings:
-        options += [(name, None, _annotation(field)) for name, field in FIELDS.items()]
+        options += [(name, *_of_setting(field)) for name, field in FIELDS.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         kinds, first = inspect.Parameter, inspect.signature(command).parameters.values()
@@ -155,17 +133,16 @@ def with_options(
     return decorate
 
 
-def _annotation(field: Any) -> Any:
-    """The option of a setting: its name, its text and its default. Values are texts, for `value`,
-    and flags --x or --no-x."""
+def _of_setting(field: Any) -> tuple[Any, Any]:
+    """The option of a setting, with its name, its text and its default, and its type. Values are
+    texts, for `value`, and flags --x or --no-x."""
     kinds = [kind for kind in get_args(field.type) or (field.type,) if kind is not type(None)]
-    name, flag = option(field.name), kinds == [bool]
+    name, flag = f"--{dashed(field.name)}", kinds == [bool]
     words = ["widths" if get_args(kind) else kind.__name__ for kind in kinds]
-    shown = typer.Option(
-        f"--{name}/--no-{name}" if flag else f"--{name}",
-        help=escape(describe.meanings().get(field.name, "")),
-        show_default=describe.default(field),
-        metavar=None if flag else f"<{' or '.join(words)}>",
+    written = option(
+        escape(describe.meanings().get(field.name, "")), None,
+        f"{name}/--no-{name.removeprefix('--')}" if flag else name,
+        shown=describe.default(field), metavar=None if flag else f"<{' or '.join(words)}>",
         rich_help_panel="Settings of the agent",
-    )
-    return Annotated[bool | None if flag else str | None, shown]
+    )  # fmt: skip
+    return written, bool | None if flag else str | None

@@ -2,13 +2,13 @@
 second to import; the other commands do not wait for it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import typer.core
 
 from bayespg.cli.common import app
-from bayespg.cli.options import Reproduction, with_options
+from bayespg.cli.options import Reproduction, argument, option, with_options
 
 
 class WithContext(typer.core.TyperCommand):
@@ -32,16 +32,10 @@ def reproduce(context: typer.Context, **given: Any) -> None:
 
 @app.command()
 def report(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            help="A directory of 'bayespg reproduce', or run directories of 'bayespg train'."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="File for the page.", show_default="RUN/report.html, or beside several"),
-    ] = None,
+    folders: list[Path] = argument(
+        "A directory of 'bayespg reproduce', or run directories of 'bayespg train'."
+    ),
+    out: Path | None = option("File for the page.", shown="RUN/report.html, or beside several"),
 ) -> None:
     """Write one self-contained HTML page about reproduced experiments or training runs."""
     from bayespg.cli import experiments

@@ -1,21 +1,17 @@
 """bayespg push and pull: saved agents to and from other places."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from bayespg.agents import share
 from bayespg.cli.common import app, say
+from bayespg.cli.options import argument, option
 
 
 @app.command()
 def push(
-    saved: Annotated[Path, typer.Argument(help="A saved agent or a run.")],
-    to: Annotated[str, typer.Argument(help="A folder, a web address (PUT) or hf://OWNER/NAME.")],
-    name: Annotated[
-        str | None, typer.Option(help="Name of the file.", show_default="that of SAVED")
-    ] = None,
+    saved: Path = argument("A saved agent or a run."),
+    to: str = argument("A folder, a web address (PUT) or hf://OWNER/NAME."),
+    name: str | None = option("Name of the file.", shown="that of SAVED"),
 ) -> None:
     """Send a saved agent as one file, with a model card where it can be kept."""
     say("Sent: ", (share.push(saved, to, name), "bold"))
@@ -23,10 +19,8 @@ def push(
 
 @app.command()
 def pull(
-    source: Annotated[
-        str, typer.Argument(help="A web address, hf://OWNER/NAME/FILE, a file or a folder.")
-    ],
-    out: Annotated[Path | None, typer.Option(help="File.", show_default="its name, here")] = None,
+    source: str = argument("A web address, hf://OWNER/NAME/FILE, a file or a folder."),
+    out: Path | None = option("File.", shown="its name, here"),
 ) -> None:
     """Fetch a saved agent and check it. None of its content is run."""
     path = share.pull(source, out)

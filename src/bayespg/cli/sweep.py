@@ -2,10 +2,9 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from bayespg._support import checks
 from bayespg._support.files import read_json, refuse_link, write_json
@@ -15,7 +14,7 @@ from bayespg.agents.jobs import Runs
 from bayespg.agents.trials import SHARES, Choice, Range, Trial
 from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, say, table
-from bayespg.cli.options import Imports, Ray, option, registered, setting, value
+from bayespg.cli.options import IMPORTS, RAY, argument, dashed, option, registered, setting, value
 from bayespg.runs import curves, importance, overview, plots
 from bayespg.runs import seeds as folders
 from bayespg.runs.columns import Column
@@ -33,48 +32,30 @@ CURVES = 6
 
 @app.command(cls=MaybeAddress)
 def sweep(
-    environment: Annotated[str, typer.Argument(help="A name listed by 'bayespg environments'.")],
-    varied: Annotated[
-        list[str],
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE,VALUE...",
-            help="A setting and its values, or a range LOW..HIGH; repeat it for more settings. "
-            "Also policy, estimator and update.",
-        ),
-    ],
-    steps: Annotated[int, typer.Option(min=1, help="Environment steps per run.")] = 100_000,
-    number: Annotated[
-        int | None,
-        typer.Option(
-            "--trials", min=1, help="Combinations to try.", show_default="all, without ranges"
-        ),
-    ] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(
-            help="How --trials are chosen: random, or optuna, which learns from earlier ones.",
-            show_default="optuna if it is installed, else random",
-        ),
-    ] = None,
-    early: Annotated[
-        bool | None,
-        typer.Option(
-            "--early-stopping/--no-early-stopping",
-            help="Stop a combination that is below the median after a quarter or half of the "
-            "steps.",
-            show_default="with --trials",
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of every combination.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
-    ray: Ray = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder.", show_default="runs/ENVIRONMENT-sweep")
-    ] = None,
-    imports: Imports = None,
-) -> None:
+    environment: str = argument("A name listed by 'bayespg environments'."),
+    varied: list[str] = option(
+        "A setting and its values, or a range LOW..HIGH; repeat it for more settings. Also policy, "
+        "estimator and update.", ..., "--set", metavar="NAME=VALUE,VALUE...",
+    ),
+    steps: int = option("Environment steps per run.", 100_000, min=1),
+    number: int | None = option(
+        "Combinations to try.", None, "--trials", min=1, shown="all, without ranges"
+    ),
+    search: str | None = option(
+        "How --trials are chosen: random, or optuna, which learns from earlier ones.",
+        shown="optuna if it is installed, else random",
+    ),
+    early: bool | None = option(
+        "Stop a combination that is below the median after a quarter or half of the steps.",
+        None, "--early-stopping/--no-early-stopping", shown="with --trials",
+    ),
+    seeds: int = option("Seeds of every combination.", 8, min=1),
+    seed: int = option("The first seed.", 0, min=0),
+    jobs: int = option("Runs side by side.", 1, min=1),
+    ray: str | None = RAY,
+    out: Path | None = option("Folder.", shown="runs/ENVIRONMENT-sweep"),
+    imports: list[str] | None = IMPORTS,
+) -> None:  # fmt: skip
     """Train combinations of settings over several seeds, and compare them: every combination, or
     with --trials a search.
 
@@ -151,7 +132,7 @@ class _Sweep:
         self._configs: dict[str, dict[str, Any]] = {}
 
     def name(self, trial: Trial) -> str:
-        return ", ".join(f"{option(k)}={_word(v)}" for k, v in trial.settings.items())
+        return ", ".join(f"{dashed(k)}={_word(v)}" for k, v in trial.settings.items())
 
     def folder(self, trial: Trial) -> Path:
         return self.out / self.name(trial).replace("/", "-")
@@ -285,7 +266,7 @@ class _Sweep:
 
     def _picture(self) -> None:
         figure = importance.draw(
-            {option(k): [trial.settings.get(k) for trial in self.tried]
+            {dashed(k): [trial.settings.get(k) for trial in self.tried]
              for k in self.tried[0].settings},
             trials.places(self.tried), [trial.scores[-1] for trial in self.tried],
             [trial.stopped for trial in self.tried], f"which settings mattered: {self.task}",

@@ -2,9 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, get_args
-
-import typer
+from typing import Any, get_args
 
 from bayespg._support import device as devices
 from bayespg.agents import describe, load, mbac, names, pgpe
@@ -13,7 +11,7 @@ from bayespg.agents.base import BaseAgent
 from bayespg.agents.settings import FIELDS, WHERE
 from bayespg.cli import continuing
 from bayespg.cli.common import MaybeAddress, app, say
-from bayespg.cli.options import Imports, Ray, registered, value, with_options
+from bayespg.cli.options import IMPORTS, RAY, argument, option, registered, value, with_options
 from bayespg.policies.named import Name
 from bayespg.runs import seeds as folders
 from bayespg.runs.live import Live
@@ -32,85 +30,46 @@ RESUMED = {"resume", "steps", "tensorboard", "imports", "ray", "jobs", "device",
 class Command:
     """The options of `train` that are no settings of an agent."""
 
-    environment: Annotated[
-        str | None,
-        typer.Argument(help="A name listed by 'bayespg environments', such as a Gymnasium id."),
-    ] = None
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help="bac, bpg or mcpg, short names for estimators; pgpe, search in the space of "
-            "parameters; or mbac, with a learned model of the task."
-        ),
-    ] = None
-    estimator: Annotated[
-        str | None, typer.Option(help=", ".join(names.ESTIMATORS), show_default="bac")
-    ] = None
-    update: Annotated[
-        str | None,
-        typer.Option(
-            help=f"{', '.join(names.UPDATES)}, or another optimiser of optax.",
-            show_default="natural",
-        ),
-    ] = None
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help=", ".join(get_args(Name)),
-            show_default="fourier for choices, mlp for continuous actions; linear for estimators "
-            "without a metric",
-        ),
-    ] = None
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Environment steps per run, counted from its beginning; with --resume, train a "
-            "finished run for longer.",
-            show_default=str(STEPS),
-        ),
-    ] = None
-    max_episodes: Annotated[int | None, typer.Option(min=1, help="Episodes per run, for pgpe.")] = (
-        None
+    environment: str | None = argument(
+        "A name listed by 'bayespg environments', such as a Gymnasium id.", None
     )
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of seeds, from --seed on.", show_default="1"),
-    ] = None
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Seeds trained side by side, in processes or with --ray as its tasks.",
-            show_default="1",
-        ),
-    ] = None
-    ray: Ray = None
-    tuned: Annotated[
-        bool,
-        typer.Option(
-            "--tuned",
-            help="Settings tuned for this task, where it has some; those given here replace them.",
-        ),
-    ] = False
-    out: Annotated[
-        Path | None, typer.Option(help="Run directory.", show_default="a new one under runs/")
-    ] = None
-    resume: Annotated[
-        Path | None, typer.Option(help="Resume this run exactly where it stopped.")
-    ] = None
-    tensorboard: Annotated[
-        bool, typer.Option(help="Also write events for TensorBoard; needs bayespg\\[tensorboard].")
-    ] = False
-    live: Annotated[
-        bool,
-        typer.Option("--live", help="Keep a page, RUN/live.html, that shows training as it goes."),
-    ] = False
-    device: Annotated[
-        str | None,
-        typer.Option(help="cpu or gpu: where updates are computed.", show_default="JAX's default"),
-    ] = None
-    imports: Imports = None
+    algorithm: str | None = option(
+        "bac, bpg or mcpg, short names for estimators; pgpe, search in the space of parameters; or "
+        "mbac, with a learned model of the task."
+    )
+    estimator: str | None = option(", ".join(names.ESTIMATORS), shown="bac")
+    update: str | None = option(
+        f"{', '.join(names.UPDATES)}, or another optimiser of optax.", shown="natural"
+    )
+    policy: str | None = option(
+        ", ".join(get_args(Name)),
+        shown="fourier for choices, mlp for continuous actions; linear for estimators without a "
+        "metric",
+    )
+    steps: int | None = option(
+        "Environment steps per run, counted from its beginning; with --resume, train a finished "
+        "run for longer.", min=1, shown=str(STEPS),
+    )  # fmt: skip
+    max_episodes: int | None = option("Episodes per run, for pgpe.", min=1)
+    seeds: int | None = option("Number of seeds, from --seed on.", min=1, shown="1")
+    jobs: int | None = option(
+        "Seeds trained side by side, in processes or with --ray as its tasks.", min=1, shown="1"
+    )
+    ray: str | None = RAY
+    tuned: bool = option(
+        "Settings tuned for this task, where it has some; those given here replace them.",
+        False, "--tuned",
+    )  # fmt: skip
+    out: Path | None = option("Run directory.", shown="a new one under runs/")
+    resume: Path | None = option("Resume this run exactly where it stopped.")
+    tensorboard: bool = option(
+        "Also write events for TensorBoard; needs bayespg\\[tensorboard].", False
+    )
+    live: bool = option(
+        "Keep a page, RUN/live.html, that shows training as it goes.", False, "--live"
+    )
+    device: str | None = option("cpu or gpu: where updates are computed.", shown="JAX's default")
+    imports: list[str] | None = IMPORTS
 
 
 @app.command(cls=MaybeAddress)
@@ -133,7 +92,7 @@ def train(**given: Any) -> None:
 
 def _resume(path: Path, command: Command, settings: dict[str, Any]) -> None:
     """Resume a run with the settings that say where episodes are played."""
-    said = {f.name for f in dataclasses.fields(Command) if getattr(command, f.name) != f.default}
+    said = {name for name, one in vars(command).items() if one not in (None, False)}
     if more := (said | set(settings)) - RESUMED:
         raise ValueError(
             f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
