@@ -94,10 +94,8 @@ class Record(eqx.Module):
         first = np.array(self.first)
         if np.isnan(first).any():
             first[np.argmax(np.isnan(first))] = value
-        returns, shares = (
-            np.append(self.returns[1:], value),
-            np.append(self.predicted[1:], predicted),
-        )
+        returns = np.append(self.returns[1:], value)
+        shares = np.append(self.predicted[1:], predicted)
         error = np.sqrt(returns.var(ddof=1) / WINDOW + first.var(ddof=1) / FIRST)
         risen = returns.mean() > first.mean() + 2 * error
         known = np.nanmean(shares) if np.isfinite(shares).any() else np.nan
@@ -275,8 +273,8 @@ class MBAC(BaseAgent):
             starts.append((self._fresh, jnp.zeros_like(old.values)))
         with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
             tried = list(pool.map(lambda start: self._improved(model, data, key, *start), starts))
-        policy, values, progress = max(tried, key=_promise)
-        numbers = [*jax.tree.leaves(eqx.filter(policy, eqx.is_inexact_array)), values]
+        policy, values, progress = max(tried, key=lambda one: np.mean(one[2].returns[-LAST:]))
+        numbers = jax.tree.leaves(eqx.filter((policy, values), eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
                 f"update {int(old.updates) + 1}: the policy or its values are not finite"
@@ -390,15 +388,13 @@ class MBAC(BaseAgent):
 
 def _explained(true: Any, predicted: Any) -> float:
     """The share of the variance that is predicted, in the mean over the numbers that vary, each at
-    least zero."""
+    least zero; NaN if none does."""
     if not len(true):
         return np.nan
     total = np.mean((true - true.mean(0)) ** 2, 0)
-    left = np.mean((true - predicted) ** 2, 0)
     varies = total > 1e-12 * np.mean(true**2, 0)
-    return (
-        float(np.mean(np.maximum(1 - left[varies] / total[varies], 0))) if varies.any() else np.nan
-    )
+    left = np.mean((true - predicted) ** 2, 0)[varies] / total[varies]
+    return float(np.mean(np.maximum(1 - left, 0))) if left.size else np.nan
 
 
 def _refuse_what_is_no_function(**given: Any) -> None:
@@ -414,11 +410,6 @@ def _refuse_what_is_no_function(**given: Any) -> None:
 @eqx.filter_jit
 def _divergence(before: Any, after: Any, seen: Float[Array, "N d"]) -> Float[Array, ""]:
     return jnp.mean(jax.vmap(lambda x: before(x).divergence(after(x)))(seen))
-
-
-def _promise(found: Any) -> float:
-    """The mean simulated return of the last updates."""
-    return float(np.mean(found[2].returns[-LAST:]))
 
 
 def _units(model: Model) -> Normaliser:
