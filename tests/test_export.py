@@ -2,6 +2,7 @@
 
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -62,6 +63,22 @@ def test_an_exported_policy_acts_as_predict(tmp_path, make, task, policy):
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert np.unique(expected).size > 1
+
+
+class Parts(gymnasium.Env):
+    """Actions in two parts, counted from one and from zero."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (3,))
+    action_space = spaces.MultiDiscrete([3, 2], start=[1, 0])
+
+
+def test_an_exported_policy_chooses_in_several_parts(tmp_path):
+    agent = trained(bayespg.BAC(Parts, "linear"))
+    agent.export(tmp_path / "policy.onnx", batch=20)
+    seen = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
+    chosen = answers(tmp_path / "policy.onnx", seen)
+    np.testing.assert_array_equal(chosen, agent.predict(seen))
+    assert len(np.unique(chosen, axis=0)) > 2
 
 
 def test_an_exported_policy_takes_masks(tmp_path):

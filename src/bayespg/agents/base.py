@@ -269,7 +269,7 @@ class BaseAgent(abc.ABC):
             interruption.bar(self._goal(steps, last, run), progress) as show,
         ):
             if run is not None:
-                store.agree(self, run, self._meta())
+                store.agree(self, run)
             best_state = self._loop(begun + steps, last, callbacks, run, show, hint=progress)
             if self.interrupted:
                 done = f"Interrupted after update {int(self.state.updates)}, which is complete"
@@ -331,7 +331,7 @@ class BaseAgent(abc.ABC):
 
     def extend(self, run: Run, steps: int) -> None:
         """Write into this agent's run that it ends at `steps` steps, counted from its beginning."""
-        store.extend(self, run, steps, self._meta())
+        store.extend(self, run, steps)
 
     def save(self, path: str | Path) -> None:
         """Save the agent in a directory, for `bayespg.load`; or, if `path` ends in ".bayespg", as
@@ -340,7 +340,7 @@ class BaseAgent(abc.ABC):
         An agent that was saved there before is replaced, with its settings. A training run is
         refused, and so is a directory of another program.
         """
-        store.save(self, path, self._meta())
+        store.save(self, path)
 
     @classmethod
     def load(cls: type[A], path: str | Path, *, best: bool = False, **given: Any) -> A:

@@ -77,14 +77,14 @@ def run_of(agent: Any, path: str | Path, steps: int, tensorboard: bool) -> Run:
     return run
 
 
-def extend(agent: Any, run: Run, steps: int, meta: dict[str, Any]) -> None:
+def extend(agent: Any, run: Run, steps: int) -> None:
     """Write into the agent's run that it ends at `steps` steps, counted from its beginning."""
     with run:
-        agree(agent, run, meta)
-        run.replace(longer(run.config, steps), agent.state, meta)
+        agree(agent, run)
+        run.replace(longer(run.config, steps), agent.state, agent._meta())
 
 
-def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
+def agree(agent: Any, run: Run) -> None:
     """ValueError unless the run is at the agent's update, with the agent's state and the rows that
     belong to it. A new run gets its first checkpoint, so that rows are never without one."""
     run.expect(int(agent.state.updates))
@@ -99,7 +99,7 @@ def agree(agent: Any, run: Run, meta: dict[str, Any]) -> None:
         )
     run.verify(int(agent.state.updates))
     if checkpoint is None:
-        run.checkpoint(agent.state, meta)
+        run.checkpoint(agent.state, agent._meta())
 
 
 SUFFIX = ".bayespg"
@@ -107,12 +107,12 @@ SUFFIX = ".bayespg"
 MEMBERS = (CONFIG, CHECKPOINT)
 
 
-def save_file(agent: Any, path: Path, meta: dict[str, Any]) -> None:
+def save_file(agent: Any, path: Path) -> None:
     """Save the agent as one file: a zip of what a folder of it holds, nothing compressed."""
     if path.is_dir():
         raise ValueError(f"{path}: is a folder; give another name for the file")
     with tempfile.TemporaryDirectory() as folder:
-        save(agent, Path(folder) / "agent", meta)
+        save(agent, Path(folder) / "agent")
         parts = {name: files.read(Path(folder) / "agent" / name) for name in MEMBERS}
     files.write_whole(path, packed(parts))
 
@@ -169,10 +169,10 @@ def members(content: bytes, source: Any) -> dict[str, bytes]:
     return parts
 
 
-def save(agent: Any, path: str | Path, meta: dict[str, Any]) -> None:
+def save(agent: Any, path: str | Path) -> None:
     """Save the agent; one that was saved there before is replaced."""
     if Path(path).suffix == SUFFIX and not (Path(path) / CONFIG).exists():
-        save_file(agent, Path(path), meta)
+        save_file(agent, Path(path))
         return
     if (Path(path) / CONFIG).exists():
         run = Run.open(path)
@@ -188,4 +188,4 @@ def save(agent: Any, path: str | Path, meta: dict[str, Any]) -> None:
     else:
         run = Run.create(path, agent.config)
     with run:
-        run.replace(agent.config, agent.state, meta)
+        run.replace(agent.config, agent.state, agent._meta())
