@@ -108,7 +108,7 @@ class Judge:
         return float(total.mean())
 
 
-def train_ours(task: Task, judge: Judge) -> None:
+def train_ours(task: Task, judge: Callable[..., Any]) -> None:
     agent = load.made(
         {"environment": task.environment, "estimator": task.estimator, "seed": task.seed}
     )
@@ -120,7 +120,7 @@ def train_ours(task: Task, judge: Judge) -> None:
     agent.learn(task.steps, callbacks=after, progress=False)
 
 
-def train_rival(task: Task, judge: Judge) -> None:
+def train_rival(task: Task, judge: Callable[..., Any]) -> None:
     made = rival(task.algorithm)
     # Networks of this size are slower with more threads than with one.
     importlib.import_module("torch").set_num_threads(1)

@@ -33,7 +33,7 @@ ORDER = (
 class Commands(typer.core.TyperGroup):
     """Commands in the order of first use instead of alphabetical order."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore
+    def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
 
 
