@@ -328,7 +328,9 @@ def test_the_returns_on_other_tasks_are_those_of_the_stored_runs(monkeypatch, ca
     table = capsys.readouterr().out
     assert table.count("\n") == 2 + 4 * 4
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    assert f"<!-- others -->\n{table}<!-- /others -->" in page
+    (shown,) = re.findall(r"<!-- others -->\n(.*)\n<!-- /others -->", page, re.DOTALL)
+    assert len(shown.splitlines()) == 2 + 2 * 3
+    assert set(shown.splitlines()) <= set(table.splitlines())
 
 
 def test_the_scores_of_the_suite_are_those_of_the_stored_runs(monkeypatch, capsys):
@@ -430,17 +432,15 @@ def test_the_counts_of_error_bars_on_tasks_are_those_of_the_stored_claims():
     assert "\n".join(rows) in (ROOT / "docs" / "calibration.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["settings", "smaller-house"])
+@pytest.mark.parametrize("name", ["settings", "smaller-house-fresh"])
 def test_the_tables_of_settings_are_those_of_the_stored_cells(name, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     cells = str(RESULTS / f"{name}.jsonl")
     monkeypatch.setattr("sys.argv", ["settings.py", "table", "--out", cells])
     importlib.import_module("settings").main()
-    tables = re.findall(r"^(\S+), return \S+\n\n((?:\|.*\n)+)", capsys.readouterr().out, re.M)
-    assert len(tables) == 5
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    for task, table in tables:
-        assert table in page, task
+    table = capsys.readouterr().out.strip()
+    assert table.splitlines()[0].count(", ") == 5
+    assert table in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
 
 
 def test_the_table_of_gradient_errors_is_that_of_the_stored_trials(monkeypatch):
@@ -464,7 +464,7 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
 def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     tables = importlib.import_module("thousands").table(RESULTS / "thousands.jsonl").split("\n\n")
-    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     for name, table in zip(("cpu", "first", "gpu"), tables, strict=True):
         assert f"<!-- thousands {name} -->\n{table}\n<!-- /thousands {name} -->" in page, name
     lines = map(json.loads, (RESULTS / "thousands.jsonl").read_text("utf-8").splitlines())
