@@ -646,16 +646,19 @@ def test_what_findings_say_of_rates_and_forms_is_in_the_stored_samples():
 
 
 def readings_table():
-    """The final costs of Figures 3 and 5 in every cell of Sigma and start."""
+    """The final costs of Figures 3 and 5 in every cell of Sigma and start, at M = 5 to 40."""
     samples = Samples.load(RESULTS / "lqr-readings.npz")
-    rows = ["| | M = 5 | M = 10 | M = 20 | M = 40 |", "|---|---|---|---|---|"]
+    rows = {}
     for name in samples.names("final"):
         method, reading = name.split(", ", 1)
-        start = reading.split(" I, ", 1)[1]
-        label = f"MCPG, {start}" if method == "MCPG" else name
+        sigma, start = reading.split(" I, ", 1)
+        label = method if method == "MCPG" else f"{method}, {sigma} I"
         ends = [lqr_learning.OPTIMUM + samples["final", name, M].mean() for M in (5, 10, 20, 40)]
-        rows.append(f"| {label} | " + " | ".join(f"{end:.3f}" for end in ends) + " |")
-    return "\n".join(rows)
+        rows.setdefault(label, {})[start] = ", ".join(f"{end:.3f}" for end in ends)
+    starts = list(rows["MCPG"])
+    table = [f"| | {' | '.join(starts)} |", "|---|---|---|"]
+    table += [f"| {label} | {' | '.join(of[s] for s in starts)} |" for label, of in rows.items()]
+    return "\n".join(table)
 
 
 def test_the_table_of_readings_is_that_of_the_stored_samples():
