@@ -127,7 +127,6 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/how-to/policy.md",
     "docs/how-to/scores.md",
     "docs/how-to/simulator.md",
-    "docs/how-to/uncertainty.md",
     "docs/model-based.md",
     "docs/partial-observation.md",
     "docs/search.md",
@@ -766,7 +765,7 @@ def test_no_page_judges_a_direction_by_the_paths_that_chose_it():
     """Except the one that says why not."""
     optimistic = re.compile(r"probability_uphill\(posterior\.|\[.sure.\]")
     for page in [*PAGES, *(ROOT / "examples").glob("*.py")]:
-        if page.name != "uncertainty.md":
+        if page.name != "decide.md":
             assert optimistic.findall(page.read_text("utf-8")) == [], page
 
 
