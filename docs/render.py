@@ -148,8 +148,13 @@ def _list(run):
         ]
     lines = []
     for reading in run:
-        lines.append(f"- *{reading.name}* {_state(reading)}")
-        lines += [f"    - {_line(claim)}" for _, claim in reading.claims]
+        claims = [claim for _, claim in reading.claims]
+        effects = {claim["effect"] for claim in claims}
+        measured = f": {effects.pop()}" if len(effects) == 1 else ""
+        lines.append(f"- *{reading.name}* {_state(reading)}{measured}")
+        for claim in claims:
+            said = _capital(claim["says"] if measured else _said(claim))
+            lines.append(f"    - {MARKS[page.verdict(claim)]} {said}: {_range(claim)}")
     return lines
 
 
