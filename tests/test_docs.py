@@ -250,6 +250,25 @@ def test_links_and_pictures_of_a_page_are_there(page):
     assert broken(page, page.read_text("utf-8")) == []
 
 
+def sections(page: Path) -> set[str]:
+    """What links to a page may name behind "#": headings as GitHub writes them, and marks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
+    return {*plain, *re.findall(r'<a id="([\w-]+)">', text)}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=relative)
+def test_links_lead_to_sections_that_there_are(page):
+    missing = []
+    for target in LINK.findall(page.read_text("utf-8")):
+        name, _, section = target.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        if section and there.suffix == ".md" and "://" not in target:
+            missing += [] if section in sections(there) else [target]
+    assert missing == []
+
+
 def test_a_broken_link_is_found():
     page = ROOT / "docs" / "index.md"
     assert broken(page, "[a](nothing.md) and ![b](pictures/nothing.svg)") == [
