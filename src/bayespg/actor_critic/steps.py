@@ -89,7 +89,7 @@ class Steps(NamedTuple):
     @property
     def observations(self) -> Int[Array, ""]:
         """The number of steps that are used, minus one for each tail."""
-        return self.segments.observations(self.y.size)
+        return self.segments.observations()
 
     def see(self, Psi: Float[Array, "N k"]) -> Float[Array, "N k"]:
         """Functions of the states as they enter the observations."""

@@ -206,7 +206,7 @@ def _dense(kernel, points, steps: Targets, noise, tails: int) -> Critic:
     L = jnp.linalg.cholesky(K + noise * I)
     unknown = Span(solve_triangular(L, _columns(steps, tails), lower=True), jnp.ones(N, bool))
     e = unknown.remove(solve_triangular(L, steps.y, lower=True)[:, None])[:, 0]
-    pivots, count = jnp.diagonal(L), unknown.observations(N)
+    pivots, count = jnp.diagonal(L), unknown.observations()
     log_det = 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
     return Critic(
         kernel=kernel,

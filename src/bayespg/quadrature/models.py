@@ -81,49 +81,36 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     G = fishers.as_fisher(fisher)
     form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
     kernel = kernels.Quadratic(G)
+    b, b0 = kernel.cross(U)[0], kernel.prior()[0, 0]
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
     one_noise = noise.ndim == 0 or noise.shape == (1, n)
     if one_noise and (noise.ndim or scale.ndim) and sparsify is None and form == "dual":
         by_component = (jnp.broadcast_to(x.reshape(-1), (n,)) for x in (noise, scale))
-        at = conditioning.by_component(
-            kernel.gram(U, U), kernel.cross(U)[0], kernel.prior()[0, 0], Y, *by_component
-        )
-        covariance = at.covariance
-        influence = at.leave_one_out()
-        added = at.gain.T * Y
-        mean = jnp.sum(added, 0)
-        explained = at.gain @ kernel.cross(U)[0] / kernel.prior()[0, 0]
+        at = conditioning.by_component(kernel.gram(U, U), b, b0, Y, *by_component)
+        influence, gain = at.leave_one_out(), at.gain
     elif noise.ndim == 2 or scale.ndim == 1:  # one regression per component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
         at = jax.vmap(lambda y, s2, c: condition(y[:, None], s2, c), in_axes=(1, 1, 0))(
             Y, noise, jnp.broadcast_to(scale, (n,))
         )
-        covariance = at.covariance
-        influence = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T
-        added = at.gain[:, 0].T * Y
-        mean = jnp.sum(at.gain[:, 0] * Y.T, -1)
-        explained = jax.vmap(lambda gain: kernel.explained(U, gain))(at.gain)
+        influence, gain = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T, at.gain[:, 0]
     else:
         at = condition(Y, noise, scale)
-        covariance = at.covariance
-        influence = at.leave_one_out()
-        added = at.gain[0][:, None] * Y
-        mean = (at.gain @ Y)[0]
-        explained = kernel.explained(U, at.gain)
-    assert covariance is not None
-    variance = covariance if covariance.ndim == 1 else covariance[..., 0, 0]
-    variance = jnp.broadcast_to(variance, (n,))
+        influence, gain = at.leave_one_out(), at.gain[0]
+    assert at.covariance is not None
+    added = gain.T.reshape(M, -1) * Y
+    variance = jnp.broadcast_to(at.covariance.reshape(-1), (n,))
     return GradientPosterior(
-        mean=mean,
+        mean=jnp.sum(added, 0),
         covariance=jnp.diag(variance) if n <= LARGE else Diagonal(variance),
         fisher=G,
         influence=influence,
-        explained=explained,
+        explained=gain @ b / b0,
         freedom=at.freedom,
         info=_info(G, at) | info,
-        prior=Diagonal(jnp.broadcast_to(scale * kernel.prior()[0, 0], (n,))),
+        prior=Diagonal(jnp.broadcast_to(scale * b0, (n,))),
         added=added,
         # The quadratic kernel can fit noise, and then what all paths add agrees on it.
         unbiased=conditioning.less(returns, jnp.mean(returns))[:, None] * U,
