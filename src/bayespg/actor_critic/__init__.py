@@ -338,9 +338,10 @@ def _checked_rows(scores: Rows, count: int) -> Rows:
 
 def _rank(states: np.ndarray, kernel: Kernel) -> int:
     """How many features the state kernel needs over these states."""
-    if _finite(kernel, states[:1]):
-        return 0
     X = states.reshape(len(states), -1)
+    with jax.enable_x64(True):
+        if kernels.features(kernel, X[:1]) is not None:
+            return 0
     capacity = min(RANK, len(X))
     while True:
         features = in_float64(low_rank)(X, kernel, capacity)
@@ -353,8 +354,3 @@ def _rank(states: np.ndarray, kernel: Kernel) -> int:
                 "sparsify=Sparsify(threshold, capacity), a longer length scale or kernels.Nystrom"
             )
         capacity = min(2 * capacity, len(X))
-
-
-def _finite(kernel: Kernel, state: np.ndarray) -> bool:
-    with jax.enable_x64(True):
-        return kernels.features(kernel, state.reshape(1, -1)) is not None

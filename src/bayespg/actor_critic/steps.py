@@ -130,7 +130,7 @@ def layout(
         segments = find(*rows)
     tail = jnp.where(taken, segments.tail.reshape(-1), 0.0)
     y = jnp.where(taken, segments.y.reshape(-1), 0.0)
-    steps = Steps(states, _masked(scores, taken), y, Tails(tail, groups, taken))
+    steps = Steps(states, sparse.scaled(scores, taken.astype(float)), y, Tails(tail, groups, taken))
     if exactly == 1:
         return steps
 
@@ -141,10 +141,6 @@ def layout(
     return steps._replace(
         residuals=Residuals(observed, within(discount), None if exactly == 0 else within(carry))
     )
-
-
-def _masked(scores: Matrix, kept: Bool[Array, " N"]) -> Matrix:
-    return sparse.scaled(scores, kept.astype(float))
 
 
 class Prior(NamedTuple):

@@ -61,20 +61,24 @@ class Fisher(eqx.Module):
         cheaper."""
 
 
-class Explicit(Fisher):
-    """A matrix that can be written out."""
+class Direct(Fisher):
+    """A matrix whose diagonal is at hand."""
 
     def trace(self) -> Float[Array, ""]:
         return jnp.sum(self.diagonal())
+
+    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        return self.solve(V)
+
+
+class Explicit(Direct):
+    """A matrix that can be written out."""
 
     def damped(self, damping: Float[Array, ""]) -> Fisher:
         return Dense(self.matrix() + damping * jnp.eye(self.size, dtype=self.matrix().dtype))
 
     def effective(self, G: Fisher) -> Float[Array, ""]:
         return jnp.trace(self.solve(G.matrix()))
-
-    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.solve(V)
 
 
 class Written(Explicit):
@@ -183,6 +187,11 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     return G, D * T, W / units, known
 
 
+def rows_solved(L: Float[Array, "n n"], V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    """V (L L')^-1."""
+    return cho_solve((L, True), V.reshape(-1, V.shape[-1]).T).T.reshape(V.shape)
+
+
 class Factorised(Written):
     """A large array that is known to be regular, with its Cholesky factor: one factorisation, and
     two triangular systems a solve. The inverse that `Dense` holds takes three more."""
@@ -192,7 +201,7 @@ class Factorised(Written):
 
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return cho_solve((self.root, True), V.reshape(-1, self.size).T).T.reshape(V.shape)
+        return rows_solved(self.root, V)
 
     @float64_when_eager
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:

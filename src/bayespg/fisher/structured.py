@@ -1,13 +1,13 @@
 """Fisher matrices whose structure makes large ones affordable, and conversion to a `Fisher`."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support import checks
@@ -16,7 +16,7 @@ from bayespg._support.types import Array
 from bayespg.algebra import sparse
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparse import Rows
-from bayespg.fisher.matrices import Damped, Dense, Explicit, Fisher
+from bayespg.fisher.matrices import Damped, Dense, Direct, Explicit, Fisher, rows_solved
 
 NEEDED = (
     "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
@@ -65,7 +65,7 @@ class LowRank(Explicit):
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         first = V / self.damping
-        inner = _rows(lambda columns: cho_solve((self.L, True), columns), first @ self.V.T)
+        inner = rows_solved(self.L, first @ self.V.T)
         return first - (inner @ self.V) / self.damping
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
@@ -90,13 +90,7 @@ def _woodbury(V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
     return V, damping, L
 
 
-def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
-    """Apply a function of columns to the rows of V."""
-    flat = V.reshape(-1, V.shape[-1])
-    return function(flat.T).T.reshape(V.shape)
-
-
-class Spectral(Fisher):
+class Spectral(Direct):
     """sum_j l_j q_j q_j' + rest (I - sum_j q_j q_j'), q_j orthonormal: the average of a few outer
     products, or with a `rest` the same with damping, without an n x n array.
 
@@ -116,23 +110,29 @@ class Spectral(Fisher):
     def size(self) -> int:
         return self.directions.shape[-1]
 
-    def _apply(self, function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        """The product with the matrix whose eigenvalues are a function of these."""
-        rest = function(self.rest)
-        along = (function(self.eigenvalues) - rest) * (V @ self.directions.T)
-        return rest * V + along @ self.directions
+    def mapped(self, function: Callable[[Array], Array]) -> "Spectral":
+        """The matrix whose eigenvalues are a function of these."""
+        return Spectral(self.directions, function(self.eigenvalues), function(self.rest))
+
+    def over(self, D: "Spectral") -> "Spectral":
+        """D^-1 G for a matrix D with the same eigenvectors."""
+        inverse = D.mapped(_inverse)
+        return Spectral(
+            self.directions, self.eigenvalues * inverse.eigenvalues, self.rest * inverse.rest
+        )
 
     @float64_when_eager
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self._apply(lambda l: l, V)
+        along = (self.eigenvalues - self.rest) * (V @ self.directions.T)
+        return self.rest * V + along @ self.directions
 
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self._apply(lambda l: jnp.where(l > 0, 1 / jnp.where(l > 0, l, 1.0), 0.0), V)
+        return self.mapped(_inverse).multiply(V)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         z = jax.random.normal(key, (*shape, self.size), self.directions.dtype)
-        return self._apply(jnp.sqrt, z)
+        return self.mapped(jnp.sqrt).multiply(z)
 
     @float64_when_eager
     def matrix(self) -> Float[Array, "n n"]:
@@ -143,24 +143,20 @@ class Spectral(Fisher):
         return self.rest + (self.eigenvalues - self.rest) @ self.directions**2
 
     @float64_when_eager
-    def trace(self) -> Float[Array, ""]:
-        r, n = self.directions.shape
-        return jnp.sum(self.eigenvalues) + (n - r) * self.rest
-
-    @float64_when_eager
     def damped(self, damping: Float[Array, ""]) -> "Spectral":
-        return Spectral(self.directions, self.eigenvalues + damping, self.rest + damping)
+        return self.mapped(lambda l: l + damping)
 
     @float64_when_eager
     def effective(self, G: Fisher) -> Float[Array, ""]:
-        Q = self.directions
+        Q, inverse = self.directions, self.mapped(_inverse)
         along = jnp.sum(Q * G.multiply(Q), -1)
-        inside = jnp.sum(jnp.where(self.eigenvalues > 0, along / self.eigenvalues, 0.0))
         outside = jnp.maximum(G.trace() - jnp.sum(along), 0.0)
-        return inside + jnp.where(self.rest > 0, outside / self.rest, 0.0)
+        return along @ inverse.eigenvalues + outside * inverse.rest
 
-    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.solve(V)
+
+def _inverse(eigenvalues: Float[Array, "*r"]) -> Float[Array, "*r"]:
+    known = eigenvalues > 0
+    return jnp.where(known, 1 / jnp.where(known, eigenvalues, 1.0), 0.0)
 
 
 def outer_products(scores: Float[Array, "M n"]) -> Spectral:
@@ -174,7 +170,7 @@ def outer_products(scores: Float[Array, "M n"]) -> Spectral:
     return Spectral(Q, eigenvalues, jnp.zeros((), Q.dtype), scores[:, None, :])
 
 
-class Sparse(Fisher):
+class Sparse(Direct):
     """G = R'R + damping I with sparse rows R: 40,500 parameters of which nine act at a step.
 
     Products gather and scatter; `solve` is conjugate gradients with the diagonal as
@@ -225,9 +221,6 @@ class Sparse(Fisher):
     def diagonal(self) -> Float[Array, " n"]:
         return sparse.squared_columns(self.rows) + self.damping
 
-    def trace(self) -> Float[Array, ""]:
-        return jnp.sum(self.diagonal())
-
     def damped(self, damping: Float[Array, ""]) -> "Sparse":
         return Sparse(self.rows, self.damping + damping)
 
@@ -236,11 +229,8 @@ class Sparse(Fisher):
             return jnp.trace(self.kernel(G.rows, G.rows))
         return jnp.trace(self.solve(G.matrix()))
 
-    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.solve(V)
 
-
-class Isotropic(Explicit):
+class Isotropic(Spectral):
     """I / scale^2: the exact Fisher matrix of parameters theta ~ N(mean, scale^2 I)."""
 
     parameters: int = eqx.field(static=True)
@@ -255,29 +245,9 @@ class Isotropic(Explicit):
             )
         self.parameters = checks.whole("parameters", parameters, 1)
         self.scale = scale if traced(scale) else np.asarray(checks.deviation("scale", scale))
-
-    @property
-    def size(self) -> int:
-        return self.parameters
-
-    @float64_when_eager
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return V / self.scale**2
-
-    @float64_when_eager
-    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return V * self.scale**2
-
-    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
-        return jax.random.normal(key, (*shape, self.size)) / self.scale
-
-    @float64_when_eager
-    def matrix(self) -> Float[Array, "n n"]:
-        return jnp.eye(self.size) / self.scale**2
-
-    @float64_when_eager
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.ones(self.size) / self.scale**2
+        super().__init__(
+            jnp.zeros((0, self.parameters)), jnp.zeros(0), jnp.asarray(1 / self.scale**2)
+        )
 
 
 class Inverse(Explicit):
@@ -373,7 +343,7 @@ def overlap(fisher: Fisher) -> Float[Array, ""]:
         return rank(fisher)
     D, G = fisher.solver, fisher.information
     if isinstance(D, Spectral) and isinstance(G, Spectral):
-        return jnp.sum((G.eigenvalues / jnp.where(G.eigenvalues > 0, D.eigenvalues, 1.0)) ** 2)
+        return G.over(D).mapped(jnp.square).trace()
     S = D.solve(G.matrix())
     return jnp.sum(S * S.T)
 

@@ -1,7 +1,6 @@
 """The posterior of the gradient by Bayesian quadrature: Models 1 and 2 (Section 4).
 
-`model1` and `model2` take scores and returns from any source. The general posterior of an integral
-(`integral`, `vector_integral`, `bayes_hermite`) is made in `integrals.py` and found here too.
+`model1` and `model2` take scores and returns from any source.
 """
 
 from typing import Literal
@@ -22,16 +21,6 @@ from bayespg.algebra.conditioning import Conditioned
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Fisher
 from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, informed, of_gradient
-from bayespg.quadrature.integrals import Integral, bayes_hermite, integral, vector_integral
-
-__all__ = [
-    "Integral",
-    "bayes_hermite",
-    "integral",
-    "model1",
-    "model2",
-    "vector_integral",
-]
 
 Form = Literal["auto", "dual", "weight"]
 SINGULAR = 1e12
@@ -81,14 +70,14 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     G = fishers.as_fisher(fisher)
     form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
     kernel = kernels.Quadratic(G)
-    b, b0 = kernel.cross(U)[0], kernel.prior()[0, 0]
+    b0 = kernel.prior()[0, 0]
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
     one_noise = noise.ndim == 0 or noise.shape == (1, n)
     if one_noise and (noise.ndim or scale.ndim) and sparsify is None and form == "dual":
         by_component = (jnp.broadcast_to(x.reshape(-1), (n,)) for x in (noise, scale))
-        at = conditioning.by_component(kernel.gram(U, U), b, b0, Y, *by_component)
+        at = conditioning.by_component(kernel.gram(U, U), kernel.cross(U)[0], b0, Y, *by_component)
         influence, gain = at.leave_one_out(), at.gain
     elif noise.ndim == 2 or scale.ndim == 1:  # one regression per component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
@@ -107,7 +96,7 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
         covariance=jnp.diag(variance) if n <= LARGE else Diagonal(variance),
         fisher=G,
         influence=influence,
-        explained=gain @ b / b0,
+        explained=kernel.explained(U, gain),
         freedom=at.freedom,
         info=_info(G, at) | info,
         prior=Diagonal(jnp.broadcast_to(scale * b0, (n,))),
