@@ -61,7 +61,7 @@ from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Damped, Dense, Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, GradientPosterior, informed
-from bayespg.quadrature import SINGULAR
+from bayespg.quadrature import regular
 
 __all__ = [
     "EXACT",
@@ -181,11 +181,7 @@ def _sound(posterior: GradientPosterior, chosen_noise: bool) -> GradientPosterio
             "rewards: so large or small that their variance is beyond float64; give them in other "
             "units, for instance divided by their largest"
         )
-    mean, condition = posterior.mean, posterior.info.get("condition", 1.0)
-    if not np.all(np.isfinite(mean)) or not condition < SINGULAR:
-        raise ValueError(
-            "noise: the kernel matrix plus noise is singular; give a larger noise variance"
-        )
+    regular(posterior.info.get("condition", 1.0), posterior.mean)
     return checks.sound("scores, rewards", posterior)
 
 

@@ -1,9 +1,7 @@
-"""The posterior of the gradient by Bayesian quadrature: Models 1 and 2 (Section 4).
+"""The posterior of the gradient by Bayesian quadrature: Models 1 and 2 (Section 4), from scores and
+returns of any source."""
 
-`model1` and `model2` take scores and returns from any source.
-"""
-
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -17,20 +15,15 @@ from bayespg._support import checks
 from bayespg._support.precision import in_float64, traced
 from bayespg._support.types import Array
 from bayespg.algebra import conditioning, sparsification
-from bayespg.algebra.conditioning import Conditioned
+from bayespg.algebra.conditioning import LOG_2PI, Conditioned
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Fisher
 from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, informed, of_gradient
+from bayespg.quadrature.integrals import Integral
 
 Form = Literal["auto", "dual", "weight"]
 SINGULAR = 1e12
 """The condition beyond which a system counts as singular: about three digits would be left."""
-
-
-SINGULAR_MESSAGE = (
-    "noise: the kernel matrix plus noise is singular (paths repeat, or there are more of them "
-    "than the scores can distinguish); give a larger noise variance"
-)
 
 
 def model1(
@@ -56,10 +49,11 @@ def model1(
         return _model1(scores, returns, fisher, noise, scale, sparsify, form)
     U, R, G = _checked(scores, returns, fisher, form, sparsify)
     M, n = U.shape
+    p = (n + 1) * (n + 2) // 2
     noise = checks.nonnegative("noise", noise, ((M,), (M, n)))
     scale = checks.positive("scale", scale, ((n,),))
-    form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
-    _enough_noise(noise, M, (n + 1) * (n + 2) // 2)
+    form = _choose(form, M, p, noise)
+    _enough_noise(noise, M, p)
     if noise.ndim == 2 and np.all(noise == noise[:1]):
         noise = noise[:1]
     return sound(in_float64(_model1)(U, R, G, noise, scale, sparsify, form))
@@ -203,6 +197,66 @@ def _informed(scores, returns, fisher, noise, baseline, prior, form) -> Gradient
     return informed.around(found, prior, G)
 
 
+def model2_with_prior(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    prior_gradient: Float[Array, " n"],
+    **options: Any,
+) -> GradientPosterior:
+    """Model 2 with a prior mean of the return, u(xi)'w_0 with w_0 = G^-1 g_0 (Eq. 14 with f-bar):
+
+        mean = g_0 + B C (y - U w_0),   covariance = B_0 - B C B'
+
+    g_0 = `prior_gradient`, from an earlier policy or another task, is then the prior mean of the
+    gradient, as int u u' w_0 Pr = G w_0. The kernel's `scale` says how far the gradient may lie
+    from it: it should be smaller than without prior knowledge. `options` are those of `model2`.
+    """
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
+    g0 = checks.vector("prior_gradient", prior_gradient, U.shape[1], "one entry per parameter")
+    posterior = model2(U, R - in_float64(_along)(U, G, g0), G, **options)
+    alone = (R - R.mean())[:, None] * U  # what paths show does not depend on g_0
+    return eqx.tree_at(lambda p: (p.mean, p.unbiased), posterior, (posterior.mean + g0, alone))
+
+
+def _along(U, G, g0) -> Float[Array, " M"]:
+    return U @ fishers.readout(fishers.as_fisher(G)).solve(g0)
+
+
+def expected_return(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    *,
+    noise: float | Float[Array, " M"] = 1e-3,
+    scale: float | Float[Array, ""] = 1.0,
+) -> Integral:
+    """eta = int R(xi) Pr(xi) d xi under Model 2 with a flat constant.
+
+    R(xi) = eta + u(xi)'w, because the score integrates to zero, so that eta is the constant:
+
+        mean = 1'C y / 1'C 1,   variance = 1 / 1'C 1,   C = (scale U G^-1 U' + Sigma)^-1
+
+    It is the mean return with the scores as control variates: what a path owes to the actions it
+    happened to draw is taken away.
+    """
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
+    noise = checks.positive("noise", noise, ((R.size,),))
+    scale = checks.positive("scale", scale, ())
+    return checks.sound("scores, returns", in_float64(_expected)(U, R, G, noise, scale))
+
+
+def _expected(U, R, G, noise, scale) -> Integral:
+    ones = jnp.ones_like(R)
+    S = scale * kernels.Linear(fishers.as_fisher(G)).gram(U, U) + jnp.diag(noise * ones)
+    solved = jnp.linalg.solve(S, jnp.stack([ones, R], 1))
+    precision = ones @ solved[:, 0]
+    mean = ones @ solved[:, 1] / precision
+    misfit = R @ solved[:, 1] - mean**2 * precision
+    size = jnp.linalg.slogdet(S)[1] + jnp.log(precision)
+    return Integral(mean, 1 / precision, -0.5 * (misfit + size + (R.size - 1) * LOG_2PI))
+
+
 def _retained(A: Float[Array, "M M"]) -> Float[Array, ""]:
     """tr(A^2) / tr(A), the mean of the eigenvalues of A weighted by themselves; 1 for A = 0."""
     explained = jnp.trace(A)
@@ -280,13 +334,16 @@ def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
     if noise.ndim < 2 or noise.shape[1] != M:
         exact = np.sum(np.broadcast_to(noise.T, (M,) if noise.ndim < 2 else noise.T.shape) == 0, -1)
         if np.max(exact) > p:
-            raise ValueError(SINGULAR_MESSAGE)
+            regular(np.inf)
 
 
-def regular(condition: float | Float[Array, ""]) -> None:
+def regular(condition: float | Float[Array, ""], *results: Any) -> None:
     """Refuse a kernel matrix plus noise that is singular in float64."""
-    if not condition < SINGULAR:
-        raise ValueError(SINGULAR_MESSAGE)
+    if not condition < SINGULAR or not all(np.all(np.isfinite(result)) for result in results):
+        raise ValueError(
+            "noise: the kernel matrix plus noise is singular (samples repeat, or there are more of "
+            "them than the kernel can distinguish); give a larger noise variance"
+        )
 
 
 def sound(posterior: GradientPosterior) -> GradientPosterior:
