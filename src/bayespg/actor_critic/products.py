@@ -3,13 +3,10 @@ the size of the scores. Scores may be dense, sparse, or given by products with a
 
     w ~ N(0, c D^-1),   y = Psi e + U w + noise,   gradient G w
 
-D is G, or G with damping where G is singular, as for a network; the gradient is computed from w
-with G itself. One class holds the posterior precision of w,
+D is G, or G with damping where G is singular, as for a network. Mean, covariance, draws, and the
+influence of each episode follow from solving with the posterior precision of w,
 
-    P = D/c + U' A^-1 U,   A = Psi Psi' + s^2 I,
-
-and everything else follows from solving with it: mean, covariance, draws, and the influence of each
-episode on the mean.
+    P = D/c + U' A^-1 U,   A = Psi Psi' + s^2 I.
 """
 
 from collections.abc import Callable
@@ -34,8 +31,7 @@ TOLERANCE, ITERATIONS = 1e-8, 1000
 """The default tolerance and number of iterations of the conjugate gradients."""
 PARTS = 3.0
 """The tolerance of the contributions of episodes, in units of that of their sum. They share their
-directions, and the probability of going uphill is as close to that of exact solutions as with each
-solved alone to the tolerance itself."""
+directions, so that the probability of going uphill is as exact as with each solved alone."""
 
 
 class Smoother(eqx.Module):
@@ -99,12 +95,12 @@ class Precision(eqx.Module):
         D, U, c = self.fisher, self.scores, self.scale
         if isinstance(D, Network) and isinstance(U, Jacobian):
             # U'U is close to the number of steps times G, which makes the preconditioner.
-            both, total = D.both(U), jnp.sum(D.weights)
-            share = jnp.sum(U.weights**2) / (total * self.smooth.noise)
+            forward, backward = D.both(U)
+            share = jnp.sum(U.weights**2) / (jnp.sum(D.weights) * self.smooth.noise)
 
             def jointly(w):
-                Uw, Rw = both.forward(w)
-                return both.backward(self.smooth(Uw), Rw / c) + (D.damping / c) * w
+                Uw, Rw = forward(w)
+                return backward(self.smooth(Uw), Rw / c) + (D.damping / c) * w
 
             def nearly(r):
                 return D.subset.solve(r, 1 / c + share.astype(r.dtype), D.damping / c)

@@ -41,8 +41,8 @@ class Residuals(NamedTuple):
     def __call__(self, Psi: Float[Array, "N k"], longest: int) -> Float[Array, "N k"]:
         """For episodes of at most `longest` steps.
 
-        The sums S_t = D_t + carry_t S_{t+1} are found by doubling: after j rounds each of them has
-        2^j terms. That is faster on a GPU than one step after the other, and compiles quickly.
+        The sums S_t = D_t + carry_t S_{t+1} are computed by doubling, which is faster on a GPU than
+        step by step: after j rounds each has 2^j terms.
         """
         D = jnp.where(self.observed[:, None], Psi, 0.0)
         D = D - self.ahead[:, None] * jnp.roll(Psi, -1, 0)

@@ -211,10 +211,9 @@ class Factorised(Written):
 class Damped(Fisher):
     """D = G + damping I, where G is singular or nearly so.
 
-    The damping belongs to the prior of the weights, w ~ N(0, c D^-1). A gradient is G w and not
-    D w, which is longer by the factor (l + damping) / l along an eigenvector of G with eigenvalue
-    l. This is therefore the matrix D in every respect, and `information` is the matrix G that
-    estimators read gradients out with.
+    The damping belongs to the prior of the weights, w ~ N(0, c D^-1); the gradient is G w and not
+    the longer D w. This is therefore the matrix D in every respect, and `information` is the matrix
+    G that estimators read gradients out with.
     """
 
     information: Fisher

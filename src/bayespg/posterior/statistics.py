@@ -57,8 +57,6 @@ def left_over(posterior: Moments, V: Float[Array, "*k n"]) -> Float[Array, "*k n
     whose covariance is
 
         L = (A / e - I) B_0 (A / e - I)' = B_0 - 2 X / e + X B_0^-1 X / e^2.
-
-    It is zero where A = e, and B_0 where the paths say nothing.
     """
     S, prior, e = posterior.covariance, posterior.prior, _explained(posterior)[0]
     assert isinstance(prior, Invertible)
@@ -204,12 +202,10 @@ def believed(
 
 
 def judges(posterior: Moments, natural: bool) -> list[tuple[Float[Array, "B B"], Float[Array, ""]]]:
-    """Inner products of the contributions that judge a step, and the cosine of the step with their
-    sum: of the unbiased gradients of paths where they are given, else of what paths add to the
-    mean, and with `influence_judges` of the influences too.
-
-    They are compared in the metric of the step, which is A for the direction A mean, and in units
-    of the largest contribution. Where influences are an operator, groups of paths replace paths.
+    """Inner products of the contributions that judge a step, in its metric, which is A for the
+    direction A mean, and the cosine of the step with their sum: of the unbiased gradients of paths
+    where they are given, else of what paths, or groups of them, add to the mean, and with
+    `influence_judges` of the influences too.
     """
     if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
@@ -278,9 +274,8 @@ def region_statistics(posterior: Moments, gradient: Float[Array, " n"], robust: 
 
     The model's region is the ellipsoid of its covariance. The robust one is a ball in the metric
     G^-1, which stays well defined with fewer paths than parameters: with Z_i = D_i in that metric
-    and V = sum |Z_i|^2, plus what the paths leave of the prior, distance^2 / V is compared with
-    F(f, nu), f the effective number of directions. Both are in units of the largest D_i. Where the
-    covariance is an operator, what is left of the prior is not counted.
+    and V = sum |Z_i|^2, plus what the paths leave of the prior where that is a matrix,
+    distance^2 / V is compared with F(f, nu), f the effective number of directions.
     """
     if not robust:
         return _ellipsoid(posterior, gradient)
