@@ -18,7 +18,8 @@ from bayespg.algebra.conditioning import cholesky, diagonal
 
 
 class Fisher(eqx.Module):
-    """A symmetric positive definite operator on R^n."""
+    """A symmetric positive definite operator on R^n. What follows from its products is defined
+    here; a matrix that has a cheaper way replaces it."""
 
     @property
     @abc.abstractmethod
@@ -37,51 +38,33 @@ class Fisher(eqx.Module):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         """Draws from N(0, G)."""
 
-    @abc.abstractmethod
-    def matrix(self) -> Float[Array, "n n"]: ...
-
-    @abc.abstractmethod
-    def diagonal(self) -> Float[Array, " n"]: ...
-
-    @abc.abstractmethod
-    def trace(self) -> Float[Array, ""]:
-        """tr G; for a network it is estimated from a few of its states."""
-
-    @abc.abstractmethod
-    def damped(self, damping: Float[Array, ""]) -> "Fisher":
-        """G + damping I."""
-
-    @abc.abstractmethod
-    def effective(self, G: "Fisher") -> Float[Array, ""]:
-        """tr(D^-1 G), with D this matrix: how many directions of G its damping leaves."""
-
-    @abc.abstractmethod
     def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """What `solve` gives, or for a network what its preconditioner gives, close to it and far
         cheaper."""
-
-
-class Direct(Fisher):
-    """A matrix whose diagonal is at hand."""
-
-    def trace(self) -> Float[Array, ""]:
-        return jnp.sum(self.diagonal())
-
-    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return self.solve(V)
 
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.multiply(jnp.eye(self.size))
 
-class Explicit(Direct):
-    """A matrix that can be written out."""
+    def diagonal(self) -> Float[Array, " n"]:
+        return diagonal(self.matrix())
 
-    def damped(self, damping: Float[Array, ""]) -> Fisher:
-        return Dense(self.matrix() + damping * jnp.eye(self.size, dtype=self.matrix().dtype))
+    @float64_when_eager
+    def trace(self) -> Float[Array, ""]:
+        """tr G; for a network it is estimated from a few of its states."""
+        return jnp.sum(self.diagonal())
 
-    def effective(self, G: Fisher) -> Float[Array, ""]:
+    def damped(self, damping: Float[Array, ""]) -> "Fisher":
+        """G + damping I."""
+        G = self.matrix()
+        return Dense(G + damping * jnp.eye(self.size, dtype=G.dtype))
+
+    def effective(self, G: "Fisher") -> Float[Array, ""]:
+        """tr(D^-1 G), with D this matrix: how many directions of G its damping leaves."""
         return jnp.trace(self.solve(G.matrix()))
 
 
-class Written(Explicit):
+class Written(Fisher):
     """A matrix that is written out, as the array G."""
 
     G: Float[Array, "n n"]

@@ -177,9 +177,6 @@ class Network(Fisher):
     def matrix(self) -> Float[Array, "n n"]:
         return self.multiply(jnp.eye(self.size, dtype=self.subset.Z.dtype))
 
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.matrix())
-
 
 def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:
     """G of the steps whose scores are `jacobian`, or of its states, each with its weight, and no

@@ -16,7 +16,7 @@ from bayespg._support.types import Array
 from bayespg.algebra import sparse
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparse import Rows
-from bayespg.fisher.matrices import Damped, Dense, Direct, Explicit, Fisher, rows_solved
+from bayespg.fisher.matrices import Damped, Dense, Fisher, rows_solved
 
 NEEDED = (
     "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
@@ -28,7 +28,7 @@ WORST = 1e13
 """The largest ratio of V'V to the damping, which is the condition number of the low-rank form."""
 
 
-class LowRank(Explicit):
+class LowRank(Fisher):
     """G = V'V + diag(damping): thousands of parameters, few samples, no n x n array.
 
     G^-1 by Woodbury, at the cost of one (r, r) factorisation, which is float64 on plain arrays
@@ -75,10 +75,6 @@ class LowRank(Explicit):
         return low @ self.V + jnp.sqrt(self.damping) * diagonal
 
     @float64_when_eager
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.V.T @ self.V + jnp.diag(self.damping)
-
-    @float64_when_eager
     def diagonal(self) -> Float[Array, " n"]:
         return jnp.sum(self.V**2, 0) + self.damping
 
@@ -90,7 +86,7 @@ def _woodbury(V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
     return V, damping, L
 
 
-class Spectral(Direct):
+class Spectral(Fisher):
     """sum_j l_j q_j q_j' + rest (I - sum_j q_j q_j'), q_j orthonormal: the average of a few outer
     products, or with a `rest` the same with damping, without an n x n array.
 
@@ -135,10 +131,6 @@ class Spectral(Direct):
         return self.mapped(jnp.sqrt).multiply(z)
 
     @float64_when_eager
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.multiply(jnp.eye(self.size, dtype=self.directions.dtype))
-
-    @float64_when_eager
     def diagonal(self) -> Float[Array, " n"]:
         return self.rest + (self.eigenvalues - self.rest) @ self.directions**2
 
@@ -170,7 +162,7 @@ def outer_products(scores: Float[Array, "M n"]) -> Spectral:
     return Spectral(Q, eigenvalues, jnp.zeros((), Q.dtype), scores[:, None, :])
 
 
-class Sparse(Direct):
+class Sparse(Fisher):
     """G = R'R + damping I with sparse rows R: 40,500 parameters of which nine act at a step.
 
     Products gather and scatter; `solve` is conjugate gradients with the diagonal as
@@ -214,10 +206,6 @@ class Sparse(Direct):
         diagonal = jax.random.normal(key_diagonal, (*shape, self.size), z.dtype)
         return low(z) + jnp.sqrt(self.damping) * diagonal
 
-    def matrix(self) -> Float[Array, "n n"]:
-        R = sparse.dense(self.rows)
-        return R.T @ R + self.damping * jnp.eye(self.size)
-
     def diagonal(self) -> Float[Array, " n"]:
         return sparse.squared_columns(self.rows) + self.damping
 
@@ -250,7 +238,7 @@ class Isotropic(Spectral):
         )
 
 
-class Inverse(Explicit):
+class Inverse(Fisher):
     """G known through its inverse, as the recursive estimate gives it."""
 
     of: Dense
@@ -269,14 +257,8 @@ class Inverse(Explicit):
         """G z with z ~ N(0, G^-1)."""
         return self.of.solve(self.of.sample(key, shape))
 
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.multiply(jnp.eye(self.size))
 
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.matrix())
-
-
-class Implicit(Explicit):
+class Implicit(Fisher):
     """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate
     gradients."""
 
@@ -312,9 +294,6 @@ class Implicit(Explicit):
 
     def matrix(self) -> Float[Array, "n n"]:
         return self.operator.as_matrix()
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.matrix())
 
 
 def rank(fisher: Fisher) -> Float[Array, ""]:
