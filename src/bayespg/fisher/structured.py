@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,14 +214,13 @@ class Sparse(Fisher):
     def effective(self, G: Fisher) -> Float[Array, ""]:
         if isinstance(G, Sparse):  # tr(R D^-1 R'), without an n x n array
             return jnp.trace(self.kernel(G.rows, G.rows))
-        return jnp.trace(self.solve(G.matrix()))
+        return super().effective(G)
 
 
 class Isotropic(Spectral):
     """I / scale^2: the exact Fisher matrix of parameters theta ~ N(mean, scale^2 I)."""
 
-    parameters: int = eqx.field(static=True)
-    scale: float | Float[Array, ""]
+    scale: float | Float[Array, ""] = 1.0
 
     def __init__(self, parameters: int, scale: float | Float[Array, ""]):
         # A count such as 1.0 is a scale in the wrong place.
@@ -231,11 +229,15 @@ class Isotropic(Spectral):
                 f"parameters: expected a whole number, found {checks.shown(parameters)}; the "
                 "order is Isotropic(parameters, scale)"
             )
-        self.parameters = checks.whole("parameters", parameters, 1)
+        n = checks.whole("parameters", parameters, 1)
         self.scale = scale if traced(scale) else np.asarray(checks.deviation("scale", scale))
-        super().__init__(
-            jnp.zeros((0, self.parameters)), jnp.zeros(0), jnp.asarray(1 / self.scale**2)
-        )
+        rest, dtype = 1 / self.scale**2, jnp.result_type(self.scale, float)
+        rest = rest if traced(rest) else np.asarray(rest)
+        super().__init__(jnp.zeros((0, n), dtype), jnp.zeros(0, dtype), rest)
+
+    @property
+    def parameters(self) -> int:
+        return self.size
 
 
 class Inverse(Fisher):
