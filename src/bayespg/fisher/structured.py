@@ -231,8 +231,8 @@ class Isotropic(Spectral):
             )
         n = checks.whole("parameters", parameters, 1)
         self.scale = scale if traced(scale) else np.asarray(checks.deviation("scale", scale))
-        rest, dtype = 1 / self.scale**2, jnp.result_type(self.scale, float)
-        rest = rest if traced(rest) else np.asarray(rest)
+        dtype, rest = jnp.result_type(self.scale, float), 1 / self.scale**2
+        rest = rest if isinstance(rest, jax.Array) else np.asarray(rest)
         super().__init__(jnp.zeros((0, n), dtype), jnp.zeros(0, dtype), rest)
 
     @property
