@@ -34,9 +34,9 @@ class Certain(NamedTuple):
 
 
 def ratio_quantiles(K: Float[Array, "B B"]) -> Float[Array, "3"]:
-    """Quantiles of the ratio of signal to noise of one row of contributions: 0.95, 0.5 and 0.05,
-    if there is a gradient at all; zero where they say nothing (`bayespg.posterior.agreement`). Weak
-    gradients count as much as strong ones here: they are what many episodes are needed for."""
+    """The 0.95, 0.5 and 0.05 quantiles of the ratio of signal to noise of one row of contributions,
+    if there is a gradient at all; zero where they say nothing. Weak gradients, which need many
+    episodes, count as much as strong ones here."""
     of = spread(K)
     weights = jnp.sum(observe(prior(of.paths, 1.0).astype(K.dtype), of), 1)[1:]
     below = jnp.cumsum(weights) / jnp.sum(weights)
