@@ -15,6 +15,18 @@ from bayespg.policies.distributions import Categoricals, Distribution
 from bayespg.policies.features import Features
 
 
+SCALE = 1.0
+"""Length of the vector of initial standard deviations of a Gaussian policy, in units of half the
+actions' range."""
+
+
+def initial_scale(size: int) -> float:
+    """Initial standard deviation of each of `size` components of an action. The more components
+    there are, the less noise each has: what noise costs grows with their number, and with too much
+    of it a body with many joints learns to keep still before it learns to walk."""
+    return SCALE / np.sqrt(size)
+
+
 class Head(eqx.Module):
     """Features to a distribution."""
 

@@ -21,13 +21,11 @@ from bayespg.environments import spaces
 from bayespg.policies import tiles
 from bayespg.policies.base import Policy
 from bayespg.policies.features import MLP, Features, Fourier, Gaussians, Linear
-from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.policies.heads import Choice, Composed, Normals, initial_scale
 
 Name = Literal["fourier", "linear", "gaussian", "tiles", "mlp"]
 WAVES = {"choices": (50, 0.3), "means": (100, 1.0)}
 """Number of random waves and their size: small for choices, so that decisions are nearly linear."""
-SCALE = 1.0
-"""Initial standard deviation of a Gaussian policy, in units of half the action's range."""
 HIDDEN = (16, 16)
 """Widths of the layers of a network."""
 MOST = {"gaussian": 3, "tiles": 4}
@@ -70,7 +68,7 @@ def make(
             features = MLP(inputs, hidden, key=key)
     if isinstance(actions, spaces.Choices):
         return Composed(features, Choice(features.size, actions.sizes, actions.scalar))
-    return Composed(features, Normals(features.size, actions.size, SCALE))
+    return Composed(features, Normals(features.size, actions.size, initial_scale(actions.size)))
 
 
 def _tiles(inputs: int, actions: spaces.Actions) -> tiles.Tiles:

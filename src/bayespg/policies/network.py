@@ -28,10 +28,8 @@ from bayespg.environments.spaces import Actions, Bounded, Choices
 from bayespg.policies.base import Policy
 from bayespg.policies.distributions import Categorical, Categoricals, Distribution, Gaussians
 from bayespg.policies.features import Convolutional, Learned
-from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.policies.heads import Choice, Composed, Normals, initial_scale
 
-SCALE = 1.0
-"""Initial standard deviation of a Gaussian policy, in units of half the action's range."""
 FORMS = (
     "an equinox module, (model, variables) of Flax, (transformed, parameters) of Haiku, or "
     "(apply, parameters) with a function apply(parameters, observation)"
@@ -76,7 +74,7 @@ def network(
         _check(apply, parameters, observation, actions, wanted)
     if isinstance(actions, Choices):
         return Network(parameters, None, apply, actions.sizes, actions.scalar)
-    log_scale = np.full(wanted, np.log(SCALE), np.float32)
+    log_scale = np.full(wanted, np.log(initial_scale(wanted)), np.float32)
     return Network(parameters, log_scale, apply, None, False)
 
 
@@ -94,7 +92,7 @@ def convolutional(
     actions, features = _space(actions), Convolutional(shape, key=key)
     if isinstance(actions, Choices):
         return Composed(features, Choice(features.size, actions.sizes, actions.scalar))
-    return Composed(features, Normals(features.size, actions.size, SCALE))
+    return Composed(features, Normals(features.size, actions.size, initial_scale(actions.size)))
 
 
 class _Module(eqx.Module):
