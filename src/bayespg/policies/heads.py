@@ -14,7 +14,6 @@ from bayespg.policies.base import Policy
 from bayespg.policies.distributions import Categoricals, Distribution
 from bayespg.policies.features import Features
 
-
 SCALE = 1.0
 """Length of the vector of initial standard deviations of a Gaussian policy, in units of half the
 actions' range."""
