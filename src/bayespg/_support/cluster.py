@@ -125,11 +125,9 @@ class Actor(Worker):
         self.name = f"{name} (on Ray)"
         self._actor: Any = ray.remote(num_cpus=1, max_restarts=0)(Remote).remote(make, sys.path)
         self.reference: Any = None
-        self._order = 0
 
-    def ask(self, order: int, shared: Any, request: bytes) -> None:
-        known, self._order = order == self._order, order
-        self.reference = self._actor.answer.remote(order, None if known else shared, request)
+    def ask(self, shared: Any, request: bytes) -> None:
+        self.reference = self._actor.answer.remote(shared, request)
 
     def answer(self) -> bytes:
         import ray
@@ -174,5 +172,5 @@ class Remote:
         sys.path += [folder for folder in path if folder not in sys.path]
         self._handler = RequestHandler(make)
 
-    def answer(self, order: int, shared: bytes | None, request: bytes) -> bytes:
-        return self._handler(order, shared, request)
+    def answer(self, shared: bytes | None, request: bytes) -> bytes:
+        return self._handler(shared, request)
