@@ -287,6 +287,7 @@ class RequestHandler:
         """Answer a request; without `shared`, it shares what the one before has."""
         try:
             if shared is not None:
+                self._shared = None  # not that of earlier requests, where the next line fails
                 self._shared = cloudpickle.loads(shared)
             self._answer = self._answer or cloudpickle.loads(self._make)()
             return _packed(True, self._answer(self._shared, cloudpickle.loads(request)))
