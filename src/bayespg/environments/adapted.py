@@ -160,14 +160,15 @@ def adapt(
     library = _recognised(env, params)
     name = "functions" if isinstance(env, tuple | list) else type(env).__name__
     own = library.horizon
-    steps = library.usual if own is None else own
-    if horizon is None and steps is None:
+    if horizon is not None:
+        steps = checks.whole("horizon", horizon, 1)
+    else:
+        steps = library.usual if own is None else own
+    if steps is None:
         raise ValueError(
             f"horizon: {name} does not say after how many steps an episode is cut off; give "
             "horizon="
         )
-    steps = steps if horizon is None else checks.whole("horizon", horizon, 1)
-    assert steps is not None
     if own is not None and steps > own:
         raise ValueError(
             f"horizon: {steps} would have no effect: {name} ends episodes after {own} steps"
@@ -241,19 +242,25 @@ def _without_reset(env: Any) -> Any:
 def _functions(reset: Any, step: Any, params: Any, actions: Any = None) -> Library:
     """gymnax without an object: what follows the state is a reward, one flag or two, and perhaps a
     dictionary."""
-    extra = () if params is None else (None,)
+    own = slice(0 if params is None else 1)  # of the arguments after those that all have
 
-    def begin(key, params):
-        given = reset(key, *(params for _ in extra))
+    def begin(key, *params):
+        given = reset(key, *params[own])
         if not isinstance(given, tuple) or len(given) != 2:
             raise ValueError(
                 f"environment: reset returned {_described(given)}, expected observation, state"
             )
         return given
 
-    def advance(key, state, action, params):
-        to = _parsed(step(key, state, action, *(params for _ in extra)), None)
-        _refuse_numbers(to)
+    def advance(key, state, action, *params):
+        to = _parsed(step(key, state, action, *params[own]), None)
+        for name in ("reward", "terminated", "truncated"):
+            if isinstance(value := getattr(to, name), bool | int | float):
+                raise ValueError(
+                    f"environment: step returned the Python {type(value).__name__} {value!r} as "
+                    f"{name}, which is the same in every step; return an array, such as "
+                    "jnp.asarray(...)"
+                )
         return to
 
     return Library(begin, advance, None, actions, params)
@@ -306,8 +313,8 @@ def _brax(env: Any) -> Library:
         late = to.info.get("truncation", jnp.zeros_like(to.done)) > 0
         return Outcome(to, seen(to), to.reward, (to.done > 0) & ~late, late)
 
-    config = getattr(env, "_config", None)
-    limit = _limit(env, "episode_length") or _limit(config, "episode_length")
+    limit = _limit(env, "episode_length")
+    limit = limit or _limit(getattr(env, "_config", None), "episode_length")
     box = gymnasium.spaces.Box(-1.0, 1.0, (int(env.action_size),))
     return Library(begin, advance, limit, box, usual=LONGEST)
 
@@ -355,12 +362,10 @@ def actions_of(space: Any) -> Actions | None:
     if isinstance(space, int | np.integer):
         return spaces.actions(gymnasium.spaces.Discrete(checks.whole("actions", space, 1)))
     for name in ("n", "num_values", "n_elements"):
-        count = getattr(space, name, None)
-        if count is not None:
-            count = np.asarray(count)
-            if count.ndim == 0:
-                return spaces.actions(gymnasium.spaces.Discrete(int(count)))
-            return spaces.actions(gymnasium.spaces.MultiDiscrete(count))
+        if (count := getattr(space, name, None)) is not None:
+            one = np.ndim(count) == 0
+            kind = gymnasium.spaces.Discrete if one else gymnasium.spaces.MultiDiscrete
+            return spaces.actions(kind(int(count) if one else np.asarray(count)))
     for low, high in (("low", "high"), ("minimum", "maximum")):
         if hasattr(space, low) and hasattr(space, high):
             return _box(getattr(space, low), getattr(space, high), space)
@@ -415,23 +420,20 @@ def _number(x: Any) -> Float[Array, ""]:
 
 def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:
     """Shapes and types of what a function returns; ValueError if it cannot be traced."""
+    called = env.name if isinstance(env, Adapted) else type(env).__name__
     try:
         return jax.eval_shape(function, *args)
     except jax.errors.ConcretizationTypeError as problem:
         raise ValueError(
-            f"environment: {name} of {_called(env)} computes with Python numbers (float(), int(), "
+            f"environment: {name} of {called} computes with Python numbers (float(), int(), "
             f"if, or NumPy) and cannot be compiled: {_line(problem)}"
         ) from problem
     except TypeError as problem:
-        if isinstance(env, tuple | list | Adapted):
+        if isinstance(env, Adapted):
             raise ValueError(
-                f"environment: {name} of {_called(env)} failed: {_line(problem)}"
+                f"environment: {name} of {called} failed: {_line(problem)}"
             ) from problem
         raise _unknown(env, f"{name} failed: {_line(problem)}") from problem
-
-
-def _called(env: Any) -> str:
-    return env.name if isinstance(env, Adapted) else type(env).__name__
 
 
 def _line(problem: Exception) -> str:
@@ -441,7 +443,7 @@ def _line(problem: Exception) -> str:
 def _check(env: Adapted) -> None:
     """ValueError unless a step returns arrays: one real number, flags, and an observation like that
     of the reset. Nothing is computed, and without an action space nothing is known."""
-    space, before, after = env.actions, [], []
+    space = env.actions
     if space is None:
         return
     if isinstance(space, Bounded):
@@ -451,43 +453,26 @@ def _check(env: Adapted) -> None:
 
     def stepped(key):
         observation, state = env.library.reset(_words(key), env.params)
-        before.append(observation)
-        after.append(env.library.step(_words(key), state, env.within(drawn)[0], env.params))
+        to = env.library.step(_words(key), state, env.within(drawn)[0], env.params)
+        return observation, to._replace(state=None)
 
-    _traced(env, "step", stepped, jax.random.key(0))
-    to = after[0]
-    for name in ("reward", "terminated", "truncated"):
-        _check_one(env.name, name, getattr(to, name))
-    shapes = [_shapes(o) for o in (before[0], to.observation)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"environment: step of {env.name} returned an observation of shape {shapes[1]}, and "
-            f"reset one of shape {shapes[0]}"
-        )
-
-
-def _check_one(env: str, name: str, value: Any) -> None:
-    dtype, shape = jnp.result_type(value), jnp.shape(value)
-    if name == "reward":
-        real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
-        fits, expected = real, "one real number"
-    else:
-        fits, expected = dtype == jnp.bool_, "one boolean"
-    if not fits or math.prod(shape) != 1:
-        raise ValueError(
-            f"environment: step of {env} returned {dtype} of shape {shape} as {name}, expected "
-            f"{expected}"
-        )
-
-
-def _refuse_numbers(to: Outcome) -> None:
-    """ValueError if a function of the user's returned a number of Python, which most likely lost
-    its dependence on the state."""
+    first, to = _traced(env, "step", stepped, jax.random.key(0))
     for name in ("reward", "terminated", "truncated"):
         value = getattr(to, name)
-        if isinstance(value, bool | int | float):
+        dtype, shape = value.dtype, value.shape
+        if name == "reward":
+            fits = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+        else:
+            fits = dtype == jnp.bool_
+        if not fits or math.prod(shape) != 1:
+            expected = "one real number" if name == "reward" else "one boolean"
             raise ValueError(
-                f"environment: step returned the Python {type(value).__name__} {value!r} as "
-                f"{name}, which is the same in every step; return an array, such as "
-                "jnp.asarray(...)"
+                f"environment: step of {env.name} returned {dtype} of shape {shape} as {name}, "
+                f"expected {expected}"
             )
+    before, after = _shapes(first), _shapes(to.observation)
+    if before != after:
+        raise ValueError(
+            f"environment: step of {env.name} returned an observation of shape {after}, and "
+            f"reset one of shape {before}"
+        )

@@ -160,14 +160,14 @@ class Host(Lanes):
             self._in_lane(1)  # so that a function that makes no new one is found now
         if changed := _wrapper(first, REWARDS):
             warn(
-                f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
-                "leave out the wrapper to see raw returns"
+                f"{self.name}: {type(changed).__name__} changes the rewards, and returns are "
+                "reported after that; leave out the wrapper to see raw returns"
             )
         if normalising := _wrapper(first, OBSERVATIONS):
             warn(
-                f"{self.name}: {normalising} keeps statistics of its own, which change while the "
-                "policy is evaluated and are not saved with the agent; leave out the wrapper: "
-                "observations are normalised unless normalise=False"
+                f"{self.name}: {type(normalising).__name__} keeps statistics of its own, which "
+                "change while the policy is evaluated and are not saved with the agent; leave out "
+                "the wrapper: observations are normalised unless normalise=False"
             )
 
     @property
@@ -297,20 +297,15 @@ def _limit(environment: gymnasium.Env) -> int | None:
     """The time limit that an environment declares, or that a wrapper holds."""
     if environment.spec is not None and environment.spec.max_episode_steps is not None:
         return environment.spec.max_episode_steps
-    while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, gymnasium.wrappers.TimeLimit):
-            return environment._max_episode_steps
-        environment = environment.env
-    return None
+    wrapper = _wrapper(environment, (gymnasium.wrappers.TimeLimit,))
+    return wrapper and wrapper._max_episode_steps
 
 
-def _wrapper(environment: gymnasium.Env, kinds: tuple[type, ...]) -> str | None:
-    """The name of the outermost wrapper of one of these kinds, if there is one."""
-    while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, kinds):
-            return type(environment).__name__
+def _wrapper(environment: gymnasium.Env, kinds: tuple[type, ...]) -> Any:
+    """The outermost wrapper of one of these kinds; None if there is none."""
+    while isinstance(environment, gymnasium.Wrapper) and not isinstance(environment, kinds):
         environment = environment.env
-    return None
+    return environment if isinstance(environment, kinds) else None
 
 
 REWARDS = (gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward)
