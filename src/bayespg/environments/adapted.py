@@ -363,9 +363,9 @@ def actions_of(space: Any) -> Actions | None:
         return spaces.actions(gymnasium.spaces.Discrete(checks.whole("actions", space, 1)))
     for name in ("n", "num_values", "n_elements"):
         if (count := getattr(space, name, None)) is not None:
-            one = np.ndim(count) == 0
-            kind = gymnasium.spaces.Discrete if one else gymnasium.spaces.MultiDiscrete
-            return spaces.actions(kind(int(count) if one else np.asarray(count)))
+            if np.ndim(count) == 0:
+                return spaces.actions(gymnasium.spaces.Discrete(int(count)))
+            return spaces.actions(gymnasium.spaces.MultiDiscrete(np.asarray(count)))
     for low, high in (("low", "high"), ("minimum", "maximum")):
         if hasattr(space, low) and hasattr(space, high):
             return _box(getattr(space, low), getattr(space, high), space)
@@ -420,19 +420,18 @@ def _number(x: Any) -> Float[Array, ""]:
 
 def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:
     """Shapes and types of what a function returns; ValueError if it cannot be traced."""
-    called = env.name if isinstance(env, Adapted) else type(env).__name__
+    known = isinstance(env, Adapted)
+    called = f"{name} of {env.name if known else type(env).__name__}"
     try:
         return jax.eval_shape(function, *args)
     except jax.errors.ConcretizationTypeError as problem:
         raise ValueError(
-            f"environment: {name} of {called} computes with Python numbers (float(), int(), "
+            f"environment: {called} computes with Python numbers (float(), int(), "
             f"if, or NumPy) and cannot be compiled: {_line(problem)}"
         ) from problem
     except TypeError as problem:
-        if isinstance(env, Adapted):
-            raise ValueError(
-                f"environment: {name} of {called} failed: {_line(problem)}"
-            ) from problem
+        if known:
+            raise ValueError(f"environment: {called} failed: {_line(problem)}") from problem
         raise _unknown(env, f"{name} failed: {_line(problem)}") from problem
 
 

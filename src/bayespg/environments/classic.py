@@ -243,7 +243,7 @@ class InBounds(Wrapper):
     """A task whose actions are unbounded draws a of a Gaussian policy: the task gets
     limit clip(a, -1, 1), as on Gymnasium, so that a policy does the same in both."""
 
-    environment: Continuous
+    environment: Continuous  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def reset(self, key: PRNGKeyArray, paths: int) -> Any:
         return self.environment.reset(key, paths)
