@@ -18,6 +18,7 @@ missing, made again by `restore`.
 """
 
 import contextlib
+import filecmp
 import hashlib
 import json
 import math
@@ -281,7 +282,8 @@ class Run:
         """The best checkpoint at the time of the newest one, which says which it is; those of
         version 0.2 did not."""
         stated = newest.run.get("best")
-        digest = newest.digest if stated is True else stated
+        if stated is True:
+            return newest
         for path in (self._home / BEST, self._home / BEST_BEFORE):
             try:
                 checkpoint = read(path, template)
@@ -291,10 +293,8 @@ class Run:
                 if stated is None:
                     raise
                 continue
-            if digest in (None, checkpoint.digest):
+            if stated in (None, checkpoint.digest):
                 return checkpoint
-        if stated is True:
-            return newest
         if stated is not None:
             raise ValueError(
                 f"{self._home / BEST}: is not the best policy that {newest.path.name} names; put a "
@@ -313,7 +313,7 @@ class Run:
         if best is None:
             return
         self._best = best.digest
-        if best is newest:
+        if best is newest and not (path.is_file() and filecmp.cmp(path, newest.path, False)):
             write_whole(path, files.read(newest.path), previous=self._home / BEST_BEFORE)
         elif best.path == self._home / BEST_BEFORE:
             os.replace(best.path, path)
