@@ -34,7 +34,9 @@ def connect(address: str) -> Any:
         raise ImportError("workers: Ray is not installed; pip install 'bayespg[ray]'") from None
     if not ray.is_initialized():
         try:
-            _knock(address)
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            if host and port.isdigit():  # Ray would wait minutes for an address without an answer
+                socket.create_connection((host, int(port)), timeout=10).close()
             with warnings.catch_warnings():  # Ray starts its programs with fork and exec
                 warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)
                 ray.init(
@@ -46,13 +48,6 @@ def connect(address: str) -> Any:
             where = "Ray did not start" if address == "ray" else f"no Ray cluster at '{address}'"
             raise ValueError(f"workers: {where} ({why})") from None
     return ray
-
-
-def _knock(address: str) -> None:
-    """OSError if the address does not answer; Ray would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def on(address: str, make: bytes, limit: float | None) -> "Actors":

@@ -118,7 +118,8 @@ class Adapted(PartiallyObserved):
             ends = _flag(to.terminated) | (_flag(to.truncated) & (time < self.horizon))
             if not self.library.tells:
                 ends &= time < self.horizon
-            return Now(to.state, _seen(to.observation), time), _number(to.reward), ends
+            reward = jnp.asarray(to.reward).astype(_real(to.reward)).reshape(())
+            return Now(to.state, _seen(to.observation), time), reward, ends
 
         with jax.enable_x64(False):
             keys = jax.random.split(key, len(actions))
@@ -412,10 +413,6 @@ def _real(x: Any) -> Any:
 
 def _flag(x: Any) -> Bool[Array, ""]:
     return jnp.asarray(x, bool).reshape(())
-
-
-def _number(x: Any) -> Float[Array, ""]:
-    return jnp.asarray(x).astype(_real(x)).reshape(())
 
 
 def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:

@@ -98,14 +98,17 @@ class Lanes(abc.ABC):
     def close(self) -> None: ...
 
     def step_of(
-        self, observation: Any, reward: Any, terminated: Any, truncated: Any, time: int
-    ) -> Step:
-        """What an environment returned; ValueError if it is invalid."""
+        self, observation: Any, reward: Any, terminated: Any, truncated: Any, time: int,
+        mask: Callable[[], Any],
+    ) -> Step:  # fmt: skip
+        """What an environment returned, where `mask` gives the mask of its new state; ValueError
+        if it is invalid."""
         reward = _number("reward", reward)
         if not abs(reward) <= LARGEST:
             raise ValueError(f"the reward is {reward}")
         cut = flag("truncated", truncated) or time + 1 >= self.horizon
-        return self.encode(observation), reward, flag("terminated", terminated), cut
+        seen, ended = self.encode(observation), flag("terminated", terminated)
+        return self.masked(seen, None if ended or cut else mask()), reward, ended, cut
 
     def encode(self, observation: Any) -> np.ndarray:
         """An observation as a vector; ValueError if it is not finite."""
@@ -147,9 +150,10 @@ class Host(Lanes):
         masks: bool | None = None,
     ):
         first = _make(environment, options or {})
+        name = first.spec.id if first.spec is not None else type(first.unwrapped).__name__
         alone = isinstance(environment, gymnasium.Env)
         super().__init__(
-            environment if isinstance(environment, str) else _name(first), _limit(first),
+            environment if isinstance(environment, str) else name, _limit(first),
             first.observation_space, first.action_space,
             discount=discount, horizon=horizon,
         )  # fmt: skip
@@ -208,10 +212,9 @@ class Host(Lanes):
         """A step in this process. `action` is decoded."""
         try:
             environment = self.environments[lane]
-            observation, reward, ended, cut, info = parts(environment.step(action), STEP)
-            seen, worth, ended, cut = self.step_of(observation, reward, ended, cut, time)
-            mask = None if ended or cut else self._mask(environment, info)
-            return self.masked(seen, mask), worth, ended, cut
+            seen, reward, ended, cut, info = parts(environment.step(action), STEP)
+            mask = functools.partial(self._mask, environment, info)
+            return self.step_of(seen, reward, ended, cut, time, mask)
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 
@@ -312,8 +315,3 @@ REWARDS = (gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward)
 """Wrappers that change rewards."""
 OBSERVATIONS = (gymnasium.wrappers.NormalizeObservation,)
 """Wrappers whose normalisation would be done twice."""
-
-
-def _name(environment: gymnasium.Env) -> str:
-    spec = environment.spec
-    return spec.id if spec is not None else type(environment.unwrapped).__name__
