@@ -1,16 +1,5 @@
-"""Environments of other JAX libraries, told by the shape of what they take and return, so that none
-of them need be installed.
-
-    library               reset                        step
-    gymnax                (key, params) -> obs, state  (key, state, action, params) -> obs, state,
-                                                       reward, done, info; since 1.0 terminated,
-                                                       truncated in place of done
-    brax, Playground      (key) -> State               (State, action) -> State, with obs, reward,
-                                                       done
-    jumanji               (key) -> state, TimeStep     (state, action) -> state, TimeStep
-    navix                 (key) -> Timestep            (Timestep, action) -> Timestep
-    a pair of functions   (key) -> obs, state          (key, state, action) -> obs, state, reward,
-                                                       done, or terminated, truncated for done
+"""Environments of other JAX libraries, told by the shape of what they take and return (`SHAPES`),
+so that none of them need be installed.
 
 Paths are whole episodes. The last observation of one is therefore never that of the reset after it,
 which is what goes wrong where environments reset by themselves (google-deepmind/mujoco_playground,
@@ -45,6 +34,7 @@ SHAPES = (
     "or a pair of functions (reset, step): reset(key) -> obs, state and step(key, state, action) "
     "-> obs, state, reward, done"
 )
+"""What an environment of each library looks like."""
 DISCOUNT = 0.99
 LONGEST = 1000
 """Steps of an episode where an environment of brax or jumanji has no limit of its own; brax trains
@@ -147,10 +137,10 @@ def adapt(
 ) -> Environment:
     """An environment of another JAX library, for `training.train` and for agents.
 
-    `env` has one of the shapes at the top of this module; `params` are those of gymnax, by default
-    its own. `horizon` is the number of steps after which an episode is cut off, by default the
-    environment's own limit, or 1000 if one of brax or jumanji has none. `actions` is the number of
-    choices or the action space, for policies by name; libraries have one.
+    `env` has one of the `SHAPES`; `params` are those of gymnax, by default its own. `horizon` is
+    the number of steps after which an episode is cut off, by default the environment's own limit,
+    or 1000 if one of brax or jumanji has none. `actions` is the number of choices or the action
+    space, for policies by name; libraries have one.
 
     An observation that is a tree becomes one vector of all its numbers, of Playground's
     dictionaries only the part "state"; a single array keeps its shape. Actions in bounds are
