@@ -189,13 +189,17 @@ class MBAC(BaseAgent):
             "environment": environment, "policy": POLICY, "estimator": NAME, "update": UPDATE
         }  # fmt: skip
         self.settings = s.in_force({
-            "discount": (where.discount, f"{where.name} has its own discount"),
+            "discount": (
+                where.discount,
+                "MBAC needs a number" if same else f"{where.name} has its own discount",
+            ),
             "horizon": (where.horizon, f"{where.name} ends episodes after {where.horizon} steps"),
             "workers": (s.workers if isinstance(where, OnHost) else None, "it runs in JAX"),
             "persistence": (s["persistence"], ""),
         })  # fmt: skip
         self._double = False
-        self._plain = BAC(environment, options=options, **given)
+        same = {"discount": where.discount} if isinstance(where, OnHost) else {}
+        self._plain = BAC(environment, options=options, **given | same)
         self._plain.world = where
         size, inputs = where.observation.shape[0], inputs_of(where.actions)
         self._values = simulated.basis(size)

@@ -135,7 +135,7 @@ class Settings:
     """Episodes per update, or auto: fewer the more those of recent updates agree."""
     discount: float | str | None = _setting(
         _discount, 0.99,
-        shown="auto, 0.99 to 0.998, for estimators with a lambda; 0.99 for others",
+        "; auto, from 0.99 to 0.998, for estimators with a lambda",
     )  # fmt: skip
     """Discount gamma, or auto: larger the longer episodes are; an environment in JAX has its
     own."""
