@@ -19,7 +19,7 @@ The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -36,12 +36,11 @@ from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce
 from bayespg.learning.training import Result
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce import claims, learning, parts, sentences
-from bayespg.reproduce.claims import ALIKE, Cells, Claim, Pairs, Row, differences, pair, ratios
+from bayespg.reproduce import claims, learning, sentences
+from bayespg.reproduce.claims import ALIKE, Cells, Claim, Row, differences, pair, ratios
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.parts import between
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, summarise
-from bayespg.reproduce.samples import Key, Samples
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.samples import Samples
 
 SIZES = (5, 10, 20, 40)
 LARGER = SIZES[1:]
@@ -58,12 +57,13 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Multiples of BPG's rates that `lqr-rates` tries."""
 
 
-def rated(rates: str) -> Callable[[int], optax.GradientTransformationExtraArgs]:
-    """A function from M to the update of a method with its learning rates from Table 3."""
+def rated(rates: str, factor: Any = 1.0) -> Callable[[int], optax.GradientTransformationExtraArgs]:
+    """A function from M to the update of a method with its learning rates from Table 3, times a
+    factor."""
 
     @functools.cache  # the same object, so that it is compiled once
     def update(M: int) -> optax.GradientTransformationExtraArgs:
-        rate = np.array(RATES[rates][M])
+        rate = factor * np.array(RATES[rates][M])
         if rates == "BPNG":
             return updates.natural(rate, times_determinant=True)
         if rates == "BPG-var":
@@ -130,11 +130,11 @@ METHODS = {
 """MCPG is Eq. 6. The second method is Algorithm 1 of Baxter and Bartlett, a mean over steps, which
 the paper uses in Section 8. The last has a flat baseline, the actions integrated out of G, and the
 rates of BPG."""
-FIGURE3 = ("MCPG", PER_STEP, BASELINE, EQUAL, "BPG", "BPNG", OURS)
-FIGURE4 = (
-    "MCPG", "BPG-MC", "BPG-ML", "BPNG-MC", "BPNG-ML", "BPG, actions integrated out", OURS,
-)  # fmt: skip
-FIGURE5 = ("MCPG", "BPG", "BPNG", "BPG-var")
+FIGURE3 = dict.fromkeys(("MCPG", PER_STEP, BASELINE, EQUAL, "BPG", "BPNG", OURS), ("",))
+FIGURE4 = dict.fromkeys(
+    ("MCPG", "BPG-MC", "BPG-ML", "BPNG-MC", "BPNG-ML", "BPG, actions integrated out", OURS), ("",)
+)
+FIGURE5 = dict.fromkeys(("MCPG", "BPG", "BPNG", "BPG-var"), ("", UNIFORM))
 READINGS = {
     "MCPG": sentences.LQR[:2],
     **dict.fromkeys(("BPG", "BPNG", "BPG-var"), sentences.LQR[2:]),
@@ -145,40 +145,41 @@ FISHER_READINGS = {
     **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), (*sentences.OTHERS,)),
     WRONG: sentences.LQR[:1],
 }
-"""What `lqr-readings` and `lqr-fisher-readings` run: the cells of Sigma and start that Figures 3
-and 5, and Figure 4, do not have. Monte Carlo has no Sigma."""
+"""What each experiment runs: methods, and under which settings. A setting ends the name of a method
+in the results, and says what differs from Sigma = 1e-3 I and kappa ~ N(0, I). `READINGS` and
+`FISHER_READINGS` have the settings that Figures 3 and 5, and Figure 4, lack; Monte Carlo has no
+Sigma."""
 TUNED = ("MCPG", BASELINE, "BPG", OURS)
 Costs = Mapping[learning.Cell, Learned]
 
 
+def method(name: str, setting: str) -> Method:
+    """A method of the table, under a setting."""
+    method = METHODS[name]
+    if isinstance(method.estimator, Model1):
+        sigma = next((s for s in sentences.SIGMAS[1:] if f"Σ = {s} I" in setting), "1e-3")
+        # As an array, so that other values use the same compiled program.
+        estimator = dataclasses.replace(method.estimator, noise=np.asarray(float(sigma)))
+        method = dataclasses.replace(method, estimator=estimator)
+    start = uniform if setting.endswith(UNIFORM) else normal
+    return dataclasses.replace(method, start=start)
+
+
 def learn(
-    names: Sequence[str],
-    settings: Settings,
-    progress: Progress,
-    start: Callable[..., BoundedLinearGaussian] | None = None,
-    label: str = "",
-    sizes: Sequence[int] = SIZES,
-    noise: float | None = None,
+    methods: Mapping[str, Method], sizes: Sequence[int], settings: Settings, progress: Progress
 ) -> Costs:
-    """Exact expected cost before each update and after the last, (runs, N + 1). `noise` replaces
-    that of the estimators; as an array, so that other values use the same compiled program."""
+    """Exact expected cost before each update and after the last, (runs, N + 1)."""
     environment, results = LQR(), {}
 
     def last(result: Result) -> Any:
         with jax.enable_x64(True):
             return jax.vmap(environment.expected_return)(result.policy)
 
-    updates = dict.fromkeys(sizes, UPDATES)
-    task = Task(environment, start or normal, updates, drawn=True, ended=last, label=label)
-    methods = {name: METHODS[name] for name in names}
-    for name, method in methods.items():
-        if noise is not None and isinstance(method.estimator, Model1):
-            estimator = dataclasses.replace(method.estimator, noise=np.asarray(noise))
-            methods[name] = dataclasses.replace(method, estimator=estimator)
-    for key, learned in learning.learn(task, methods, settings, progress).items():
+    task = Task(environment, normal, dict.fromkeys(sizes, UPDATES), drawn=True, ended=last)
+    for cell, learned in learning.learn(task, methods, settings, progress).items():
         assert learned.ended is not None
         costs = -np.concatenate([learned.values, learned.ended[:, None]], 1)
-        results[key] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
+        results[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
     return results
 
 
@@ -194,87 +195,72 @@ def uniform(runs: int, key) -> BoundedLinearGaussian:
         return BoundedLinearGaussian(jax.random.uniform(key, (runs, 2), minval=-1.0, maxval=1.0))
 
 
-def run(names: Sequence[str], settings: Settings, progress: Progress) -> Report:
-    return report(learn(names, settings, progress))
-
-
-def run_twice(settings: Settings, progress: Progress) -> Report:
-    """The methods of Figure 5 from both distributions of initial policies."""
-    costs = learn(FIGURE5, settings, between(progress, 0, 0.5))
-    narrow = learn(FIGURE5, settings, between(progress, 0.5, 1), uniform, UNIFORM)
-    return report({**costs, **{(f"{name}, {UNIFORM}", M): of for (name, M), of in narrow.items()}})
-
-
-def run_readings(
-    methods: Mapping[str, Sequence[str]], settings: Settings, progress: Progress
+def run(
+    cases: Mapping[str, Sequence[str]], settings: Settings, progress: Progress, whole: bool = True
 ) -> Report:
-    """Figures 3 to 5 with other Sigma and initial policies: the readings of each method. All
-    readings of a method at one M are one part, and one compiled program."""
-    sizes = SIZES[:1] if settings.quick else SIZES
-    alone = dataclasses.replace(settings, parts=None)
-    starts = {NORMAL: normal, UNIFORM: uniform}
-
-    def part(cell: learning.Cell, progress: Progress) -> parts.Part:
-        name, M = cell
-        kept = {}
-        for reading in methods[name]:
-            sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
-            noise = 1e-3 if sigma == "10⁻³" else float(sigma)
-            learned = learn((name,), alone, progress, starts[start], "", (M,), noise)
-            costs = learned[name, M].values - OPTIMUM
-            kept |= {f"final: {reading}": costs[:, -1], f"average: {reading}": costs.mean(1)}
-        return kept
-
-    cells = {f"{name}, M = {M}": (name, M) for name in methods for M in sizes}
-    computed = parts.compute(cells, part, settings.parts, progress)
-    kept: dict[Key, np.ndarray] = {}
-    for (name, M), arrays in computed.items():
-        for label, values in arrays.items():
-            what, reading = label.split(": ", 1)
-            kept[what, f"{name}, {reading}", M] = values
-    samples = Samples(kept)
-    curves, names = [], samples.names("final")
-    for reading in sentences.LQR[2:]:
-        for method, of in methods.items():
-            if reading in of or method == "MCPG":
-                start = NORMAL if reading.endswith(NORMAL) else UNIFORM
-                name = f"{method}, {reading if reading in of else f'Σ = 10⁻³ I, {start}'}"
-                ends = [summarise(OPTIMUM + samples["final", name, M]) for M in sizes]
-                mean, error = (list(map(float, column)) for column in zip(*ends, strict=True))
-                look = METHODS[method].look
-                curves.append(Curve(reading, method, look, list(sizes), mean, error))
-    return Report(
-        columns=["final expected cost", *(f"M = {M}" for M in sizes)],
-        rows=[
-            [name, *(cell(OPTIMUM + samples["final", name, M]) for M in sizes)] for name in names
-        ],
-        curves=curves,
-        samples=samples,
-        figure=lambda: learning.panels(
-            curves, "final expected cost", xlabel="paths M", yscale="log"
-        ),
-        notes=[f"± is one standard error over {settings.runs} runs; {OPTIMUM} is optimal."],
-    )
+    """All methods under all of their settings, each M from the same initial policies. The report
+    shows `whole` learning curves, or only where they end."""
+    methods = {
+        f"{name}, {setting}" if setting else name: method(name, setting)
+        for name, of in cases.items()
+        for setting in of
+    }
+    sizes = SIZES if whole or not settings.quick else SIZES[:1]
+    return (_curves if whole else _ends)(learn(methods, sizes, settings, progress), methods)
 
 
-def report(results: Costs) -> Report:
+def _curves(results: Costs, methods: Mapping[str, Method]) -> Report:
     """A table of final costs and averages over the whole curve, and one panel for each M."""
-    curves = learning.curves(
-        results, METHODS | {f"{name}, {UNIFORM}": METHODS[name] for name in FIGURE5}
-    )
+    curves = learning.curves(results, methods)
     excess = [dataclasses.replace(c, mean=[v - OPTIMUM for v in c.mean]) for c in curves]
     rows = learning.final_and_average({cell: of.values for cell, of in results.items()})
     return Report(
-        columns=["expected cost", "", *(f"M = {M}" for M in sorted({M for _, M in results}))],
+        columns=["expected cost", "", *(f"M = {M}" for M in SIZES)],
         rows=[row for of in rows.values() for row in of],
         curves=curves,
-        samples=Samples(learning.cells(results, lambda costs: costs - OPTIMUM)),
+        samples=_samples(results),
         figure=lambda: learning.panels(excess, "expected cost above the optimum", yscale="log"),
         notes=[
             f"± is one standard error; {OPTIMUM} is optimal; 'average' is over all updates.",
             *_diverged(results),
         ],
     )
+
+
+def _ends(results: Costs, methods: Mapping[str, Method]) -> Report:
+    """A table of final costs, and one panel for each reading."""
+    samples = _samples(results)
+    sizes, names = samples.sizes(), samples.names("final")
+    ends = {name: [summarise(OPTIMUM + samples["final", name, M]) for M in sizes] for name in names}
+    curves = []
+    for reading in sentences.LQR[2:]:
+        for name, shown in _under(reading, names).items():
+            mean, error = (list(map(float, column)) for column in zip(*ends[name], strict=True))
+            curves.append(Curve(reading, shown, methods[name].look, list(sizes), mean, error))
+    return Report(
+        columns=["final expected cost", *(f"M = {M}" for M in sizes)],
+        rows=[[name, *("{:.4f} ± {:.4f}".format(*end) for end in ends[name])] for name in names],
+        curves=curves,
+        samples=samples,
+        figure=lambda: learning.panels(
+            curves, "final expected cost", xlabel="paths M", yscale="log"
+        ),
+        notes=[f"± is one standard error over runs; {OPTIMUM} is optimal."],
+    )
+
+
+def _samples(results: Costs) -> Samples:
+    return Samples(learning.cells(results, lambda costs: costs - OPTIMUM))
+
+
+def _under(setting: str, names: Iterable[str]) -> dict[str, str]:
+    """The names of results under a setting, and of their methods. Monte Carlo has no Sigma: what is
+    meant are its results from the same start."""
+    if not setting:
+        return {name: name for name in names}
+    own = {name: name.removesuffix(f", {setting}") for name in names if name.endswith(setting)}
+    start = setting.split(" I, ")[-1]
+    return own | {n: "MCPG" for n in names if n.startswith("MCPG, ") and n.endswith(start)}
 
 
 def _diverged(results: Costs, factor: float = 2.0) -> list[str]:
@@ -294,34 +280,15 @@ def _diverged(results: Costs, factor: float = 2.0) -> list[str]:
 def tune(settings: Settings, progress: Progress) -> Report:
     """Every method with multiples of BPG's rates. The return after the last update is that before
     one more."""
-    sizes, reports = (5, 20) if settings.quick else SIZES, []
-    for i, M in enumerate(sizes):
-        base = np.array(RATES["BPG"][M])
-        task = Task(LQR(), lambda runs: normal(runs, fast_key(settings.seed)), {M: UPDATES + 1})
-        reports.append(
-            learning.tune(
-                task, {name: METHODS[name] for name in TUNED}, FACTORS,
-                lambda history: history.expected_return[-1], settings,
-                between(progress, i / len(sizes), (i + 1) / len(sizes)),
-                lambda factor, base=base: updates.conventional(updates.hyperbolic(factor * base)),
-            )
-        )  # fmt: skip
-    curves = [
-        dataclasses.replace(curve, mean=[-value for value in curve.mean])
-        for report in reports
-        for curve in report.curves
-    ]
-    return Report(
-        columns=["minus the final cost", "M", *(f"BPG's rates × {f:g}" for f in FACTORS)],
-        rows=[row for report in reports for row in report.rows],
-        curves=curves,
-        samples=Samples({k: v for report in reports for k, v in report.samples.items()}),
-        figure=lambda: learning.panels(
-            curves, "final expected cost", xlabel="multiple of BPG's rates", xscale="log"
-        ),
-        notes=[f"± is one standard error over {settings.runs} runs of {UPDATES} updates."],
-        extra={"best": {k: v for report in reports for k, v in report.extra["best"].items()}},
-    )
+    sizes = (5, 20) if settings.quick else SIZES
+    start = functools.partial(normal, key=fast_key(settings.seed))
+    return learning.tune(
+        Task(LQR(), start, dict.fromkeys(sizes, UPDATES + 1)),
+        {name: METHODS[name] for name in TUNED}, FACTORS,
+        lambda history: history.expected_return[-1], settings, progress,
+        lambda factor, M: rated("BPG", factor)(M),
+        score="minus the final cost", rate="BPG's rates ×",
+    )  # fmt: skip
 
 
 COSTS = "difference of final costs"
@@ -340,14 +307,19 @@ def ahead(
     return Row(id, sentence, says, COSTS, ends, pairs, sizes, reading=reading)
 
 
-def value(samples: Cells, what: str, name: str, M: int) -> np.ndarray:
-    """Also the final cost, and by how much a method ends above BPG-var at M and at the next M, as a
-    number that is positive in the mean."""
+def value(samples: Cells, what: str, name: str, M: int) -> np.ndarray | None:
+    """Also the final cost, minus what was measured at a rate, and by how much a method ends above
+    BPG-var at M and at the next M, as a number that is positive in the mean."""
     if what == "cost":
         return OPTIMUM + samples["final", name, M]
+    if what.startswith("minus "):
+        return -samples[what.removeprefix("minus "), name, M]
     if what not in ("gap", "next gap"):
         return samples[what, name, M]
-    M = SIZES[SIZES.index(M) + 1] if what == "next gap" else M
+    if what == "next gap":
+        M = min((size for *_, size in samples if size > M), default=0)
+    if not M:
+        return None
     gap = samples["final", name, M] - samples["final", "BPG-var", M]
     return gap if gap.mean() >= 0 else -gap
 
@@ -397,7 +369,7 @@ def _few(id: str, reading: str, source: str = "") -> tuple[Row, ...]:
     )  # fmt: skip
 
 
-def _figure5(id: str, reading: str, sizes: Sequence[int] = SIZES) -> tuple[Row, ...]:
+def _figure5(id: str, reading: str) -> tuple[Row, ...]:
     alike = "figure-5-alike"
     return (
         ahead(f"{id}-bpg", "figure-5", "BPG-var is ahead of BPG at every M", "BPG-var", "BPG",
@@ -407,7 +379,7 @@ def _figure5(id: str, reading: str, sizes: Sequence[int] = SIZES) -> tuple[Row, 
         Row(f"{id}-trend", alike, "the gap between the average returns of BPG-var and BPG shrinks "
             "from each M to the next", "by how much the gap of final costs shrinks",
             functools.partial(differences, words="gap {b:.3f}, then {a:.3f}"),
-            {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))}, sizes[:-1],
+            {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))},
             reading=f"{sentences.TREND}, {reading}"),
         *(
             row
@@ -431,97 +403,67 @@ def _figure5(id: str, reading: str, sizes: Sequence[int] = SIZES) -> tuple[Row, 
 
 
 FIRST, SECOND = sentences.LQR[:2]
-CLAIMS = (
-    *_figure3("lqr", FIRST),
-    ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
-          "rates", OURS, "BPG"),
-    ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
-          "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
+IDS = {
+    f"Σ = {sigma} I, {start}": f"{sigma.replace('10⁻³', '0.001')}-{id}"
+    for sigma in sentences.SIGMAS
+    for start, id in ((NORMAL, "normal"), (UNIFORM, "uniform"))
+}
+"""The readings as parts of the names of claims."""
+CLAIMS = {
+    "": (
+        *_figure3("lqr", FIRST),
+        ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
+              "rates", OURS, "BPG"),
+        ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
+              "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
+    ),
+}  # fmt: skip
+FISHER = {"": _figure4("fisher", FIRST)}
+VARIANCE = {
+    "": _figure5("var", FIRST),
+    UNIFORM: (*_figure5("var-uniform", SECOND), *_figure3("uniform", SECOND)),
+}
+OF_READINGS = {
+    reading: (*_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading))
+    for reading, id in IDS.items()
+    if reading not in (FIRST, SECOND)
+}
+FORM = ahead(
+    "fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a model of the wrong "
+    "form at every M", "BPG-ML", WRONG,
 )  # fmt: skip
-judge = functools.partial(claims.judge, CLAIMS, value=value)
-judge_fisher = functools.partial(claims.judge, _figure4("fisher", FIRST), value=value)
+OF_FISHER_READINGS = {
+    reading: (
+        *((FORM,) if reading == FIRST else _figure4(f"fisher-{id}", reading)),
+        *(_few(f"others-{id}", sentences.OTHERS[reading], f", {OTHER}")
+          if reading in sentences.OTHERS else ()),
+    )
+    for reading, id in IDS.items()
+}  # fmt: skip
 
 
-def judge_variance(samples: Samples) -> list[Claim]:
-    rows = (*_figure5("var-uniform", SECOND), *_figure3("uniform", SECOND))
-    other = _ending(samples, UNIFORM)
-    return claims.judge(_figure5("var", FIRST), samples, value) + claims.judge(rows, other, value)
-
-
-def _cell(samples: Samples, reading: str) -> tuple[str, dict[Key, np.ndarray]]:
-    """The samples of a reading, with those of Monte Carlo from the same start, and a name."""
-    sigma, start = reading.removeprefix("Σ = ").split(" I, ", 1)
-    cells = _ending(samples, reading)
-    for (what, name, M), values in samples.items():
-        if name.startswith("MCPG, ") and name.endswith(start):
-            cells[what, "MCPG", M] = values
-    return f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}", cells
-
-
-def judge_readings(samples: Samples) -> list[Claim]:
+def judge(table: Mapping[str, Sequence[Row]], samples: Samples) -> list[Claim]:
+    """The claims about the results under each setting."""
     judged = []
-    for reading in sentences.LQR[2:]:
-        id, cells = _cell(samples, reading)
-        rows = (
-            *_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading, samples.sizes()),
-        )  # fmt: skip
+    for setting, rows in table.items():
+        of = _under(setting, samples.names("final"))
+        cells = {(what, of[name], M): x for (what, name, M), x in samples.items() if name in of}
         judged += claims.judge(rows, cells, value)
     return judged
 
 
-def judge_fisher_readings(samples: Samples) -> list[Claim]:
-    judged = []
-    for reading in sentences.LQR:
-        id, cells = _cell(samples, reading)
-        rows = _figure4(f"fisher-{id}", reading)
-        if reading == FIRST:
-            rows = (
-                ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a "
-                      "model of the wrong form at every M", "BPG-ML", WRONG),
-            )  # fmt: skip
-        if reading in sentences.OTHERS:
-            rows += _few(f"others-{id}", sentences.OTHERS[reading], f", {OTHER}")
-        judged += claims.judge(rows, cells, value)
-    return judged
-
-
-def _ending(samples: Samples, suffix: str) -> dict[Key, np.ndarray]:
-    """The samples of methods whose names end in a suffix, without it."""
-    end = f", {suffix}"
-    return {
-        (what, name.removesuffix(end), M): values
-        for (what, name, M), values in samples.items()
-        if name.endswith(end)
-    }
-
-
-def judge_rates(samples: Samples) -> list[Claim]:
-    sizes = samples.sizes()
-
-    def equal(better: str, worse: str, Ms: Sequence[int]) -> Pairs:
-        """At BPG's own rates."""
-        first, second = ({M: -samples["rate 1", name, M] for M in Ms} for name in (better, worse))
-        return {f"M = {M}": (first[M], second[M]) for M in Ms}
-
-    def best(better: str, worse: str, Ms: Sequence[int]) -> Pairs:
-        tuned = {}
-        for M in Ms:
-            (a, first), (b, second) = (learning.best(samples, name, M) for name in (better, worse))
-            tuned[f"M = {M} (× {a} and × {b})"] = -first, -second
-        return tuned
-
-    larger = [M for M in sizes if M in LARGER]
-    return [
-        Claim(f"lqr-rates-{id}-{how}", sentence, f"{says}, {rates}", COSTS,
-              ends(pairs(*names, Ms)), kind="ours")
-        for id, sentence, says, names, Ms in (
-            ("ours", "", "Model 2 with a baseline is ahead of Monte Carlo with the best baseline "
-             "at every M", (OURS, BASELINE), sizes),
-            ("bpg", "figure-3", "BPG is ahead of Monte Carlo from M = 10 on", ("BPG", "MCPG"),
-             larger),
-        )
-        for how, rates, pairs in (
-            ("equal", "at equal rates (BPG's of Table 3)", equal),
-            ("best", "each at its best rate", best),
-        )
-    ]  # fmt: skip
+RATES_CLAIMS = tuple(
+    Row(f"lqr-rates-{id}-{how}", sentence, f"{says}, {rates}", COSTS, ends, pairs, sizes,
+        kind="ours")
+    for id, sentence, says, names, sizes in (
+        ("ours", "", "Model 2 with a baseline is ahead of Monte Carlo with the best baseline "
+         "at every M", (OURS, BASELINE), SIZES),
+        ("bpg", "figure-3", "BPG is ahead of Monte Carlo from M = 10 on", ("BPG", "MCPG"), LARGER),
+    )
+    for how, rates, pairs in (
+        ("equal", "at equal rates (BPG's of Table 3)", pair("minus rate 1", *names)),
+        ("best", "each at its best rate",
+         learning.at_best(*names, sizes, "M = {M} (× {a} and × {b})")),
+    )
+)  # fmt: skip
+judge_rates = functools.partial(claims.judge, RATES_CLAIMS, value=value)

@@ -7,11 +7,13 @@ its sentence and reading. A reading holds if all its claims hold.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from bayespg._support import checks
 
 PRINTED = "as printed"
+Verdict = Literal["holds", "not decided", "does not hold"]
+"""Of a claim or a reading, the best first."""
 Outcome = Literal[
     "holds as printed", "holds under an admissible reading",
     "does not hold under any reading tried", "not decided",
@@ -250,9 +252,9 @@ def tested(contents: Sequence[dict[str, Any]]) -> list[Judged]:
     return judged if ready else some
 
 
-def worst(verdicts: Sequence[str]) -> str:
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """Of claims that must all hold."""
-    return max(verdicts, key=("holds", "not decided", "does not hold").index)
+    return max(verdicts, key=get_args(Verdict).index)
 
 
 def verdict_of(sentence: Sentence, readings: Sequence[Reading]) -> Outcome:

@@ -22,7 +22,8 @@ from bayespg.fisher import exact as exact_fisher
 from bayespg.learning.estimators import Estimator, Model1, Model2, draw, exact
 from bayespg.learning.training import start, step
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce.claims import Claim, ratios, times
+from bayespg.reproduce import claims
+from bayespg.reproduce.claims import Claim, Row, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.lqr_learning import METHODS
 from bayespg.reproduce.parts import between
@@ -140,41 +141,28 @@ def updates(names: Sequence[str], seed: int) -> dict[str, Callable[[], Any]]:
 
 
 def judge(samples: Samples) -> list[Claim]:
-    (M,), (many,) = samples.sizes("square"), samples.sizes("seconds")
-    taken = {name: samples["seconds", name, many] for name in samples.names("seconds")}
-    square = {name: samples["square", name, M] for name in samples.names("square")}
     sparse = {f"{name}, τ = {tau:g}": (name, tau) for name in MODELS for tau in TAUS}
-    faster = {
-        label: (taken[label], taken[f"{name}, M x M system"]) for label, (name, _) in sparse.items()
-    }
-    accurate = {
-        label: (square[name], square[label]) for label, (name, tau) in sparse.items() if tau <= 0.01
-    }
-    return [
-        Claim(
-            "sparse-faster", "sparse-faster",
-            f"sparsification makes Algorithm 1 significantly faster for many paths (M = {many:,})",
-            "ratio of times, M x M system to sparse", times(faster), above=2,
-        ),
-        Claim(
-            "sparse-accurate", "",
-            f"up to τ = 0.01 sparsification costs almost no accuracy (M = {M})",
-            "ratio of mean squared errors, sparse to full", ratios(accurate), below=1.1,
-        ),
-        Claim(
-            "natural-cost", "natural-cost",
-            "the natural gradient comes at little extra cost",
-            "ratio of times per update, BPNG to BPG",
-            times({"": (taken["update of BPG"], taken["update of BPNG"])}), below=1.1,
-        ),
-        Claim(
-            "weight-faster", "",
+    rows = (
+        Row("sparse-faster", "sparse-faster",
+            "sparsification makes Algorithm 1 significantly faster for many paths (M = {M})",
+            "ratio of times, M x M system to sparse", times,
+            {label: (("seconds", label), ("seconds", f"{name}, M x M system"))
+             for label, (name, _) in sparse.items()}, above=2),
+        Row("sparse-accurate", "",
+            "up to τ = 0.01 sparsification costs almost no accuracy (M = {M})",
+            "ratio of mean squared errors, sparse to full", ratios,
+            {label: (("square", name), ("square", label))
+             for label, (name, tau) in sparse.items() if tau <= 0.01}, below=1.1),
+        Row("natural-cost", "natural-cost", "the natural gradient comes at little extra cost",
+            "ratio of times per update, BPNG to BPG", times,
+            {"": (("seconds", "update of BPG"), ("seconds", "update of BPNG"))}, below=1.1),
+        Row("weight-faster", "",
             "in weight space Algorithm 1 is exact and at least as fast as with sparsification",
-            "ratio of times, sparse (τ = 0.0001) to weight space",
-            times({name: (taken[name], taken[f"{name}, τ = 0.0001"]) for name in MODELS}),
-            above=1,
-        ),
-    ]  # fmt: skip
+            "ratio of times, sparse (τ = 0.0001) to weight space", times,
+            {name: (("seconds", name), ("seconds", f"{name}, τ = 0.0001")) for name in MODELS},
+            above=1),
+    )  # fmt: skip
+    return claims.judge(rows, samples)
 
 
 def _milliseconds(times: np.ndarray | None) -> str:
