@@ -23,7 +23,6 @@ from bayespg.reproduce.report import (
     Settings,
     cell,
     draw_panels,
-    summarise,
 )
 from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
@@ -183,12 +182,9 @@ def tune(
     for (name, M), arrays in computed.items():
         judged = arrays["judged"]
         kept |= {(f"rate {of:g}", name, M): each for of, each in zip(rates, judged, strict=True)}
-        mean, error = summarise(judged, 1)
-        best[f"{name}, M = {M}"] = rates[int(np.nanargmax(mean))]
-        shown = (f"{m:.4g} ± {e:.2g}" for m, e in zip(mean, error, strict=True))
-        rows.append([name, str(M), *shown])
-        look = methods[name].look
-        curves.append(Curve(f"M = {M}", name, look, list(rates), mean.tolist(), error.tolist()))
+        best[f"{name}, M = {M}"] = rates[int(np.nanargmax(judged.mean(1)))]
+        rows.append([name, str(M), *(cell(of, "{:.4g} ± {:.2g}") for of in judged)])
+        curves.append(Curve.through(f"M = {M}", name, methods[name].look, rates, judged))
     return Report(
         columns=[score, "M", *(f"{rate} {of:g}" for of in rates)],
         rows=rows,
@@ -258,9 +254,8 @@ def curves(
     result = []
     for (name, M), learned in results.items():
         some = np.unique(np.linspace(0, len(learned.updates) - 1, POINTS).round().astype(int))
-        mean, error = summarise(value(learned.values[:, some]))
-        x = learned.updates[some].astype(float).tolist()
-        result.append(Curve(f"M = {M}", name, methods[name].look, x, mean.tolist(), error.tolist()))
+        x, values = learned.updates[some].astype(float).tolist(), value(learned.values[:, some])
+        result.append(Curve.through(f"M = {M}", name, methods[name].look, x, values.T))
     return result
 
 

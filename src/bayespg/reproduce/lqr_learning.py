@@ -39,7 +39,7 @@ from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce import claims, learning, sentences
 from bayespg.reproduce.claims import ALIKE, Cells, Claim, Row, differences, pair, ratios
 from bayespg.reproduce.learning import Learned, Method, Task
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
 from bayespg.reproduce.samples import Samples
 
 SIZES = (5, 10, 20, 40)
@@ -231,15 +231,15 @@ def _ends(results: Costs, methods: Mapping[str, Method]) -> Report:
     """A table of final costs, and one panel for each reading."""
     samples = _samples(results)
     sizes, names = samples.sizes(), samples.names("final")
-    ends = {name: [summarise(OPTIMUM + samples["final", name, M]) for M in sizes] for name in names}
-    curves = []
-    for reading in sentences.LQR[2:]:
-        for name, shown in _under(reading, names).items():
-            mean, error = (list(map(float, column)) for column in zip(*ends[name], strict=True))
-            curves.append(Curve(reading, shown, methods[name].look, list(sizes), mean, error))
+    ends = {name: [OPTIMUM + samples["final", name, M] for M in sizes] for name in names}
+    curves = [
+        Curve.through(reading, shown, methods[name].look, sizes, ends[name])
+        for reading in sentences.LQR[2:]
+        for name, shown in _under(reading, names).items()
+    ]
     return Report(
         columns=["final expected cost", *(f"M = {M}" for M in sizes)],
-        rows=[[name, *("{:.4f} ± {:.4f}".format(*end) for end in ends[name])] for name in names],
+        rows=[[name, *map(cell, ends[name])] for name in names],
         curves=curves,
         samples=samples,
         figure=lambda: learning.panels(

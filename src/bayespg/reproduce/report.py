@@ -60,6 +60,14 @@ class Curve:
     mean: list[float]
     standard_error: list[float]
 
+    @classmethod
+    def through(
+        cls, panel: str, label: str, look: str, x: Iterable[float], samples: Iterable[np.ndarray]
+    ) -> "Curve":
+        """Through the means of the samples at each x."""
+        mean, error = zip(*map(summarise, samples), strict=True)
+        return cls(panel, label, look, list(x), list(map(float, mean)), list(map(float, error)))
+
     def per_cent(self) -> "Curve":
         """The same curve with fractions converted to percentages."""
         mean, error = ([100 * v for v in of] for of in (self.mean, self.standard_error))
@@ -119,12 +127,11 @@ class Experiment:
         return Settings(runs, seed, quick, paper, parts)
 
 
-def summarise(samples: np.ndarray, axis: int = 0) -> tuple[Any, Any]:
+def summarise(samples: np.ndarray) -> tuple[Any, Any]:
     """Mean over runs and its standard error."""
-    samples = np.asarray(samples, float)
-    count = samples.shape[axis]
-    spread = samples.std(axis, ddof=1) if count > 1 else np.full(samples.mean(axis).shape, np.nan)
-    return samples.mean(axis), spread / np.sqrt(count)
+    samples, count = np.asarray(samples, float), len(samples)
+    spread = samples.std(0, ddof=1) if count > 1 else np.full(samples.shape[1:], np.nan)
+    return samples.mean(0), spread / np.sqrt(count)
 
 
 def cell(samples: np.ndarray, form: str = "{:.4f} ± {:.4f}") -> str:

@@ -27,7 +27,7 @@ from bayespg.reproduce.claims import Claim, Row, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
 from bayespg.reproduce.lqr_learning import METHODS
 from bayespg.reproduce.parts import between
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, summarise
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
@@ -59,15 +59,14 @@ def run(settings: Settings, progress: Progress) -> Report:
     rows += [
         [name, "", _milliseconds(took)] for name, took in taken.items() if name not in estimators
     ]
-    curves = []
-    for name in MODELS:
-        pairs = [
-            summarise(measured.square(f"{name}, τ = {tau:g}", M) / measured.square(name, M).mean())
-            for tau in TAUS
-        ]
-        mean, error = (list(column) for column in zip(*pairs, strict=True))
-        look = "BQ" if name == "Model 1" else "BQ natural"
-        curves.append(Curve("error", name, look, list(TAUS), mean, error))
+    curves = [
+        Curve.through(
+            "error", name, look, TAUS,
+            [measured.square(f"{name}, τ = {tau:g}", M) / measured.square(name, M).mean()
+             for tau in TAUS],
+        )
+        for name, look in (("Model 1", "BQ"), ("Model 2", "BQ natural"))
+    ]  # fmt: skip
     return Report(
         columns=["", f"mean squared error, M = {M}", f"milliseconds, M = {many:,}"],
         rows=rows,
