@@ -176,10 +176,10 @@ def learn(
             return jax.vmap(environment.expected_return)(result.policy)
 
     task = Task(environment, normal, dict.fromkeys(sizes, UPDATES), drawn=True, ended=last)
-    for cell, learned in learning.learn(task, methods, settings, progress).items():
+    for key, learned in learning.learn(task, methods, settings, progress).items():
         assert learned.ended is not None
         costs = -np.concatenate([learned.values, learned.ended[:, None]], 1)
-        results[cell] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
+        results[key] = learned._replace(updates=np.arange(costs.shape[1]), values=costs)
     return results
 
 
