@@ -286,6 +286,26 @@ def pair(what: str, first: str, second: str) -> dict[str, tuple[Cell, ...]]:
     return {"M = {M}": ((what, first), (what, second))}
 
 
+def under(
+    rows: Iterable[Row], id: str, reading: str, names: Mapping[str, str] | None = None
+) -> tuple[Row, ...]:
+    """The rows under a reading: {} in their names is `id`, {} in what they say of the reading is
+    `reading`, and methods may have other `names` there."""
+    names = names or {}
+
+    def renamed(what: str, name: str, *size: int) -> Any:
+        return what, names.get(name, name), *size
+
+    return tuple(
+        dataclasses.replace(
+            row, id=row.id.format(id), reading=(row.reading or "{}").format(reading),
+            pairs={where: tuple(renamed(*cell) for cell in cells)
+                   for where, cells in row.pairs.items()},  # type: ignore[union-attr]
+        )
+        for row in rows
+    )  # fmt: skip
+
+
 def stored(samples: Cells, what: str, name: str, M: int) -> Samples:
     return samples[what, name, M]
 

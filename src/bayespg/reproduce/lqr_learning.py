@@ -19,7 +19,8 @@ The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,7 +38,7 @@ from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce
 from bayespg.learning.training import Result
 from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce import claims, learning, sentences
-from bayespg.reproduce.claims import ALIKE, Cells, Claim, Row, differences, pair, ratios
+from bayespg.reproduce.claims import ALIKE, Claim, Row, differences, pair, ratios, under
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
 from bayespg.reproduce.samples import Samples
@@ -230,16 +231,17 @@ def _curves(results: Costs, methods: Mapping[str, Method]) -> Report:
 def _ends(results: Costs, methods: Mapping[str, Method]) -> Report:
     """A table of final costs, and one panel for each reading."""
     samples = _samples(results)
-    sizes, names = samples.sizes(), samples.names("final")
-    ends = {name: [OPTIMUM + samples["final", name, M] for M in sizes] for name in names}
+    sizes = samples.sizes()
+    ends = {name: [OPTIMUM + samples["final", name, M] for M in sizes] for name in methods}
     curves = [
         Curve.through(reading, shown, methods[name].look, sizes, ends[name])
         for reading in sentences.LQR[2:]
-        for name, shown in _under(reading, names).items()
+        for shown, name in names(reading).items()
+        if name in methods
     ]
     return Report(
         columns=["final expected cost", *(f"M = {M}" for M in sizes)],
-        rows=[[name, *map(cell, ends[name])] for name in names],
+        rows=[[name, *map(cell, of)] for name, of in ends.items()],
         curves=curves,
         samples=samples,
         figure=lambda: learning.panels(
@@ -253,14 +255,10 @@ def _samples(results: Costs) -> Samples:
     return Samples(learning.cells(results, lambda costs: costs - OPTIMUM))
 
 
-def _under(setting: str, names: Iterable[str]) -> dict[str, str]:
-    """The names of results under a setting, and of their methods. Monte Carlo has no Sigma: what is
-    meant are its results from the same start."""
-    if not setting:
-        return {name: name for name in names}
-    own = {name: name.removesuffix(f", {setting}") for name in names if name.endswith(setting)}
-    start = setting.split(" I, ")[-1]
-    return own | {n: "MCPG" for n in names if n.startswith("MCPG, ") and n.endswith(start)}
+def names(setting: str) -> dict[str, str]:
+    """What the methods are called under a setting. Monte Carlo has no Sigma."""
+    of_any = re.sub(r"Σ = \S+ I", "Σ = 10⁻³ I", setting)
+    return {name: f"{name}, {setting}" for name in METHODS} | {"MCPG": f"MCPG, {of_any}"}
 
 
 def _diverged(results: Costs, factor: float = 2.0) -> list[str]:
@@ -299,16 +297,13 @@ ends = functools.partial(
 ABOVE = "ratio of final costs above the optimum"
 
 
-def ahead(
-    id: str, sentence: str, says: str, better: str, worse: str, sizes: Any = None, reading: str = ""
-) -> Row:
+def ahead(id: str, sentence: str, says: str, better: str, worse: str, sizes: Any = None) -> Row:
     """`better` ends at a lower expected cost than `worse` at each of `sizes`."""
-    pairs = pair("cost", better, worse)
-    return Row(id, sentence, says, COSTS, ends, pairs, sizes, reading=reading)
+    return Row(id, sentence, says, COSTS, ends, pair("cost", better, worse), sizes)
 
 
-def value(samples: Cells, what: str, name: str, M: int) -> np.ndarray | None:
-    """Also the final cost, minus what was measured at a rate, and by how much a method ends above
+def value(samples: Samples, what: str, name: str, M: int) -> np.ndarray | None:
+    """Also the final cost, minus what was measured at a rate, and by how much BPG ends above
     BPG-var at M and at the next M, as a number that is positive in the mean."""
     if what == "cost":
         return OPTIMUM + samples["final", name, M]
@@ -317,139 +312,120 @@ def value(samples: Cells, what: str, name: str, M: int) -> np.ndarray | None:
     if what not in ("gap", "next gap"):
         return samples[what, name, M]
     if what == "next gap":
-        M = min((size for *_, size in samples if size > M), default=0)
+        M = min((size for size in samples.sizes() if size > M), default=0)
     if not M:
         return None
-    gap = samples["final", name, M] - samples["final", "BPG-var", M]
+    gap = samples["final", name, M] - samples["final", name.replace("BPG", "BPG-var"), M]
     return gap if gap.mean() >= 0 else -gap
 
 
-def _figure3(id: str, reading: str) -> tuple[Row, ...]:
-    """What the paper says about Figure 3."""
-    return (
-        *(
-            ahead(f"{id}-mcpg-{name.lower()}-5", "figure-3",
-                  f"Monte Carlo is ahead of {name} at M = 5", "MCPG", name, (5,), reading)
-            for name in ("BPG", "BPNG")
-        ),
-        *(
-            ahead(f"{id}-{name.lower()}", "figure-3",
-                  f"{name} is ahead of Monte Carlo from M = 10 on", name, "MCPG", LARGER, reading)
-            for name in ("BPG", "BPNG")
-        ),
-    )  # fmt: skip
-
-
-def _figure4(id: str, reading: str) -> tuple[Row, ...]:
-    return (
-        *(
-            ahead(f"{id}-{name.lower()}", "figure-4",
-                  f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on",
-                  name, "MCPG", LARGER, reading)
-            for name in ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
-        ),
-        *_few(id, reading),
-    )  # fmt: skip
-
-
-def _few(id: str, reading: str, source: str = "") -> tuple[Row, ...]:
-    """ML against MC; `source` ends the names of methods whose G comes from elsewhere."""
-    sentence = "figure-4-few"
-    names = {name: (f"{name}-ML{source}", f"{name}-MC{source}") for name in ("BPG", "BPNG")}
-    return (
-        *(
-            ahead(f"{id}-{name.lower()}-ml-mc", sentence,
-                  f"with few paths, {name}-ML is ahead of {name}-MC", *both, (5, 10), reading)
-            for name, both in names.items()
-        ),
-        Row(f"{id}-vanishes", sentence, "the difference between the two vanishes for many paths",
-            f"{ABOVE}, MC to ML, M = 40", ratios,
-            {name: (("final", ml), ("final", mc)) for name, (ml, mc) in names.items()},
-            (40,), **ALIKE, reading=reading),
-    )  # fmt: skip
-
-
-def _figure5(id: str, reading: str) -> tuple[Row, ...]:
-    alike = "figure-5-alike"
-    return (
-        ahead(f"{id}-bpg", "figure-5", "BPG-var is ahead of BPG at every M", "BPG-var", "BPG",
-              reading=reading),
-        ahead(f"{id}-mcpg", "figure-5", "BPG-var is ahead of Monte Carlo at every M",
-              "BPG-var", "MCPG", reading=reading),
-        Row(f"{id}-trend", alike, "the gap between the average returns of BPG-var and BPG shrinks "
-            "from each M to the next", "by how much the gap of final costs shrinks",
-            functools.partial(differences, words="gap {b:.3f}, then {a:.3f}"),
-            {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))},
-            reading=f"{sentences.TREND}, {reading}"),
-        *(
-            row
-            for mark, of, what, effect in (
-                ("", sentences.RETURNS, "cost", "ratio of final costs"),
-                ("-excess", sentences.EXCESS, "final", ABOVE),
-            )
-            for row in (
-                Row(f"{id}-bpng{mark}", "figure-5-bpng", "BPG-var learns faster than BPNG",
-                    "difference of costs, mean over all updates", differences,
-                    pair("average", "BPG-var", "BPNG"), reading=f"{of}, {reading}"),
-                Row(f"{id}-bpng-end{mark}", "figure-5-bpng", "BPG-var ends like BPNG",
-                    f"{effect}, BPNG to BPG-var", ratios, pair(what, "BPG-var", "BPNG"), **ALIKE,
-                    reading=f"{of}, {reading}"),
-                Row(f"{id}-many{mark}", alike, "BPG-var is like BPG at M = 40",
-                    f"{effect}, BPG to BPG-var", ratios, pair(what, "BPG-var", "BPG"), (40,),
-                    **ALIKE, reading=f"{of}, {reading}"),
-            )
-        ),
-    )  # fmt: skip
-
+OF_FIGURE3 = (
+    *(
+        ahead(f"{{}}-mcpg-{name.lower()}-5", "figure-3",
+              f"Monte Carlo is ahead of {name} at M = 5", "MCPG", name, (5,))
+        for name in ("BPG", "BPNG")
+    ),
+    *(
+        ahead(f"{{}}-{name.lower()}", "figure-3",
+              f"{name} is ahead of Monte Carlo from M = 10 on", name, "MCPG", LARGER)
+        for name in ("BPG", "BPNG")
+    ),
+)  # fmt: skip
+OF_ESTIMATED = ("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC")
+FEW_PATHS = (
+    *(
+        ahead(f"{{}}-{name.lower()}-ml-mc", "figure-4-few",
+              f"with few paths, {name}-ML is ahead of {name}-MC", f"{name}-ML", f"{name}-MC",
+              (5, 10))
+        for name in ("BPG", "BPNG")
+    ),
+    Row("{}-vanishes", "figure-4-few", "the difference between the two vanishes for many paths",
+        f"{ABOVE}, MC to ML, M = 40", ratios,
+        {name: (("final", f"{name}-ML"), ("final", f"{name}-MC")) for name in ("BPG", "BPNG")},
+        (40,), **ALIKE),
+)  # fmt: skip
+OF_FIGURE4 = (
+    *(
+        ahead(f"{{}}-{name.lower()}", "figure-4",
+              f"with an estimated G, {name} is ahead of Monte Carlo from M = 10 on", name, "MCPG",
+              LARGER)
+        for name in OF_ESTIMATED
+    ),
+    *FEW_PATHS,
+)  # fmt: skip
+OF_FIGURE5 = (
+    ahead("{}-bpg", "figure-5", "BPG-var is ahead of BPG at every M", "BPG-var", "BPG"),
+    ahead("{}-mcpg", "figure-5", "BPG-var is ahead of Monte Carlo at every M", "BPG-var", "MCPG"),
+    Row("{}-trend", "figure-5-alike", "the gap between the average returns of BPG-var and BPG "
+        "shrinks from each M to the next", "by how much the gap of final costs shrinks",
+        functools.partial(differences, words="gap {b:.3f}, then {a:.3f}"),
+        {"M = {M} to the next": (("next gap", "BPG"), ("gap", "BPG"))},
+        reading=f"{sentences.TREND}, {{}}"),
+    *(
+        row
+        for mark, of, what, effect in (
+            ("", sentences.RETURNS, "cost", "ratio of final costs"),
+            ("-excess", sentences.EXCESS, "final", ABOVE),
+        )
+        for row in (
+            Row(f"{{}}-bpng{mark}", "figure-5-bpng", "BPG-var learns faster than BPNG",
+                "difference of costs, mean over all updates", differences,
+                pair("average", "BPG-var", "BPNG"), reading=f"{of}, {{}}"),
+            Row(f"{{}}-bpng-end{mark}", "figure-5-bpng", "BPG-var ends like BPNG",
+                f"{effect}, BPNG to BPG-var", ratios, pair(what, "BPG-var", "BPNG"), **ALIKE,
+                reading=f"{of}, {{}}"),
+            Row(f"{{}}-many{mark}", "figure-5-alike", "BPG-var is like BPG at M = 40",
+                f"{effect}, BPG to BPG-var", ratios, pair(what, "BPG-var", "BPG"), (40,), **ALIKE,
+                reading=f"{of}, {{}}"),
+        )
+    ),
+)  # fmt: skip
+"""What the paper says about Figures 3 to 5, under each reading."""
 
 FIRST, SECOND = sentences.LQR[:2]
-IDS = {
-    f"Σ = {sigma} I, {start}": f"{sigma.replace('10⁻³', '0.001')}-{id}"
-    for sigma in sentences.SIGMAS
-    for start, id in ((NORMAL, "normal"), (UNIFORM, "uniform"))
-}
-"""The readings as parts of the names of claims."""
-CLAIMS = {
-    "": (
-        *_figure3("lqr", FIRST),
-        ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
-              "rates", OURS, "BPG"),
-        ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
-              "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
-    ),
-}  # fmt: skip
-FISHER = {"": _figure4("fisher", FIRST)}
-VARIANCE = {
-    "": _figure5("var", FIRST),
-    UNIFORM: (*_figure5("var-uniform", SECOND), *_figure3("uniform", SECOND)),
-}
-OF_READINGS = {
-    reading: (*_figure3(f"lqr-{id}", reading), *_figure5(f"var-{id}", reading))
-    for reading, id in IDS.items()
-    if reading not in (FIRST, SECOND)
-}
-FORM = ahead(
-    "fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a model of the wrong "
-    "form at every M", "BPG-ML", WRONG,
+CLAIMS = (
+    *under(OF_FIGURE3, "lqr", FIRST),
+    ahead("lqr-ours-bpg", "", "Model 2 with a baseline is ahead of BPG at every M, at the same "
+          "rates", OURS, "BPG"),
+    ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
+          "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
 )  # fmt: skip
-OF_FISHER_READINGS = {
-    reading: (
-        *((FORM,) if reading == FIRST else _figure4(f"fisher-{id}", reading)),
-        *(_few(f"others-{id}", sentences.OTHERS[reading], f", {OTHER}")
-          if reading in sentences.OTHERS else ()),
-    )
-    for reading, id in IDS.items()
-}  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS, value=value)
+judge_fisher = functools.partial(claims.judge, under(OF_FIGURE4, "fisher", FIRST), value=value)
+VARIANCE = (
+    *under(OF_FIGURE5, "var", FIRST),
+    *under(OF_FIGURE5, "var-uniform", SECOND, names(UNIFORM)),
+    *under(OF_FIGURE3, "uniform", SECOND, names(UNIFORM)),
+)
+judge_variance = functools.partial(claims.judge, VARIANCE, value=value)
 
 
-def judge(table: Mapping[str, Sequence[Row]], samples: Samples) -> list[Claim]:
-    """The claims about the results under each setting."""
-    judged = []
-    for setting, rows in table.items():
-        of = _under(setting, samples.names("final"))
-        cells = {(what, of[name], M): x for (what, name, M), x in samples.items() if name in of}
-        judged += claims.judge(rows, cells, value)
-    return judged
+def judge_readings(samples: Samples) -> list[Claim]:
+    rows = []
+    for reading in sentences.LQR[2:]:
+        rows += under(OF_FIGURE3, f"lqr-{_id(reading)}", reading, names(reading))
+        rows += under(OF_FIGURE5, f"var-{_id(reading)}", reading, names(reading))
+    return claims.judge(rows, samples, value)
+
+
+def judge_fisher_readings(samples: Samples) -> list[Claim]:
+    form = ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a model of "
+                 "the wrong form at every M", "BPG-ML", WRONG)  # fmt: skip
+    rows = [*under([form], "", "", names(FIRST))]
+    for reading in sentences.LQR:
+        called, id = names(reading), _id(reading)
+        if reading != FIRST:
+            rows += under(OF_FIGURE4, f"fisher-{id}", reading, called)
+        if reading in sentences.OTHERS:
+            others = {name: called[f"{name}, {OTHER}"] for name in OF_ESTIMATED}
+            rows += under(FEW_PATHS, f"others-{id}", sentences.OTHERS[reading], others)
+    return claims.judge(rows, samples, value)
+
+
+def _id(reading: str) -> str:
+    """A reading as part of the name of a claim."""
+    sigma, start = reading.removeprefix("Σ = ").split(" I, ")
+    return f"{sigma.replace('10⁻³', '0.001')}-{'normal' if start == NORMAL else 'uniform'}"
 
 
 RATES_CLAIMS = tuple(

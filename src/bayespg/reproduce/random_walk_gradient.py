@@ -30,6 +30,7 @@ from bayespg.reproduce.claims import (
     pair,
     ratios,
     ratios_of_ratios,
+    under,
 )
 from bayespg.reproduce.gradients import errors, on_tasks
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
@@ -88,24 +89,23 @@ def _least(pairs: Pairs) -> tuple[Effect, ...]:
 
 
 SQUARES = "ratio of mean squared errors, rival to BAC"
+OF_BAC = tuple(
+    Row(f"walk-gradient-{what}{{}}", sentence, says, effect, ratios, _rivals("BAC", rivals, of),
+        above=1)
+    for what, sentence, rivals, of, effect, says in (
+        ("error", "figure-6", PAPER, "square", SQUARES,
+         "BAC is more accurate than Monte Carlo and quadrature at every M"),
+        ("angle", "figure-6", PAPER, "angle", "ratio of mean angular errors, rival to BAC",
+         "BAC's angular error is smaller than theirs at every M"),
+        ("spread", "figure-6", PAPER, "scatter", "ratio of total variances, rival to BAC",
+         "BAC's estimates vary less than those of Monte Carlo and quadrature"),
+        ("models", "bac-accurate", PAPER[2:], "square", SQUARES,
+         "BAC is more accurate than quadrature with either model at every M"),
+    )
+)  # fmt: skip
 CLAIMS = (
-    *(
-        Row(f"walk-gradient-{what}{id}", sentence, says, effect, ratios,
-            _rivals(name, rivals, of), above=1, reading=reading)
-        for id, name, reading in (
-            ("-as-printed", PRINTED, sentences.G_PRINTED), ("", "BAC", sentences.G_CORRECTED),
-        )
-        for what, sentence, rivals, of, effect, says in (
-            ("error", "figure-6", PAPER, "square", SQUARES,
-             "BAC is more accurate than Monte Carlo and quadrature at every M"),
-            ("angle", "figure-6", PAPER, "angle", "ratio of mean angular errors, rival to BAC",
-             "BAC's angular error is smaller than theirs at every M"),
-            ("spread", "figure-6", PAPER, "scatter", "ratio of total variances, rival to BAC",
-             "BAC's estimates vary less than those of Monte Carlo and quadrature"),
-            ("models", "bac-accurate", PAPER[2:], "square", SQUARES,
-             "BAC is more accurate than quadrature with either model at every M"),
-        )
-    ),
+    *under(OF_BAC, "-as-printed", sentences.G_PRINTED, {"BAC": PRINTED}),
+    *under(OF_BAC, "", sentences.G_CORRECTED),
     Row("walk-gradient-lengths", "lengths", "on the random walk, where paths differ in length, "
         "it is not: at some M its lead is less than twofold",
         "ratio of mean squared errors, MC to Model 1", _least,
