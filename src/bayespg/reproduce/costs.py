@@ -6,7 +6,7 @@ system on the LQR's paths, the actor-critic the system of all its steps on the r
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,16 +17,14 @@ import numpy as np
 from bayespg._support.random import fast_key
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import RandomWalk
-from bayespg.fisher import exact as exact_fisher
 from bayespg.learning.estimators import BACPaper, draw, g_est
 from bayespg.policies import Tabular
 from bayespg.reproduce import claims
 from bayespg.reproduce import random_walk as rw
-from bayespg.reproduce.claims import Effect, Row, times
-from bayespg.reproduce.gradients import lqr_setting
+from bayespg.reproduce.claims import Row, jointly, times
 from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
-from bayespg.reproduce.sparsification import MODELS, seconds, updates
+from bayespg.reproduce.sparsification import MODELS, gradients, seconds, updates
 from bayespg.runs import plots
 
 TAU = 1e-4
@@ -70,21 +68,15 @@ def run(settings: Settings, progress: Progress) -> Report:
 
 def _programs(paths: int, seed: int) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """By name, functions of arrays and their arguments."""
-    environment, policy = lqr_setting()
-    sample = draw(environment, policy, fast_key(seed), paths)
-    arrays = sample.scores, sample.returns, exact_fisher(environment, policy)
     walk = RandomWalk(horizon=100)
     steps = draw(walk, Tabular(jnp.full(9, rw.START)), fast_key(seed), paths // 100)
     given, static = eqx.partition(steps, eqx.is_array)
     programs = {}
     for what, asked in ASKED.items():
-        sparse = what == SPARSE
-        for name, (_, model) in MODELS.items():
-            options: dict[str, Any] = {"sparsify": Sparsify(TAU, 8)} if sparse else {"form": "dual"}
-            programs[f"{name}, {what}"] = (
-                lambda U, R, G, m=model, o=options, ask=asked: ask(m(U, R, G, **o)), arrays,
-            )  # fmt: skip
-        options = {"sparsify": Sparsify(TAU, 24)} if sparse else {"form": "dual"}
+        dictionary = what == SPARSE
+        options = {"sparsify": Sparsify(TAU, 8)} if dictionary else {"form": "dual"}
+        programs |= gradients(paths, seed, {f", {what}": options}, asked)
+        options = {"sparsify": Sparsify(TAU, 24)} if dictionary else {"form": "dual"}
         bac = BACPaper(rw.STATE_KERNEL, rw.NOISE, rw.SCALE, fisher=g_est, **options)
         programs[f"BAC, {what}"] = (
             lambda arrays, e=bac, ask=asked: ask(e(eqx.combine(arrays, static))), (given,),
@@ -96,14 +88,11 @@ def _compared(first: str, second: str, *names: str, of: str = "seconds"):
     return {name: ((of, f"{name}, {first}"), (of, f"{name}, {second}")) for name in names}
 
 
-def _memory(sizes: Mapping[str, Any]) -> tuple[Effect, ...]:
-    """Ratios of numbers of bytes, which are the same in every run."""
-    effects = []
-    for name, ((few,), (full,)) in sizes.items():
-        ratio = float(full) / float(few)
-        words = f"{full / 2**20:.3g} MiB over {few / 2**20:.3g} MiB"
-        effects.append(Effect(name, ratio, ratio, ratio, words))
-    return tuple(effects)
+@jointly
+def _memory(few: np.ndarray, full: np.ndarray, level: float):
+    """The ratio of numbers of bytes, which are the same in every run."""
+    ratio = float(full[0]) / float(few[0])
+    return ratio, ratio, ratio, f"{full[0] / 2**20:.3g} MiB over {few[0] / 2**20:.3g} MiB"
 
 
 EVERY = (*MODELS, "BAC")

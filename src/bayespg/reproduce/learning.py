@@ -16,14 +16,7 @@ from bayespg.learning.estimators import Estimator
 from bayespg.learning.training import History, Result, start, step, train
 from bayespg.learning.updates import conventional
 from bayespg.reproduce import parts
-from bayespg.reproduce.report import (
-    Curve,
-    Progress,
-    Report,
-    Settings,
-    cell,
-    draw_panels,
-)
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, draw_panels
 from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
 

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayespg._support.files import write_json
+from bayespg._support.version import __version__
 from bayespg.reproduce.claims import Claim
 from bayespg.reproduce.parts import Progress
 from bayespg.reproduce.samples import Samples
@@ -168,16 +169,12 @@ def read(path: Path, claims: bool = True) -> Content | None:
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    if not current:
-        return None
-    return {"program": PROGRAM} | content
+    return {"program": PROGRAM} | content if current else None
 
 
 def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
     """Whether a folder already holds all files of this experiment, computed by this version of the
     library with these settings."""
-    from bayespg import __version__
-
     paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".npz", ".svg", ".png")]
     content = read(paths[0]) if all(path.exists() for path in paths) else None
     return content is not None and (
@@ -190,9 +187,13 @@ def write(
     experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float
 ) -> Content:
     """Write <out>/<name>.json, .npz, .svg and .png, each atomically."""
-    from bayespg import __version__
-
     out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{experiment.name}.json"
+    with plots.styled():
+        figure = report.figure()
+        for suffix in (".svg", ".png"):
+            plots.save(figure, path.with_suffix(suffix))
+    report.samples.save(path.with_suffix(".npz"))
     content: Content = {
         "experiment": experiment.name,
         "program": experiment.program,
@@ -208,19 +209,12 @@ def write(
         "device": jax.devices()[0].device_kind,
         "seconds": round(seconds, 1),
         "table": {"columns": report.columns, "rows": report.rows},
-        "claims": [claim.content() for claim in experiment.judge(report.samples)],
+        "claims": [],
         "curves": [dataclasses.asdict(curve) for curve in report.curves],
         "notes": report.notes,
         **report.extra,
     }
-    path = out / f"{experiment.name}.json"
-    with plots.styled():
-        figure = report.figure()
-        for suffix in (".svg", ".png"):
-            plots.save(figure, path.with_suffix(suffix))
-    report.samples.save(path.with_suffix(".npz"))
-    write_json(path, content)  # last, so that its presence implies the others
-    return json.loads(path.read_text("utf-8"))
+    return _judged(experiment, report.samples, content, path)
 
 
 def judge_again(experiment: Experiment, out: Path) -> Content:
@@ -235,7 +229,12 @@ def judge_again(experiment: Experiment, out: Path) -> Content:
     content = read(path, claims=False)
     if content is None:
         raise ValueError(f"{path}: damaged, or from another version; {again} again")
-    claims = experiment.judge(Samples.load(path.with_suffix(".npz")))
-    content |= {"program": experiment.program, "claims": [claim.content() for claim in claims]}
+    content["program"] = experiment.program
+    return _judged(experiment, Samples.load(path.with_suffix(".npz")), content, path)
+
+
+def _judged(experiment: Experiment, samples: Samples, content: Content, path: Path) -> Content:
+    """The content with its claims, written last, so that the file implies the others."""
+    content["claims"] = [claim.content() for claim in experiment.judge(samples)]
     write_json(path, content)
     return json.loads(path.read_text("utf-8"))

@@ -7,6 +7,7 @@ and BPNG. Times are measured on a CPU, as in the paper: a dictionary grows path 
 not suit a GPU.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from bayespg.policies import BoundedLinearGaussian
 from bayespg.reproduce import claims
 from bayespg.reproduce.claims import Claim, Row, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
+from bayespg.reproduce.learning import Method
 from bayespg.reproduce.lqr_learning import METHODS
 from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
@@ -42,28 +44,31 @@ REPEATS, RUNS, PATHS = 40, 2000, 20
 def run(settings: Settings, progress: Progress) -> Report:
     M = 20 if settings.quick else 100
     many = 300 if settings.quick else 2000
-    estimators: dict[str, Estimator] = {name: of[0](fisher=exact) for name, of in MODELS.items()}
-    estimators |= {
-        f"{name}, τ = {tau:g}": of[0](fisher=exact, sparsify=Sparsify(tau, CAPACITY))
-        for name, of in MODELS.items()
-        for tau in TAUS
+    sparse = {f", τ = {tau:g}": Sparsify(tau, CAPACITY) for tau in TAUS}
+    estimators: dict[str, Estimator] = {
+        f"{name}{form}": estimator(fisher=exact, sparsify=sparsify)
+        for name, (estimator, _) in MODELS.items()
+        for form, sparsify in {"": None, **sparse}.items()
     }
     measured = errors(*lqr_setting(), estimators, (M,), settings, between(progress, 0, 0.5))
     progress(0.5, "times")
+    forms = {", M x M system": {"form": "dual"}, "": {"form": "weight"}}
+    forms |= {form: {"sparsify": sparsify} for form, sparsify in sparse.items()}
     with jax.default_device(jax.devices("cpu")[0]):
-        taken = seconds(_gradients(many, settings.seed) | updates(("BPG", "BPNG"), settings.seed))
-    rows = []
-    for name in estimators:
-        square = cell(measured.square(name, M), "{:,.0f} ± {:,.0f}")
-        rows.append([name, square, _milliseconds(taken.get(name))])
-    rows += [
-        [name, "", _milliseconds(took)] for name, took in taken.items() if name not in estimators
-    ]
+        programs = {
+            label: functools.partial(jax.jit(program), *arrays)
+            for label, (program, arrays) in gradients(many, settings.seed, forms).items()
+        }
+        taken = seconds(programs | updates(("BPG", "BPNG"), settings.seed))
+    rows = [
+        [name, cell(measured.square(name, M), "{:,.0f} ± {:,.0f}") if name in estimators else "",
+         f"{1e3 * np.median(taken[name]):.3g}"]
+        for name in dict.fromkeys((*estimators, *taken))
+    ]  # fmt: skip
     curves = [
         Curve.through(
             "error", name, look, TAUS,
-            [measured.square(f"{name}, τ = {tau:g}", M) / measured.square(name, M).mean()
-             for tau in TAUS],
+            [measured.square(name + form, M) / measured.square(name, M).mean() for form in sparse],
         )
         for name, look in (("Model 1", "BQ"), ("Model 2", "BQ natural"))
     ]  # fmt: skip
@@ -82,6 +87,24 @@ def run(settings: Settings, progress: Progress) -> Report:
             f"The time of an update is that of {RUNS} runs side by side with {PATHS} paths each.",
         ],
     )
+
+
+def gradients(
+    paths: int,
+    seed: int,
+    forms: Mapping[str, Mapping[str, Any]],
+    asked: Callable[[Any], Any] = lambda posterior: posterior.mean,
+) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Algorithm 1 in each form, by the name of the model and of the form, as functions of the same
+    scores, returns and Fisher matrix, which come with them."""
+    environment, policy = lqr_setting()
+    sample = draw(environment, policy, fast_key(seed), paths)
+    arrays = sample.scores, sample.returns, exact_fisher(environment, policy)
+    return {
+        f"{name}{form}": (lambda U, R, G, m=model, o=options: asked(m(U, R, G, **o)), arrays)
+        for name, (_, model) in MODELS.items()
+        for form, options in forms.items()
+    }
 
 
 def seconds(
@@ -104,39 +127,18 @@ def _seconds(program: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-def _gradients(paths: int, seed: int) -> dict[str, Callable[[], Any]]:
-    environment, policy = lqr_setting()
-    sample = draw(environment, policy, fast_key(seed), paths)
-    arrays = sample.scores, sample.returns, exact_fisher(environment, policy)
-    programs = {}
-    for name, (_, model) in MODELS.items():
-        forms: dict[str, dict[str, Any]] = {
-            f"{name}, M x M system": {"form": "dual"}, name: {"form": "weight"}
-        }  # fmt: skip
-        forms |= {f"{name}, τ = {tau:g}": {"sparsify": Sparsify(tau, CAPACITY)} for tau in TAUS}
-        for label, options in forms.items():
-            program = jax.jit(lambda U, R, G, m=model, o=options: m(U, R, G, **o).mean)
-            programs[label] = lambda p=program: p(*arrays)
-    return programs
-
-
 def updates(names: Sequence[str], seed: int) -> dict[str, Callable[[], Any]]:
     """An update of each of these methods, for `RUNS` runs side by side."""
-    programs = {}
-    kappa = jax.random.normal(fast_key(seed), (RUNS, 2))
+    policies = BoundedLinearGaussian(jax.random.normal(fast_key(seed), (RUNS, 2)))
     keys = jax.random.split(fast_key(seed), RUNS)
-    for name in names:
-        method = METHODS[name]
-        update = method.update(PATHS)
-        policies = BoundedLinearGaussian(kappa)
-        states = jax.vmap(lambda p, k, m=method, u=update: start(LQR(), p, m.estimator, u, k))(
-            policies, keys
-        )
-        one = jax.jit(
-            jax.vmap(lambda s, m=method, u=update: step(LQR(), m.estimator, u, s, PATHS, 0.0)[0])
-        )
-        programs[f"update of {name}"] = lambda f=one, s=states: f(s)
-    return programs
+
+    def program(method: Method) -> Callable[[], Any]:
+        estimator, update = method.estimator, method.update(PATHS)
+        states = jax.vmap(lambda p, k: start(LQR(), p, estimator, update, k))(policies, keys)
+        one = jax.jit(jax.vmap(lambda s: step(LQR(), estimator, update, s, PATHS, 0.0)[0]))
+        return functools.partial(one, states)
+
+    return {f"update of {name}": program(METHODS[name]) for name in names}
 
 
 def judge(samples: Samples) -> list[Claim]:
@@ -162,10 +164,6 @@ def judge(samples: Samples) -> list[Claim]:
             above=1),
     )  # fmt: skip
     return claims.judge(rows, samples)
-
-
-def _milliseconds(times: np.ndarray | None) -> str:
-    return "" if times is None else f"{1e3 * np.median(times):.3g}"
 
 
 def _figure(curves: list[Curve], taken: dict[str, np.ndarray], M: int, many: int):
