@@ -216,21 +216,22 @@ def fold(contents: Sequence[dict[str, Any]]) -> list[Judged]:
     """Every sentence, judged from the claims of the experiments that there are. A claim without a
     reading belongs to all readings of its sentence; one that was run at a small size decides
     nothing where other experiments have the paper's size."""
-    every = [(content, claim) for content in contents for claim in content["claims"]]
     paper = any(content["configuration"]["paper"] for content in contents)
     judged = []
     for name, sentence in SENTENCES.items():
-        of = [(content, claim) for content, claim in every if claim["sentence"] == name]
-        own = [(content, claim) for content, claim in of if claim["kind"] == "paper"]
-        beside = [(content, claim) for content, claim in of if claim["kind"] == "ours"]
+        own, beside = (
+            [(content, claim) for content in contents for claim in content["claims"]
+             if (claim["sentence"], claim["kind"]) == (name, kind)]
+            for kind in ("paper", "ours")
+        )  # fmt: skip
         readings = []
         for reading in sentence.readings:
             some = [(c, claim) for c, claim in own if claim["reading"] in ("", reading)]
-            named = len(sentence.readings) == 1 or any(k["reading"] for _, k in some)
-            full = [k for c, k in some if c["configuration"]["paper"] or not paper]
-            small = len(full) < len(some)
-            verdict = worst([k["verdict"] for k in full]) if named and some and not small else None
-            readings.append(Reading(reading, verdict, some if named else []))
+            if len(sentence.readings) > 1 and not any(claim["reading"] for _, claim in some):
+                some = []
+            whole = all(c["configuration"]["paper"] or not paper for c, _ in some)
+            verdict = worst([claim["verdict"] for _, claim in some]) if some and whole else None
+            readings.append(Reading(reading, verdict, some))
         judged.append(Judged(name, sentence, verdict_of(sentence, readings), readings, beside))
     return judged
 

@@ -92,7 +92,9 @@ GRID = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 50
 PER_CENT = "{:.1f} ± {:.1f}"
 
 
-def _task(lengths: dict[int, int], environment: ShipSteering = ENVIRONMENT) -> Task:
+def _task(
+    lengths: dict[int, int], environment: ShipSteering = ENVIRONMENT, label: str = ""
+) -> Task:
     """Policies are evaluated by the share of 100 episodes that reach the goal."""
 
     def success(policy, key):
@@ -100,7 +102,7 @@ def _task(lengths: dict[int, int], environment: ShipSteering = ENVIRONMENT) -> T
         return ship_steering.succeeded(paths).mean()
 
     every = min(EVERY, min(lengths.values()))
-    return Task(environment, ship_steering_cmac, lengths, success, every)
+    return Task(environment, ship_steering_cmac, lengths, success, every, label=label)
 
 
 def run(settings: Settings, progress: Progress) -> Report:
@@ -139,27 +141,22 @@ def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[
     """Table rows for the paper's own rates and for other sizes of the goal."""
     N = 500 if settings.paper else lengths[5] // 2
     few = dataclasses.replace(settings, runs=min(settings.runs, 10))
+    shown = {name: RATES[name][5] for name in SHOWN}
+    cases = {"printed rates": (RADIUS, PRINTED)}
+    cases |= {f"goal of radius {radius:g} m": (radius, shown) for radius in (5.0, 20.0)}
     rows = []
-    cases = [("printed rates", RADIUS, PRINTED)] + [
-        (f"goal of radius {radius:g} m", radius, {name: RATES[name][5] for name in SHOWN})
-        for radius in (5.0, 20.0)
-    ]
-    for i, (what, radius, rates) in enumerate(cases):
+    for i, (what, (radius, rates)) in enumerate(cases.items()):
         methods = {
             name: dataclasses.replace(
                 METHODS[name], update=lambda M, r=rate: updates.conventional(r)
             )
             for name, rate in rates.items()
         }
-        task = _task({5: N}, ShipSteering(goal_radius=radius))
-        results = learning.learn(
-            dataclasses.replace(task, label=f"{what},"), methods, few,
-            lambda f, _, i=i, what=what: progress((i + f) / len(cases), what),
-        )  # fmt: skip
-        for name in methods:
-            values = 100 * results[name, 5].values
-            reached = f"{cell(values[:, -1], PER_CENT)} (from {values[:, 0].mean():.1f})"
-            rows.append((name, f"{what}, {N} updates", reached))
+        task = _task({5: N}, ShipSteering(goal_radius=radius), f"{what},")
+        stage = between(progress, i / len(cases), (i + 1) / len(cases))
+        for (name, _), of in learning.learn(task, methods, few, stage).items():
+            first, last = 100 * of.values[:, 0].mean(), cell(100 * of.values[:, -1], PER_CENT)
+            rows.append((name, f"{what}, {N} updates", f"{last} (from {first:.1f})"))
     return rows
 
 
