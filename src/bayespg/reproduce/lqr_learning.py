@@ -2,19 +2,15 @@
 
 The settings are Table 3's learning rates in kappa space, kappa ~ N(0, I) at the start of each run,
 100 updates, Sigma = 1e-3 I and Model 1. Costs are shown as in the paper: lower is better, and
-0.3067 is optimal.
+0.3067 is optimal. Figure 3 has exact G; Figure 4 estimates it; Figure 5 scales steps by the
+posterior covariance (BPG-var).
 
-- Figure 3 compares BPG, BPNG and MCPG with exact G; Figure 4 estimates G by Monte Carlo, by a
-  maximum-likelihood model, or with the actions integrated out.
-- Figure 5 scales steps by the posterior covariance (BPG-var). The paper says only that the initial
-  policies are random, so its methods are also run from kappa uniform on (-1, 1), and what the paper
-  says about Figures 3 and 5 is judged for both.
-- The paper does not print Sigma either: `lqr-readings` and `lqr-fisher-readings` run Figures 3 to 5
-  with 0.1 I, 0.3 I and I, and Figure 4 with G from other paths and from a model of the wrong form.
+- The paper prints neither Sigma nor the distribution of initial policies, so `lqr-variance` also
+  starts from kappa uniform on (-1, 1), and `lqr-readings` and `lqr-fisher-readings` have Sigma =
+  0.1 I, 0.3 I and I, and for Figure 4 G from other paths and from a model of the wrong form.
 - Table 3 gives BPG larger rates than MCPG, so Figure 3 compares methods and rates at once.
-  `lqr-rates` runs every method with BPG's rates of Table 3 times each factor of a grid. Methods are
-  compared at equal rates, and each at its own best; half of the runs choose it, the other half are
-  compared.
+  `lqr-rates` runs every method with BPG's rates times each factor of a grid. Methods are compared
+  at equal rates, and each at its own best; half of the runs choose it, the other half are compared.
 """
 
 import dataclasses
