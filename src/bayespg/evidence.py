@@ -256,8 +256,9 @@ def model2(
         >>> posterior.mean, posterior.interval(0.95), posterior.probability_uphill()
     """
     choice = choose_model2(scores, returns, fisher, baseline=baseline)
-    chosen = {"scale": choice.scale, "noise": choice.noise, "baseline": choice.baseline}
-    return quadrature.model2(scores, returns, fisher, **chosen)
+    return quadrature.model2(
+        scores, returns, fisher, scale=choice.scale, noise=choice.noise, baseline=choice.baseline
+    )
 
 
 def _choose_model2(U, R, fisher, baseline) -> Choice:

@@ -84,8 +84,9 @@ class Claim:
     def verdict(self) -> Verdict:
         """The claim holds if every interval is within the bounds, does not hold if one is outside,
         and is not decided otherwise."""
-        each = (judged(e.low, e.high, self.above, self.below) for e in self.effects)
-        return sentences.worst([*each])
+        return sentences.worst(
+            [judged(e.low, e.high, self.above, self.below) for e in self.effects]
+        )
 
     @property
     def confirmable(self) -> bool:
@@ -233,7 +234,7 @@ def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:
 @jointly
 def means(x: Samples, level: float):
     """The mean over runs."""
-    return _student(*_double(x), level)
+    return _student(np.asarray(x, float), level)
 
 
 @jointly
@@ -245,8 +246,8 @@ def shares(k: int, n: int, level: float, rare: bool = False):
     return k / n, low, high, f"{k} of {n:,} runs", best
 
 
-def _double(*samples: Samples) -> list[Samples]:
-    return [np.asarray(x, float) for x in samples]
+def _double(a: Samples, b: Samples) -> tuple[Samples, Samples]:
+    return np.asarray(a, float), np.asarray(b, float)
 
 
 def _student(samples: Samples, level: float) -> tuple[float, float, float]:
@@ -291,19 +292,16 @@ def under(
 ) -> tuple[Row, ...]:
     """The rows under a reading: {} in their names is `id`, {} in what they say of the reading is
     `reading`, and methods may have other `names` there."""
-    names = names or {}
-
-    def renamed(what: str, name: str, *size: int) -> Any:
-        return what, names.get(name, name), *size
-
-    return tuple(
-        dataclasses.replace(
-            row, id=row.id.format(id), reading=(row.reading or "{}").format(reading),
-            pairs={where: tuple(renamed(*cell) for cell in cells)
-                   for where, cells in row.pairs.items()},  # type: ignore[union-attr]
-        )
-        for row in rows
-    )  # fmt: skip
+    names, changed = names or {}, []
+    for row in rows:
+        assert not callable(row.pairs)
+        pairs = {
+            where: tuple((cell[0], names.get(cell[1], cell[1]), *cell[2:]) for cell in cells)
+            for where, cells in row.pairs.items()
+        }
+        id_, reading_ = row.id.format(id), (row.reading or "{}").format(reading)
+        changed.append(dataclasses.replace(row, id=id_, reading=reading_, pairs=pairs))
+    return tuple(changed)
 
 
 def stored(samples: Cells, what: str, name: str, M: int) -> Samples:

@@ -66,6 +66,10 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
+def _form(what: str, capacity: int) -> dict[str, Any]:
+    return {"sparsify": Sparsify(TAU, capacity)} if what == SPARSE else {"form": "dual"}
+
+
 def _programs(paths: int, seed: int) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """By name, functions of arrays and their arguments."""
     walk = RandomWalk(horizon=100)
@@ -73,11 +77,9 @@ def _programs(paths: int, seed: int) -> dict[str, tuple[Callable[..., Any], tupl
     given, static = eqx.partition(steps, eqx.is_array)
     programs = {}
     for what, asked in ASKED.items():
-        dictionary = what == SPARSE
-        options = {"sparsify": Sparsify(TAU, 8)} if dictionary else {"form": "dual"}
-        programs |= gradients(paths, seed, {f", {what}": options}, asked)
-        options = {"sparsify": Sparsify(TAU, 24)} if dictionary else {"form": "dual"}
-        bac = BACPaper(rw.STATE_KERNEL, rw.NOISE, rw.SCALE, fisher=g_est, **options)
+        few, more = (_form(what, capacity) for capacity in (8, 24))
+        programs |= gradients(paths, seed, {f", {what}": few}, asked)
+        bac = BACPaper(rw.STATE_KERNEL, rw.NOISE, rw.SCALE, fisher=g_est, **more)
         programs[f"BAC, {what}"] = (
             lambda arrays, e=bac, ask=asked: ask(e(eqx.combine(arrays, static))), (given,),
         )  # fmt: skip

@@ -127,25 +127,26 @@ METHODS = {
 """MCPG is Eq. 6. The second method is Algorithm 1 of Baxter and Bartlett, a mean over steps, which
 the paper uses in Section 8. The last has a flat baseline, the actions integrated out of G, and the
 rates of BPG."""
-FIGURE3 = dict.fromkeys(("MCPG", PER_STEP, BASELINE, EQUAL, "BPG", "BPNG", OURS), ("",))
-FIGURE4 = dict.fromkeys(
+Cases = Mapping[str, Sequence[str]]
+"""Methods, and the settings under which each is run."""
+FIGURE3: Cases = dict.fromkeys(("MCPG", PER_STEP, BASELINE, EQUAL, "BPG", "BPNG", OURS), ("",))
+FIGURE4: Cases = dict.fromkeys(
     ("MCPG", "BPG-MC", "BPG-ML", "BPNG-MC", "BPNG-ML", "BPG, actions integrated out", OURS), ("",)
 )
-FIGURE5 = dict.fromkeys(("MCPG", "BPG", "BPNG", "BPG-var"), ("", UNIFORM))
-READINGS = {
+FIGURE5: Cases = dict.fromkeys(("MCPG", "BPG", "BPNG", "BPG-var"), ("", UNIFORM))
+READINGS: Cases = {
     "MCPG": sentences.LQR[:2],
     **dict.fromkeys(("BPG", "BPNG", "BPG-var"), sentences.LQR[2:]),
 }
-FISHER_READINGS = {
+FISHER_READINGS: Cases = {
     "MCPG": sentences.LQR[:2],
     **dict.fromkeys(("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC"), sentences.LQR),
     **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), (*sentences.OTHERS,)),
     WRONG: sentences.LQR[:1],
 }
-"""What each experiment runs: methods, and under which settings. A setting ends the name of a method
-in the results, and says what differs from Sigma = 1e-3 I and kappa ~ N(0, I). `READINGS` and
-`FISHER_READINGS` have the settings that Figures 3 and 5, and Figure 4, lack; Monte Carlo has no
-Sigma."""
+"""What each experiment runs. A setting ends the name of a method in the results, and says what
+differs from Sigma = 1e-3 I and kappa ~ N(0, I). `READINGS` and `FISHER_READINGS` have the settings
+that Figures 3 and 5, and Figure 4, lack; Monte Carlo has no Sigma."""
 TUNED = ("MCPG", BASELINE, "BPG", OURS)
 Costs = Mapping[learning.Cell, Learned]
 
@@ -192,9 +193,7 @@ def uniform(runs: int, key) -> BoundedLinearGaussian:
         return BoundedLinearGaussian(jax.random.uniform(key, (runs, 2), minval=-1.0, maxval=1.0))
 
 
-def run(
-    cases: Mapping[str, Sequence[str]], settings: Settings, progress: Progress, whole: bool = True
-) -> Report:
+def run(cases: Cases, settings: Settings, progress: Progress, whole: bool = True) -> Report:
     """All methods under all of their settings, each M from the same initial policies. The report
     shows `whole` learning curves, or only where they end."""
     methods = {

@@ -195,7 +195,7 @@ class Reading(NamedTuple):
     """A reading of a sentence, with its claims."""
 
     name: str
-    verdict: str | None
+    verdict: Verdict | None
     """None: it was not run."""
     claims: list[tuple[dict[str, Any], dict[str, Any]]]
     """The content of the experiment, and the claim."""
