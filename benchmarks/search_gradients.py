@@ -209,11 +209,8 @@ def _held(samples: Samples):
     return {where: (int(k), int(runs)) for where, (k, runs) in of.items()}
 
 
-def _stated_of(way: str):
-    def stated(samples: Samples):
-        return {f"n = {n}, {at}": of for (at, name, n), of in samples.items() if name == way}
-
-    return stated
+def _stated_of(way: str, samples: Samples):
+    return {f"n = {n}, {at}": of for (at, name, n), of in samples.items() if name == way}
 
 
 SQUARES = {rival: {"n = {M}": (("square", OURS), ("square", rival))} for rival in (MC, PGPE)}
@@ -229,7 +226,8 @@ CLAIMS = (
         "share of runs whose region contains it", shares, _held, above=0.8),
     *(
         Row(id, "", f"in the space of parameters, the probability of going uphill {way} is right "
-            "or cautious", "stated probability minus observed frequency", apart, _stated_of(way),
+            "or cautious", "stated probability minus observed frequency", apart,
+            functools.partial(_stated_of, way),
             above=-1.01, below=MARGIN)
         for id, way in (
             ("search-uphill", WAYS[0]), ("search-direction", WAYS[1]), ("search-sure", SEARCH)

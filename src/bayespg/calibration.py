@@ -231,11 +231,6 @@ def _rows(names, followed) -> list[Reliability]:
 
 
 def _reliability(name, natural, said, went) -> Reliability:
-    parts = []
-    for low, high in ENDS:
-        inside = (said > low) & (said <= high)
-        means = (float(of[inside].mean()) if inside.any() else 0.0 for of in (said, went))
-        parts.append((int(inside.sum()), *means))
     return Reliability(
         estimator=name,
         natural=natural,
@@ -244,7 +239,7 @@ def _reliability(name, natural, said, went) -> Reliability:
         error=float(np.std(said - went) / np.sqrt(said.size)),
         runs=said.size,
         brier=brier(said, went),
-        parts=tuple(parts),
+        parts=tuple(_part(said, went, *ends) for ends in ENDS),
     )
 
 
@@ -252,6 +247,13 @@ def brier(said: Float[np.ndarray, "..."], went: Float[np.ndarray, "..."]) -> flo
     """The mean squared difference of statements and what happened; one half, where there is no
     gradient, is a coin."""
     return float(np.mean((said - went) ** 2 + went * (1 - went)))
+
+
+def _part(said, went, low, high) -> tuple[int, float, float]:
+    inside = (said > low) & (said <= high)
+    if not inside.any():
+        return 0, 0.0, 0.0
+    return int(inside.sum()), float(said[inside].mean()), float(went[inside].mean())
 
 
 def brute_force(

@@ -215,27 +215,25 @@ def _judged(task: Task, method: Method, update, rates, M: int, judge, settings) 
         return to_numpy(jax.jit(grid)(np.asarray(rates, float), keys, starts))
 
 
-def at_best(first: str, second: str, sizes: Container[int], label: str):
-    """A function of the samples of `tune` that returns what two methods lost at their best rates,
-    by labels with M and these rates a and b. The even runs choose a rate, by the largest mean; the
-    odd ones are compared."""
+def at_best(
+    first: str, second: str, sizes: Container[int], label: str, samples: Samples
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """What two methods lost at their best rates, from the samples of `tune`, by labels with M and
+    these rates a and b. The even runs choose a rate, by the largest mean; the odd ones are
+    compared."""
+    pairs = {}
+    for M in (M for M in samples.sizes() if M in sizes):
+        (a, losses), (b, others) = (_best(samples, name, M) for name in (first, second))
+        pairs[label.format(M=M, a=a, b=b)] = losses, others
+    return pairs
 
-    def best(samples: Samples, name: str, M: int) -> tuple[str, np.ndarray]:
-        chosen = max(
-            [what for what, of, size in samples if (of, size) == (name, M)],
-            key=lambda rate: np.nan_to_num(samples[rate, name, M][::2].mean(), nan=-np.inf),
-        )
-        return chosen.removeprefix("rate "), -samples[chosen, name, M][1::2]
 
-    def compared(samples: Samples) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        pairs = {}
-        for M in samples.sizes():
-            if M in sizes:
-                (a, losses), (b, others) = (best(samples, name, M) for name in (first, second))
-                pairs[label.format(M=M, a=a, b=b)] = losses, others
-        return pairs
-
-    return compared
+def _best(samples: Samples, name: str, M: int) -> tuple[str, np.ndarray]:
+    chosen = max(
+        [what for what, of, size in samples if (of, size) == (name, M)],
+        key=lambda rate: np.nan_to_num(samples[rate, name, M][::2].mean(), nan=-np.inf),
+    )
+    return chosen.removeprefix("rate "), -samples[chosen, name, M][1::2]
 
 
 def curves(

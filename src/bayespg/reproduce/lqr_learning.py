@@ -434,7 +434,7 @@ RATES_CLAIMS = tuple(
     for how, rates, pairs in (
         ("equal", "at equal rates (BPG's of Table 3)", pair("minus rate 1", *names)),
         ("best", "each at its best rate",
-         learning.at_best(*names, sizes, "M = {M} (× {a} and × {b})")),
+         functools.partial(learning.at_best, *names, sizes, "M = {M} (× {a} and × {b})")),
     )
 )  # fmt: skip
 judge_rates = functools.partial(claims.judge, RATES_CLAIMS, value=value)

@@ -233,17 +233,19 @@ def tune(settings: Settings, progress: Progress) -> Report:
     )  # fmt: skip
 
 
-LOST = learning.at_best("BAC", "BPG", (100,), "BAC at {a}, BPG at {b}")
+def _lost(first: str, second: str, samples: Samples):
+    return learning.at_best(first, second, (100,), f"{first} at {{a}}, {second} at {{b}}", samples)
+
+
 RATES_CLAIMS = (
     *(
         Row(f"walk-rates-many{id}", "walk-bpg",
             "BPG performs like BAC at M = 100, at the best rate of each", f"{RATIO}, BPG to BAC",
-            ratios, LOST, **ALIKE, reading=reading)
+            ratios, functools.partial(_lost, "BAC", "BPG"), **ALIKE, reading=reading)
         for id, reading in (("", sentences.MEAN), ("-episodes", sentences.SUM))
     ),
     Row("walk-rates-mcpg", "", "BAC learns faster than MCPG at M = 100, at the best rate of each",
-        EFFECT, differences,
-        learning.at_best("BAC", "MCPG", (100,), "BAC at {a}, MCPG at {b}")),
+        EFFECT, differences, functools.partial(_lost, "BAC", "MCPG")),
 )  # fmt: skip
 """Two are of the paper's sentence about M = 100, for which it prints no rates."""
 judge_rates = functools.partial(claims.judge, RATES_CLAIMS)
