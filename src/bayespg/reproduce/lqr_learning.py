@@ -275,12 +275,20 @@ def tune(settings: Settings, progress: Progress) -> Report:
     one more."""
     sizes = (5, 20) if settings.quick else SIZES
     start = functools.partial(normal, key=fast_key(settings.seed))
-    return learning.tune(
+    tuned = learning.tune(
         Task(LQR(), start, dict.fromkeys(sizes, UPDATES + 1)),
         {name: METHODS[name] for name in TUNED}, FACTORS,
         lambda history: history.expected_return[-1], settings, progress,
         lambda factor, M: rated("BPG", factor)(M),
         score="minus the final cost", rate="BPG's rates ×",
+    )  # fmt: skip
+    curves = [dataclasses.replace(c, mean=[-value for value in c.mean]) for c in tuned.curves]
+    return dataclasses.replace(
+        tuned, curves=curves,
+        figure=lambda: learning.panels(
+            curves, "final expected cost", xlabel="multiple of BPG's rates", xscale="log"
+        ),
+        notes=[f"± is one standard error over {settings.runs} runs of {UPDATES} updates."],
     )  # fmt: skip
 
 
