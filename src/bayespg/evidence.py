@@ -255,6 +255,8 @@ def model2(
         >>> posterior = evidence.model2(scores, returns, np.eye(2))
         >>> posterior.mean, posterior.interval(0.95), posterior.probability_uphill()
     """
+    if not traced(scores, returns, fisher):  # once for both: a large array is factorised here
+        scores, returns, fisher = fishers.checked_problem(scores, returns, fisher)
     choice = choose_model2(scores, returns, fisher, baseline=baseline)
     return quadrature.model2(
         scores, returns, fisher, scale=choice.scale, noise=choice.noise, baseline=choice.baseline
@@ -339,9 +341,10 @@ def model1(
         >>> posterior = evidence.model1(scores, returns, np.eye(2))
         >>> posterior.mean, posterior.interval(0.95)
     """
-    choice = choose_model1(scores, returns, fisher)
     # Inside a transformation one row stands for all paths; on arrays `quadrature` sees that itself.
-    inside = traced(scores, returns, fisher)
+    if not (inside := traced(scores, returns, fisher)):
+        scores, returns, fisher = fishers.checked_problem(scores, returns, fisher)
+    choice = choose_model1(scores, returns, fisher)
     noise = choice.noise[None] if inside else np.broadcast_to(choice.noise, np.shape(scores))
     return quadrature.model1(scores, returns, fisher, noise=noise, scale=choice.scale)
 
