@@ -403,8 +403,8 @@ def _of_actions(policy: AnyPolicy, paths: Trajectories, whole: bool) -> Float[Ar
     """Log-probabilities of the actions taken, of the first step alone unless `whole`. They are not
     finite if the policy's distributions are not, though its parameters may be."""
     some = slice(None) if whole else slice(1)
-    found = _log_probabilities(policy, paths.states[some], paths.actions[some])
-    return jnp.where(paths.mask[some], found, 0.0)
+    logs = _log_probabilities(policy, paths.states[some], paths.actions[some])
+    return jnp.where(paths.mask[some], logs, 0.0)
 
 
 def _log_probabilities(

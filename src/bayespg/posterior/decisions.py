@@ -42,8 +42,8 @@ def ratio_quantiles(K: Float[Array, "B B"]) -> Float[Array, "3"]:
     below = jnp.cumsum(weights) / jnp.sum(weights)
     grid = jnp.log(jnp.asarray(RATIOS[1:], K.dtype))
     half = (grid[1] - grid[0]) / 2
-    found = jnp.exp(jnp.interp(jnp.asarray([0.95, 0.5, 0.05], K.dtype), below, grid + half))
-    return jnp.where(of.known, found, 0.0)
+    quantiles = jnp.exp(jnp.interp(jnp.asarray([0.95, 0.5, 0.05], K.dtype), below, grid + half))
+    return jnp.where(of.known, quantiles, 0.0)
 
 
 def episodes_needed(ratios: Float[Array, "3"], rows: int, paths: int, level: Any) -> Episodes:

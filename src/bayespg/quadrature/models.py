@@ -150,8 +150,7 @@ def model2(
     _enough_noise(noise, M, n + bool(baseline))
     prior = informed.checked(prior_mean, prior_covariance, G, scale)
     if prior is not None:
-        found = in_float64(_informed)(U, R, G, noise, baseline, prior, form)
-        return sound(found)
+        return sound(in_float64(_informed)(U, R, G, noise, baseline, prior, form))
     return sound(in_float64(_model2)(U, R, G, noise, baseline, scale, sparsify, form))
 
 
@@ -188,13 +187,13 @@ def _informed(scores, returns, fisher, noise, baseline, prior, form) -> Gradient
     T = G H^-1 = S G^-1."""
     G = fishers.as_dense(fishers.as_fisher(fisher))
     rest = returns - scores @ prior.weights(G.G)
-    found = _model2(scores, rest, prior.precision(G.G), noise, baseline, 1.0, None, form)
+    posterior = _model2(scores, rest, prior.precision(G.G), noise, baseline, 1.0, None, form)
     T = jnp.linalg.solve(G.G, prior.covariance).T
-    found = eqx.tree_at(
-        lambda p: (p.mean, p.covariance, p.influence), found,
-        (T @ found.mean, T @ found.covariance @ T.T, found.influence @ T.T),
+    posterior = eqx.tree_at(
+        lambda p: (p.mean, p.covariance, p.influence), posterior,
+        (T @ posterior.mean, T @ posterior.covariance @ T.T, posterior.influence @ T.T),
     )  # fmt: skip
-    return informed.around(found, prior, G)
+    return informed.around(posterior, prior, G)
 
 
 def model2_with_prior(

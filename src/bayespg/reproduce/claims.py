@@ -45,7 +45,7 @@ class Effect:
     """The numbers that were compared, as text."""
     narrowest: tuple[float, float] | None = None
     """The interval if the runs had agreed with the claim as much as they can, where its width does
-    not follow from that of the interval found."""
+    not follow from that of the interval."""
 
 
 def judged(low: float, high: float, above: float | None, below: float | None) -> Verdict:
