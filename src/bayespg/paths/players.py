@@ -45,10 +45,9 @@ class Orders(NamedTuple):
 
     policies: Sequence[AnyPolicy]
     keys: Sequence[np.ndarray]
-    greedy: bool
     lanes: int
     double: bool
-    times: np.ndarray | None = None
+    times: np.ndarray | None
 
 
 class Request(NamedTuple):
@@ -89,30 +88,38 @@ class Players:
         policy: AnyPolicy,
         key: PRNGKeyArray,
         seeds: Sequence[int],
-        greedy: bool = False,
         times: np.ndarray | None = None,
     ) -> Trajectories:
         """What `play` with this `Acting` would return."""
         requests = [Request(0, *divmod(j, self.lanes), seed) for j, seed in enumerate(seeds)]
-        buffer = EpisodeBuffer(self._host, len(seeds))
-        orders = _orders([policy], [key], greedy, self.lanes, times)
-        for j, played in enumerate(self._play(orders, requests)):
-            buffer.insert(j, played)
-        return buffer.closed(self._host)
+        return self._batch(self._play([policy], [key], requests, self.lanes, times))
 
     def each(
         self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: Sequence[int]
     ) -> list[Trajectories]:
-        """One episode of each policy, with the most likely actions."""
+        """One episode of each policy."""
         requests = [Request(k, 0, 0, seed) for k, seed in enumerate(seeds)]
-        paths = []
-        for played in self._play(_orders(policies, keys, True, 1), requests):
-            buffer = EpisodeBuffer(self._host, 1)
-            buffer.insert(0, played)
-            paths.append(buffer.closed(self._host))
-        return paths
+        return [self._batch([one]) for one in self._play(policies, keys, requests, 1)]
 
-    def _play(self, orders: Orders, requests: list[Request]) -> list[Trajectories]:
+    def _batch(self, played: list[Trajectories]) -> Trajectories:
+        """Episodes in one batch, padded."""
+        buffer = EpisodeBuffer(self._host, len(played))
+        for j, one in enumerate(played):
+            buffer.insert(j, one)
+        return buffer.closed(self._host)
+
+    def _play(
+        self,
+        policies: Sequence[AnyPolicy],
+        keys: Sequence[PRNGKeyArray],
+        requests: list[Request],
+        lanes: int,
+        times: np.ndarray | None = None,
+    ) -> list[Trajectories]:
+        words = [np.asarray(jax.random.key_data(key)) for key in keys]
+        double = bool(jax.config.read("jax_enable_x64"))
+        # Arrays of NumPy keep their precision on their way.
+        orders = Orders(to_numpy(policies), words, lanes, double, times)
         try:
             return self.pool.answers(orders, requests)
         except Failed as failure:
@@ -133,19 +140,6 @@ class Players:
         """End the workers; the next batch starts them again."""
         if self._crew is not None:
             self._crew.close()
-
-
-def _orders(
-    policies: Sequence[AnyPolicy],
-    keys: Sequence[PRNGKeyArray],
-    greedy: bool,
-    lanes: int,
-    times: np.ndarray | None = None,
-) -> Orders:
-    """What the episodes share, as it is sent: arrays of NumPy keep their precision."""
-    words = [np.asarray(jax.random.key_data(key)) for key in keys]
-    double = bool(jax.config.read("jax_enable_x64"))
-    return Orders(to_numpy(policies), words, greedy, lanes, double, times)
 
 
 def _maker(host: Host, environment: Any) -> Callable[[], "Player"]:
@@ -192,7 +186,7 @@ class Player:
         orders, known = self._acting
         if number not in known:
             key = jax.random.wrap_key_data(orders.keys[number])
-            known[number] = Acting(orders.policies[number], key, orders.greedy, times=orders.times)
+            known[number] = Acting(orders.policies[number], key, times=orders.times)
         return known[number]
 
     def close(self) -> None:

@@ -31,10 +31,7 @@ def rollout(
     """Draw `paths` independent paths in the precision of the policy (Algorithm 1, line 4).
     `persistence` is that of exploration; None draws every action with fresh random numbers."""
 
-    def add(sums, *step):
-        return sums
-
-    return walk(environment, policy, key, paths, (), add, persistence)[0]
+    return walk(environment, policy, key, paths, (), lambda sums, *_: sums, persistence)[0]
 
 
 def walk(
@@ -229,7 +226,7 @@ class EpisodeBuffer:
 
     def alone(self) -> Trajectories:
         """The only episode, without padding, for `insert`."""
-        return self._until(int(self.mask.sum()))
+        return self.until(int(self.mask.sum()))
 
     def closed(self, host: Lanes) -> Trajectories:
         """The whole batch, padded; warns where a default limit has cut an episode off."""
@@ -242,9 +239,10 @@ class EpisodeBuffer:
         longest, kept = int(self.mask.sum(0).max()), least_length(host, self.mask.shape[1])
         while kept < longest:
             kept *= GROWTH
-        return self._until(kept)
+        return self.until(kept)
 
-    def _until(self, T: int) -> Trajectories:
+    def until(self, T: int) -> Trajectories:
+        """The batch with `T` steps."""
         assert self._actions is not None
         return Trajectories(
             self.states[:T], self._actions[:T], self.rewards[:T], self.mask[:T],

@@ -51,22 +51,25 @@ class _Normals(Distribution):
     """Independent N(mean_i, scale_i^2), one for each component of the action."""
 
     mean: eqx.AbstractVar[Float[Array, "*M"]]
-    scale: eqx.AbstractVar[Any]
-    log_scale: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def _scales(self) -> tuple[Any, Any]:
+        """The standard deviation and its logarithm."""
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "*M"]:
-        return self.mean + self.scale * normal(key, self.mean.shape, self.mean.dtype)
+        return self.mean + self._scales()[0] * normal(key, self.mean.shape, self.mean.dtype)
 
     def mode(self) -> Float[Array, "*M"]:
         return self.mean
 
     def log_prob(self, action: Float[Array, " *d"]) -> Float[Array, ""]:
-        z = (action - self.mean) / self.scale
-        return -jnp.sum(0.5 * (z**2 + jnp.log(2 * jnp.pi)) + self.log_scale)
+        scale, log_scale = self._scales()
+        z = (action - self.mean) / scale
+        return -jnp.sum(0.5 * (z**2 + jnp.log(2 * jnp.pi)) + log_scale)
 
     def divergence(self, other: Any) -> Float[Array, ""]:
-        log_ratio = self.log_scale - other.log_scale
-        away = (self.mean - other.mean) / other.scale
+        scale, log_scale = other._scales()
+        log_ratio, away = self._scales()[1] - log_scale, (self.mean - other.mean) / scale
         return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + away**2 - 1) - log_ratio)
 
 
@@ -76,9 +79,8 @@ class Normal(_Normals):
     mean: Float[Array, " *M"]
     scale: Float[Array, " *M"]
 
-    @property
-    def log_scale(self) -> Float[Array, " *M"]:
-        return jnp.log(self.scale)
+    def _scales(self) -> tuple[Array, Array]:
+        return self.scale, jnp.log(self.scale)
 
     def fisher_root(self) -> Float[Array, "2 2"]:
         """A'A = diag(1, 2) / scale^2."""
@@ -90,13 +92,8 @@ class UnitNormal(_Normals):
 
     mean: Float[Array, " *M"]
 
-    @property
-    def scale(self) -> float:
-        return 1.0
-
-    @property
-    def log_scale(self) -> float:
-        return 0.0
+    def _scales(self) -> tuple[float, float]:
+        return 1.0, 0.0
 
     def fisher_root(self) -> Float[Array, "1 1"]:
         return jnp.ones((1, 1), self.mean.dtype)
@@ -108,9 +105,8 @@ class Gaussians(_Normals):
     mean: Float[Array, "*M d"]
     log_scale: Float[Array, "*M d"]
 
-    @property
-    def scale(self) -> Float[Array, "*M d"]:
-        return jnp.exp(self.log_scale)
+    def _scales(self) -> tuple[Array, Array]:
+        return jnp.exp(self.log_scale), self.log_scale
 
     def fisher_root(self) -> Float[Array, "r r"]:
         """A'A = diag(exp(-2 log_scale), 2)."""
@@ -248,7 +244,7 @@ class Fixed(Distribution):
     def mode(self) -> Shaped[Array, "..."]:
         return self.action
 
-    def log_prob(self, *_: Any) -> Any:
+    def log_prob(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
 
     fisher_root = divergence = log_prob

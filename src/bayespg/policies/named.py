@@ -64,8 +64,8 @@ def make(
         case "tiles":
             outputs = sum(actions.sizes) if choices else actions.size
             weights = np.zeros(tiles.size(inputs, outputs), np.float32)
-            kind = (actions.sizes, actions.scalar) if choices else ()
-            return tiles.Tiles(weights, inputs, outputs, *kind)
+            sizes, scalar = (actions.sizes, actions.scalar) if choices else ((), False)
+            return tiles.Tiles(weights, inputs, outputs, sizes, scalar)
         case _:
             if not hidden or any(width < 1 for width in hidden):
                 raise ValueError(f"hidden: expected widths of at least 1, found {hidden}")
