@@ -189,9 +189,9 @@ def information_roots(
         return jax.vmap(lambda x: information_root(policy, x))(observations)
     theta, rebuild = flatten(policy)
 
-    def parameters(t: Float[Array, " n"]) -> Float[Array, "T p"]:
+    def parameters(t):
         along = unroll(rebuild(t), observations, choices)
-        return jax.vmap(lambda at: ravel_pytree(at)[0])(along)
+        return jax.vmap(lambda at: ravel_pytree(at)[0])(along), along
 
-    along = unroll(policy, observations, choices)
-    return jax.vmap(lambda at: at.fisher_root())(along) @ jax.jacfwd(parameters)(theta)
+    J, along = jax.jacfwd(parameters, has_aux=True)(theta)
+    return jax.vmap(lambda at: at.fisher_root())(along) @ J
