@@ -13,7 +13,7 @@ from scipy.linalg import helmert
 from bayespg._support.types import Array
 from bayespg.environments.spaces import Actions, Choices
 from bayespg.policies import named
-from bayespg.policies.base import AnyPolicy, Policy
+from bayespg.policies.base import AnyPolicy, Choice, Observation, Policy
 from bayespg.policies.distributions import Fixed
 from bayespg.policies.features import Features
 from bayespg.policies.heads import Composed
@@ -27,11 +27,11 @@ class Greedy(AnyPolicy):
     def start(self) -> Any:
         return self.policy.start()
 
-    def step(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
+    def step(self, memory: Any, observation: Observation) -> Any:
         at, memory = self.policy.step(memory, observation)
         return Fixed(at.mode()), memory
 
-    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
+    def settle(self, memory: Any, choice: Choice) -> Any:
         return self.policy.settle(memory, choice)
 
 
