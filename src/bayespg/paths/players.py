@@ -44,10 +44,15 @@ class Orders(NamedTuple):
     """What the episodes of a batch share."""
 
     policies: Sequence[AnyPolicy]
-    keys: Sequence[np.ndarray]
+    keys: Sequence[Any]
     lanes: int
     double: bool
     times: np.ndarray | None
+
+    def acting(self, number: int) -> Acting:
+        """How the policy of this number acts."""
+        key = jax.random.wrap_key_data(self.keys[number])
+        return Acting(self.policies[number], key, times=self.times)
 
 
 class Request(NamedTuple):
@@ -166,13 +171,13 @@ class Player:
         self._host = Host(environment, lanes=1, **options)
         self._host.observations, self._host.acted = spaces.Observations(observed), acted
         self._host.name = name
-        self._acting: tuple[Any, dict[int, Acting]] = None, {}
+        self._orders: Orders | None = None
 
     def __call__(self, orders: Orders, request: Request | None) -> Trajectories | None:
-        if self._acting[0] is not orders:
-            self._acting = orders, {}
+        if self._orders is not orders:
+            self._orders, self._acting = orders, functools.cache(orders.acting)
         with jax.enable_x64(orders.double):
-            acting = self._choosing(0 if request is None else request.policy)
+            acting = self._acting(0 if request is None else request.policy)
             if request is None:  # compile
                 acting(np.zeros((orders.lanes, self._host.width), np.float32), 0, 0)
                 return None
@@ -180,14 +185,6 @@ class Player:
             episode = [Episode(request.row, request.seed, 0)]
             play_wave(self._host, acting, request.wave, episode, orders.lanes, buffer)
             return buffer.alone()
-
-    def _choosing(self, number: int) -> Acting:
-        """How the policy of this number acts."""
-        orders, known = self._acting
-        if number not in known:
-            key = jax.random.wrap_key_data(orders.keys[number])
-            known[number] = Acting(orders.policies[number], key, times=orders.times)
-        return known[number]
 
     def close(self) -> None:
         self._host.close()

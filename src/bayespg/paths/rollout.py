@@ -100,17 +100,15 @@ def _check_step(
     the same shape; (M, 1) rewards would be broadcast to (M, M) silently. This costs nothing at run
     time: shapes are known when the program is traced."""
     paths = jax.tree.leaves(states)[0].shape[:1]
-    ended = jnp.result_type(ends)
-    before, after = (_shapes(x) for x in (states, following))
-    for wrong, given, expected in (
-        (jnp.shape(rewards) != paths, f"rewards of shape {jnp.shape(rewards)}", paths),
-        (jnp.shape(ends) != paths, f"ends of shape {jnp.shape(ends)}", paths),
-        (ended != jnp.bool_, f"ends of type {ended}", "bool"),
-        (before != after, f"states of shape {after}", before),
+    for what, given, expected in (
+        ("rewards of shape", jnp.shape(rewards), paths),
+        ("ends of shape", jnp.shape(ends), paths),
+        ("ends of type", jnp.result_type(ends), "bool"),
+        ("states of shape", _shapes(following), _shapes(states)),
     ):
-        if wrong:
+        if given != expected:
             name = type(environment).__name__
-            raise ValueError(f"environment: {name}.step gave {given}, expected {expected}")
+            raise ValueError(f"environment: {name}.step gave {what} {given}, expected {expected}")
 
 
 def _shapes(tree: Any) -> Any:

@@ -14,13 +14,7 @@ from bayespg.algebra.sparse import Linear, Products, Rows
 from bayespg.environments.trajectories import Trajectories
 from bayespg.policies import AnyPolicy, Policy, SparsePolicy, flatten, memory, sparse_score
 
-__all__ = [
-    "Jacobian",
-    "Linearised",
-    "hessians",
-    "of_paths",
-    "of_steps",
-]
+__all__ = ["Jacobian", "Linearised", "hessians", "of_paths", "of_steps"]
 
 
 def __dir__() -> list[str]:
@@ -30,8 +24,7 @@ def __dir__() -> list[str]:
 def of_steps(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "T M n"] | Rows:
     """u(z_t) = grad log mu(a_t|x_t; theta), Eq. 39; zero where no step was taken.
 
-    Those of a sparse policy are sparse rows, with leading axes T and M. Those of a policy with
-    memory are the terms of u(xi), with the derivative through the memory.
+    Those of a sparse policy are sparse rows, with leading axes T and M.
     """
     if isinstance(policy, SparsePolicy):
         indices, values = jax.vmap(jax.vmap(lambda x, a: sparse_score(policy, x, a)))(

@@ -95,11 +95,6 @@ class OnHost(World):
         self.observation = jax.ShapeDtypeStruct((host.width,), np.float32)
         self.masks = host.masks
 
-    @property
-    def lanes(self) -> int:
-        """Episodes for which the policy chooses at once."""
-        return self.host.lanes
-
     def _play(self, policy, key, seeds, persistence) -> Trajectories:
         times = times_of(key, self.horizon, persistence)
         return play(self.host, Acting(policy, key, times=times), seeds)
@@ -131,10 +126,6 @@ class InWorkers(OnHost):
     def __init__(self, host: Host, players: Players):
         super().__init__(host)
         self.players = players
-
-    @property
-    def lanes(self) -> int:
-        return self.players.lanes
 
     def _play(self, policy, key, seeds, persistence) -> Trajectories:
         times = times_of(key, self.horizon, persistence)

@@ -228,9 +228,8 @@ def _as_image(x: Float[Array, "..."]) -> Float[Array, "h w c"]:
 
 def learns_features(policy: eqx.Module) -> bool:
     """Whether a policy has a network among its parts."""
-    parts = jax.tree.leaves(policy, is_leaf=_is_network)
-    return any(map(_is_network, parts))
 
+    def is_network(part: object) -> bool:
+        return isinstance(part, Learned | eqx.nn.MLP)
 
-def _is_network(part: object) -> bool:
-    return isinstance(part, Learned | eqx.nn.MLP)
+    return any(map(is_network, jax.tree.leaves(policy, is_leaf=is_network)))
