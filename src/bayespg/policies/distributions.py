@@ -47,71 +47,50 @@ class Distribution(eqx.Module):
         return None
 
 
-class _Normals(Distribution):
-    """Independent N(mean_i, scale_i^2), one for each component of the action."""
-
-    mean: eqx.AbstractVar[Float[Array, "*M"]]
-
-    @abc.abstractmethod
-    def _scales(self) -> tuple[Any, Any]:
-        """The standard deviation and its logarithm."""
-
-    def sample(self, key: PRNGKeyArray) -> Float[Array, "*M"]:
-        return self.mean + self._scales()[0] * normal(key, self.mean.shape, self.mean.dtype)
-
-    def mode(self) -> Float[Array, "*M"]:
-        return self.mean
-
-    def log_prob(self, action: Float[Array, " *d"]) -> Float[Array, ""]:
-        scale, log_scale = self._scales()
-        z = (action - self.mean) / scale
-        return -jnp.sum(0.5 * (z**2 + jnp.log(2 * jnp.pi)) + log_scale)
-
-    def divergence(self, other: Any) -> Float[Array, ""]:
-        scale, log_scale = other._scales()
-        log_ratio, away = self._scales()[1] - log_scale, (self.mean - other.mean) / scale
-        return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + away**2 - 1) - log_ratio)
-
-
-class Normal(_Normals):
+class Normal(Distribution):
     """N(mean, scale^2) for a scalar action."""
 
     mean: Float[Array, " *M"]
     scale: Float[Array, " *M"]
 
-    def _scales(self) -> tuple[Array, Array]:
-        return self.scale, jnp.log(self.scale)
+    def sample(self, key: PRNGKeyArray) -> Float[Array, " *M"]:
+        return self.mean + self.scale * normal(key, self.mean.shape, self.mean.dtype)
+
+    def mode(self) -> Float[Array, " *M"]:
+        return self.mean
+
+    def log_prob(self, action: Float[Array, ""]) -> Float[Array, ""]:
+        z = (action - self.mean) / self.scale
+        return -0.5 * (z**2 + jnp.log(2 * jnp.pi)) - jnp.log(self.scale)
 
     def fisher_root(self) -> Float[Array, "2 2"]:
         """A'A = diag(1, 2) / scale^2."""
         return jnp.diag(jnp.array([1.0, math.sqrt(2.0)], jnp.result_type(self.scale))) / self.scale
 
+    def divergence(self, other: "Normal") -> Float[Array, ""]:
+        ratio, away = self.scale / other.scale, (self.mean - other.mean) / other.scale
+        return 0.5 * (ratio**2 + away**2 - 1) - jnp.log(ratio)
 
-class UnitNormal(_Normals):
+
+class UnitNormal(Distribution):
     """N(mean, 1) for a scalar action."""
 
     mean: Float[Array, " *M"]
 
-    def _scales(self) -> tuple[float, float]:
-        return 1.0, 0.0
+    def sample(self, key: PRNGKeyArray) -> Float[Array, " *M"]:
+        return self.mean + normal(key, self.mean.shape, self.mean.dtype)
+
+    def mode(self) -> Float[Array, " *M"]:
+        return self.mean
+
+    def log_prob(self, action: Float[Array, ""]) -> Float[Array, ""]:
+        return -0.5 * ((action - self.mean) ** 2 + jnp.log(2 * jnp.pi))
 
     def fisher_root(self) -> Float[Array, "1 1"]:
         return jnp.ones((1, 1), self.mean.dtype)
 
-
-class Gaussians(_Normals):
-    """Independent N(mean_i, exp(log_scale_i)^2), one for each component of the action."""
-
-    mean: Float[Array, "*M d"]
-    log_scale: Float[Array, "*M d"]
-
-    def _scales(self) -> tuple[Array, Array]:
-        return jnp.exp(self.log_scale), self.log_scale
-
-    def fisher_root(self) -> Float[Array, "r r"]:
-        """A'A = diag(exp(-2 log_scale), 2)."""
-        twos = jnp.full_like(self.log_scale, math.sqrt(2.0))
-        return jnp.diag(jnp.concatenate([jnp.exp(-self.log_scale), twos]))
+    def divergence(self, other: "UnitNormal") -> Float[Array, ""]:
+        return 0.5 * (self.mean - other.mean) ** 2
 
 
 class Bernoulli(Distribution):
@@ -177,6 +156,34 @@ class Categorical(Distribution):
 
     def sizes_of_choices(self) -> tuple[int, ...]:
         return (self.logits.shape[-1],)
+
+
+class Gaussians(Distribution):
+    """Independent N(mean_i, exp(log_scale_i)^2), one for each component of the action."""
+
+    mean: Float[Array, "*M d"]
+    log_scale: Float[Array, "*M d"]
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "*M d"]:
+        noise = normal(key, self.mean.shape, self.mean.dtype)
+        return self.mean + jnp.exp(self.log_scale) * noise
+
+    def mode(self) -> Float[Array, "*M d"]:
+        return self.mean
+
+    def log_prob(self, action: Float[Array, " d"]) -> Float[Array, ""]:
+        z = (action - self.mean) * jnp.exp(-self.log_scale)
+        return -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi)) - jnp.sum(self.log_scale)
+
+    def fisher_root(self) -> Float[Array, "r r"]:
+        """A'A = diag(exp(-2 log_scale), 2)."""
+        twos = jnp.full_like(self.log_scale, math.sqrt(2.0))
+        return jnp.diag(jnp.concatenate([jnp.exp(-self.log_scale), twos]))
+
+    def divergence(self, other: "Gaussians") -> Float[Array, ""]:
+        log_ratio = self.log_scale - other.log_scale
+        away = (self.mean - other.mean) * jnp.exp(-other.log_scale)
+        return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + away**2 - 1) - log_ratio)
 
 
 class _Independent(Distribution):
