@@ -13,6 +13,7 @@ from bayespg.environments import masks
 from bayespg.paths.acting import Acting
 from bayespg.paths.worlds import World
 from bayespg.policies import AnyPolicy
+from bayespg.policies.deterministic import Greedy
 
 
 def predict(
@@ -39,8 +40,8 @@ def predict(
         raise ValueError(f"observation: expected finite numbers, found {observation!r}")
     first = _beginning(len(seen), memory, episode_start)
     with precision:
-        act = Acting(policy, key, deterministic, memory)
-        _, actions = act.step(seen, 0, 0, first)
+        act = Acting(Greedy(policy) if deterministic else policy, key, memory)
+        _, actions = act(seen, 0, 0, first)
     told = world.decode(actions)
     return np.stack(told) if several else told[0], act.memories
 

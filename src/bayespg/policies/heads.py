@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bayespg._support.types import Array
+from bayespg.environments.spaces import Actions, Choices
 from bayespg.policies import distributions
 from bayespg.policies.base import Policy
-from bayespg.policies.distributions import Categoricals, Distribution
+from bayespg.policies.distributions import Distribution
 from bayespg.policies.features import Features
 
 SCALE = 1.0
@@ -47,10 +48,7 @@ class Choice(Head):
         self.sizes, self.scalar = sizes, scalar
 
     def __call__(self, phi: Float[Array, " k"]) -> Distribution:
-        logits = self.weights @ phi
-        return (
-            distributions.Categorical(logits) if self.scalar else Categoricals(logits, self.sizes)
-        )
+        return distributions.choice(self.weights @ phi, self.sizes, self.scalar)
 
 
 class Normals(Head):
@@ -80,3 +78,10 @@ class Composed(Policy):
 
     def __call__(self, state: Float[Array, " *d"]) -> Distribution:
         return self.head(self.features(jnp.ravel(state)))
+
+
+def composed(features: Features, actions: Actions) -> Composed:
+    """A policy whose choices are equally likely, or whose means are in the middle of the range."""
+    if isinstance(actions, Choices):
+        return Composed(features, Choice(features.size, actions.sizes, actions.scalar))
+    return Composed(features, Normals(features.size, actions.size, initial_scale(actions.size)))
