@@ -79,12 +79,16 @@ def measure(options: argparse.Namespace):
 
 
 def table(found: list[lines.Line]) -> str:
-    rows = ["| task | M | estimator | 50 % | 95 % | width |", "|---" * 6 + "|"]
-    rows += [
-        f"| {x['task']} | {x['paths']} | {x['estimator']} | {100 * x['interval_50']:.0f} | "
-        f"{100 * x['interval_95']:.0f} | {x['width_95']:.2f} |"
-        for x in found
-    ]
+    """For each estimator the per cent that intervals of 50 and 95 % hold, and the width."""
+    estimators = list(dict.fromkeys(x["estimator"] for x in found))
+    rows = [f"| task | M | {' | '.join(estimators)} |", "|---|---" + "|---" * len(estimators) + "|"]
+    for task, paths in dict.fromkeys((x["task"], x["paths"]) for x in found):
+        cells = [
+            f"{100 * x['interval_50']:.0f}, {100 * x['interval_95']:.0f}, {x['width_95']:.2f}"
+            for x in found
+            if (x["task"], x["paths"]) == (task, paths)
+        ]
+        rows.append(f"| {task} | {paths} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

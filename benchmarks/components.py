@@ -127,15 +127,20 @@ def measure(name: str, M: int, runs: int, seed: int) -> list[lines.Line]:
 
 
 def table(found: list[lines.Line]) -> str:
-    columns = ("all", "informed", "uninformed")
-    rows = ["| policy | M | estimator | all | informed | uninformed | share uninformed | finite |"]
-    rows.append("|---" * 8 + "|")
-    for x in found:
-        held = " | ".join(f"{x[f'held, {kind}']:.3f}" for kind in columns)
-        rows.append(
-            f"| {x['problem']} | {x['paths']} | {x['estimator']} | {held} | "
-            f"{x['uninformed']:.2f} | {x['finite']:.2f} |"
-        )
+    """For each estimator the shares of all and of informed components that are held, and the share
+    of intervals that are finite."""
+    estimators = list(dict.fromkeys(x["estimator"] for x in found))
+    rows = [
+        f"| policy | M | {' | '.join(estimators)} |",
+        "|---|---" + "|---" * len(estimators) + "|",
+    ]
+    for problem, M in dict.fromkeys((x["problem"], x["paths"]) for x in found):
+        cells = [
+            f"{x['held, all']:.3f}, {x['held, informed']:.3f}, {x['finite']:.2f}"
+            for x in found
+            if (x["problem"], x["paths"]) == (problem, M)
+        ]
+        rows.append(f"| {problem} | {M} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

@@ -3,8 +3,8 @@
     python benchmarks/experiments.py                                    # lists them
     python benchmarks/experiments.py uphill --paper --out docs/results
 
-The options are those of `bayespg reproduce`. `python docs/render.py` and `bayespg report` show the
-results beside those of the paper.
+The options are those of `bayespg reproduce`. `bayespg report docs/results` shows the results beside
+those of the paper.
 """
 
 import dataclasses

@@ -6,18 +6,19 @@ ending that is independent of states and actions acts as a discount of the retur
 gradient is known for both.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.environments import LQR
 from bayespg.learning.estimators import Model1, Model2, Reinforce
-from bayespg.reproduce.claims import Claim, Effect, ratios_of_ratios
-from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
+from bayespg.reproduce import claims
+from bayespg.reproduce.claims import Row, ratios_of_ratios
+from bayespg.reproduce.gradients import lqr_setting, on_tasks, two_panels
 from bayespg.reproduce.lqr_gradient import sizes
-from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 from bayespg.reproduce.sentences import ENDING
@@ -59,15 +60,11 @@ class Ending(LQR):
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
     fixed, policy = lqr_setting()
-    tasks = {SAME: fixed, RANDOM: Ending(horizon=LONGEST)}
-    found = {
-        name: errors(
-            task, policy, ESTIMATORS, Ms, settings,
-            between(progress, k / 2, (k + 1) / 2), task=f"{name},",
-        )
-        for k, (name, task) in enumerate(tasks.items())
-    }  # fmt: skip
-    same, random = found.values()
+    tasks = {
+        SAME: (fixed, policy, ESTIMATORS),
+        RANDOM: (Ending(horizon=LONGEST), policy, ESTIMATORS),
+    }
+    found = on_tasks(tasks, Ms, settings, progress)
     curves = [
         curve
         for name, of in found.items()
@@ -83,7 +80,7 @@ def run(settings: Settings, progress: Progress) -> Report:
         columns=["mean squared error", *(f"M = {M}" for M in Ms)],
         rows=rows,
         curves=curves,
-        samples=Samples(same.cells(SAME) | random.cells(RANDOM)),
+        samples=Samples(found[SAME].cells(SAME) | found[RANDOM].cells(RANDOM)),
         figure=lambda: two_panels(curves, "M", ticks=False),
         notes=[
             "± is one standard error over runs. All estimators have the actions integrated out "
@@ -92,35 +89,28 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def judge(samples: Samples) -> list[Claim]:
-    def squares(task: str, model: str, rival: str, M: int) -> tuple[np.ndarray, np.ndarray]:
-        of = f"{task}: square"
-        return samples[of, model, M], samples[of, rival, M]
-
-    def lost(model: str, rival: str) -> tuple[Effect, ...]:
-        return ratios_of_ratios(
-            {
-                f"M = {M}": (squares(SAME, model, rival, M), squares(RANDOM, model, rival, M))
-                for M in samples.sizes()[1:]
-            }
+def _lost(model: str, rival: str, samples: Samples):
+    """The pairs of both tasks at every M but the smallest."""
+    return {
+        f"M = {M}": tuple(
+            tuple(samples[f"{task}: square", name, M] for name in (model, rival))
+            for task in (SAME, RANDOM)
         )
+        for M in samples.sizes()[1:]
+    }
 
-    effect = "factor by which the advantage of {} over {} is larger with paths of equal length"
-    return [
-        Claim(
-            "lengths-shrink", "lengths",
-            "the advantage of quadrature over Monte Carlo shrinks when paths differ in length",
-            effect.format("Model 1", "MC"), lost("Model 1", "MC"), above=1,
-            reading=ENDING,
-        ),
-        Claim(
-            "lengths-baseline", "",
-            "the advantage of Model 2 with a baseline over Monte Carlo with the best baseline "
-            "shrinks as well",
-            effect.format(BASELINE, "MC with the best baseline"),
-            lost(BASELINE, "MC, best baseline"), above=1,
-        ),
-    ]  # fmt: skip
+
+EFFECT = "factor by which the advantage of {} over {} is larger with paths of equal length"
+CLAIMS = (
+    Row("lengths-shrink", "lengths",
+        "the advantage of quadrature over Monte Carlo shrinks when paths differ in length",
+        EFFECT.format("Model 1", "MC"), ratios_of_ratios,
+        functools.partial(_lost, "Model 1", "MC"), above=1, reading=ENDING),
+    Row("lengths-baseline", "", "the advantage of Model 2 with a baseline over Monte Carlo with "
+        "the best baseline shrinks as well", EFFECT.format(BASELINE, "MC with the best baseline"),
+        ratios_of_ratios, functools.partial(_lost, BASELINE, "MC, best baseline"), above=1),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS)
 
 
 EXPERIMENT = Experiment(

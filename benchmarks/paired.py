@@ -50,13 +50,16 @@ def measured(size: float, tails: str, rng: np.random.Generator) -> list[dict]:
 
 
 def table(rows: list[dict]) -> str:
-    text = ["| differences | size | rule | pairs of episodes | decided | wrong |"]
-    text.append("|---|---|---|---|---|---|")
-    for r in rows:
-        text.append(
-            f"| {r['tails']} | {r['size']:g} | {r['rule']} | {r['episodes']:.0f} | "
-            f"{r['decided']:.2f} | {r['wrong']:.3f} |"
-        )
+    """For each rule the pairs of episodes, and the shares of comparisons decided and wrong."""
+    rules = list(dict.fromkeys(r["rule"] for r in rows))
+    text = [f"| differences | size | {' | '.join(rules)} |", "|---|---" + "|---" * len(rules) + "|"]
+    for tails, size in dict.fromkeys((r["tails"], r["size"]) for r in rows):
+        cells = [
+            f"{r['episodes']:.0f}, {r['decided']:.2f}, {r['wrong']:.3f}"
+            for r in rows
+            if (r["tails"], r["size"]) == (tails, size)
+        ]
+        text.append(f"| {tails} | {size:g} | {' | '.join(cells)} |")
     return "\n".join(text)
 
 

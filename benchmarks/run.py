@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see "OpenBLAS" in docs/benchmarks.md
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see the end of README.md
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import actor_critic

@@ -22,16 +22,16 @@ from uphill import MARGIN, apart
 from bayespg._support.random import normal
 from bayespg._support.statistics import f_quantile, student_probability
 from bayespg.posterior import direction_statistics, region_statistics, uphill
-from bayespg.reproduce import parts
-from bayespg.reproduce.claims import Claim, Effect, ratios, shares
+from bayespg.reproduce import claims, parts
+from bayespg.reproduce.claims import Row, ratios, shares
 from bayespg.reproduce.report import (
     Curve,
     Experiment,
     Progress,
     Report,
     Settings,
+    cell,
     draw_panels,
-    summarise,
 )
 from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
@@ -161,14 +161,16 @@ def run(settings: Settings, progress: Progress) -> Report:
     errors = {(name, n): found[f"n = {n}"][name] for n in sizes for name in LOOKS}
     held = {n: found[f"n = {n}"]["held"] for n in sizes}
     curves = [
-        Curve("squared error over squared gradient", name, look, list(sizes),
-              *(list(v) for v in zip(*(summarise(errors[name, n]) for n in sizes), strict=True)))
+        Curve.through(
+            "squared error over squared gradient",
+            name,
+            look,
+            sizes,
+            [errors[name, n] for n in sizes],
+        )
         for name, look in LOOKS.items()
-    ]  # fmt: skip
-    rows = [
-        [name, *("{:.3f} ± {:.3f}".format(*summarise(errors[name, n])) for n in sizes)]
-        for name in LOOKS
     ]
+    rows = [[name, *(cell(errors[name, n], "{:.3f} ± {:.3f}") for n in sizes)] for name in LOOKS]
     rows.append(
         ["95 % regions that contain the gradient", *(f"{k / m:.3f}" for k, m in held.values())]
     )
@@ -178,8 +180,8 @@ def run(settings: Settings, progress: Progress) -> Report:
         for n in sizes:
             for j, way in enumerate(WAYS):
                 for M in Ms:
-                    cell = found[f"n = {n}, M = {M}"]["rows"][i, j]
-                    kept[f"strength {k:g}, M = {M}", way, n] = cell
+                    numbers = found[f"n = {n}, M = {M}"]["rows"][i, j]
+                    kept[f"strength {k:g}, M = {M}", way, n] = numbers
             kept[f"strength {k:g}", SEARCH, n] = found[f"n = {n}, {SEARCH}"]["rows"][i]
     for way in (*WAYS, SEARCH):
         for where in dict.fromkeys(where for where, name, _ in kept if name == way):
@@ -202,48 +204,37 @@ def run(settings: Settings, progress: Progress) -> Report:
     )  # fmt: skip
 
 
-def judge(samples: Samples) -> list[Claim]:
-    sizes = samples.sizes("square")
-    counts = {f"n = {n}": samples["held", OURS, n] for n in sizes}
-    held = {where: (int(k), int(runs)) for where, (k, runs) in counts.items()}
+def _held(samples: Samples):
+    of = {f"n = {n}": samples["held", OURS, n] for n in samples.sizes("held")}
+    return {where: (int(k), int(runs)) for where, (k, runs) in of.items()}
 
-    def against(rival: str) -> tuple[Effect, ...]:
-        pairs = {n: (samples["square", OURS, n], samples["square", rival, n]) for n in sizes}
-        return ratios({f"n = {n}": pair for n, pair in pairs.items()})
 
-    return [
-        Claim(
-            "search-monte-carlo", "",
-            "quadrature in the space of parameters is more accurate than Monte Carlo",
-            "ratio of mean squared errors, MC to quadrature", against(MC), above=1,
-        ),
-        Claim(
-            "search-pgpe", "",
-            "quadrature in the space of parameters is more accurate than PGPE with antithetic "
-            "pairs",
-            "ratio of mean squared errors, PGPE to quadrature", against(PGPE), above=1,
-        ),
-        Claim(
-            "search-coverage", "",
-            "with the kernel chosen by evidence, the model's 95 % regions contain the gradient "
-            "in at least 80 % of runs",
-            "share of runs whose region contains it", shares(held), above=0.8,
-        ),
-        *(
-            Claim(
-                id, "",
-                f"in the space of parameters, the probability of going uphill {way} is right or "
-                "cautious",
-                "stated probability minus observed frequency",
-                apart({f"n = {n}, {where}": of for (where, name, n), of in samples.items()
-                       if name == way}),
-                above=-1.01, below=MARGIN,
-            )
-            for id, way in (
-                ("search-uphill", WAYS[0]), ("search-direction", WAYS[1]), ("search-sure", SEARCH)
-            )
-        ),
-    ]  # fmt: skip
+def _stated_of(way: str, samples: Samples):
+    return {f"n = {n}, {at}": of for (at, name, n), of in samples.items() if name == way}
+
+
+SQUARES = {rival: {"n = {M}": (("square", OURS), ("square", rival))} for rival in (MC, PGPE)}
+CLAIMS = (
+    Row("search-monte-carlo", "",
+        "quadrature in the space of parameters is more accurate than Monte Carlo",
+        "ratio of mean squared errors, MC to quadrature", ratios, SQUARES[MC], above=1),
+    Row("search-pgpe", "", "quadrature in the space of parameters is more accurate than PGPE with "
+        "antithetic pairs", "ratio of mean squared errors, PGPE to quadrature", ratios,
+        SQUARES[PGPE], above=1),
+    Row("search-coverage", "", "with the kernel chosen by evidence, the model's 95 % regions "
+        "contain the gradient in at least 80 % of runs",
+        "share of runs whose region contains it", shares, _held, above=0.8),
+    *(
+        Row(id, "", f"in the space of parameters, the probability of going uphill {way} is right "
+            "or cautious", "stated probability minus observed frequency", apart,
+            functools.partial(_stated_of, way),
+            above=-1.01, below=MARGIN)
+        for id, way in (
+            ("search-uphill", WAYS[0]), ("search-direction", WAYS[1]), ("search-sure", SEARCH)
+        )
+    ),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS)
 
 
 def _figure(curves: list[Curve]):

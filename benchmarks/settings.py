@@ -9,10 +9,9 @@ threshold is met where two such evaluations in a row return at least that much. 
 of JSON per cell to results/settings.jsonl and skips cells that it finds there; on a GPU it takes
 minutes, on two cores hours.
 
-`table` shows the median steps over seeds, how many seeds met the threshold, and how many ended
-within 5 % of their best: the mean of the last three evaluations against the best mean of three in a
-row, in units of the difference between the first evaluation and the best. The regret of a setting
-is its median over the smallest median of all settings on that task, less 1.
+`table` shows the median steps over seeds and, in brackets, how many seeds met the threshold and how
+many ended within 5 % of their best: the mean of the last three evaluations against the best mean of
+three in a row, in units of the difference between the first evaluation and the best.
 """
 
 import argparse
@@ -177,35 +176,24 @@ def cell(
 
 
 def table(options: argparse.Namespace) -> None:
-    """Median steps, regret, seeds that met the threshold and seeds that kept what they learned."""
+    """For each task the median steps to the threshold; in brackets, of all seeds, those that met
+    the threshold and those that kept what they learned."""
     lines = {(line["task"], line["name"]): line for line in sb3.read(options.out)}
-    for task in options.tasks or TASKS:
-        rows = {name: _row(lines[task, name]) for _, name in lines if (task, name) in lines}
-        if not rows:
-            continue
-        best = min((row[0] for row in rows.values()), default=np.nan)
-        print(f"\n{task}, return {TASKS[task].threshold:g}\n")
-        print("| | steps | quartiles | regret | met | kept |\n|" + "---|" * 6)
-        for name, (median, low, high, met, kept, seeds) in rows.items():
-            regret = f"{median / best - 1:.0%}" if np.isfinite(median / best) else ""
-            cells = (_word(median), f"{_word(low)} to {_word(high)}", regret)
-            print(f"| {name} | {' | '.join(cells)} | {met} of {seeds} | {kept} |")
+    tasks = [task for task in options.tasks or TASKS if any(task == of for of, _ in lines)]
+    print("\n| | " + " | ".join(f"{task}, {TASKS[task].threshold:g}" for task in tasks) + " |")
+    print("|" + "---|" * (1 + len(tasks)))
+    for name in dict.fromkeys(name for _, name in lines):
+        cells = [_cell(lines[task, name]) if (task, name) in lines else "" for task in tasks]
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
-def _row(line: dict[str, Any]) -> tuple[float, float, float, int, int, int]:
+def _cell(line: dict[str, Any]) -> str:
     threshold = TASKS[line["task"]].threshold
-    steps, returns = np.array(line["steps"]), np.array(line["returns"])
-    met = [
-        sb3.steps_to(threshold, at, of)
-        for at, of in zip(steps.tolist(), returns.tolist(), strict=True)
-    ]
+    met = [sb3.steps_to(threshold, *of) for of in zip(line["steps"], line["returns"], strict=True)]
     first = np.array([np.inf if at is None else at for at in met])
-    low, median, high = np.quantile(first, (0.25, 0.5, 0.75), method="inverted_cdf")
-    return median, low, high, int(np.isfinite(first).sum()), sum(map(sb3.kept, returns)), len(first)
-
-
-def _word(steps: float) -> str:
-    return f"{steps:,.0f}" if np.isfinite(steps) else "never"
+    median = np.quantile(first, 0.5, method="inverted_cdf")
+    steps = f"{median:,.0f}" if np.isfinite(median) else "never"
+    return f"{steps} ({np.isfinite(first).sum()}, {sum(map(sb3.kept, line['returns']))})"
 
 
 if __name__ == "__main__":

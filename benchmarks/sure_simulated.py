@@ -102,21 +102,18 @@ def table_of_batches(rows: list[dict]) -> str:
 
 def table(rows: list[dict]) -> str:
     batches, rows = [[r for r in rows if ("scored" in r) == one] for one in (True, False)]
-    head = "M", "directions", "signal", "one batch", "run, 20 updates", "run, 50 to 150", "observed"
+    signals = list(dict.fromkeys(r["signal"] for r in rows))
+    head = "M", "directions", *(f"signal {signal:g}" for signal in signals), "Brier scores"
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    text += [
-        f"| {r['M']} | {r['n']} | {r['signal']:g} | {r['alone']:.2f} | {r['after 20']:.2f} | "
-        f"{r['last']:.2f} | {r['observed']:.2f} |"
-        for r in rows
-    ]
-    text += ["", "| M | directions | Brier score, one batch | run | oracle | run / oracle |"]
-    text.append("|---|---|---|---|---|---|")
     for M, n in SIZES:
         of = [r for r in rows if (r["M"], r["n"]) == (M, n)]
-        alone, run, oracle = (
-            np.mean([r[k] for r in of]) for k in ("brier_alone", "brier", "oracle")
-        )
-        text.append(f"| {M} | {n} | {alone:.3f} | {run:.3f} | {oracle:.3f} | {run / oracle:.2f} |")
+        stated = [
+            f"{r['alone']:.2f}, {r['after 20']:.2f}, {r['last']:.2f}; {r['observed']:.2f}"
+            for r in of
+        ]
+        brier = [np.mean([r[k] for r in of]) for k in ("brier_alone", "brier", "oracle")]
+        scores = "{:.3f}, {:.3f}; {:.3f}".format(*brier)
+        text.append(f"| {M} | {n} | {' | '.join(stated)} | {scores} |")
     return "\n".join([table_of_batches(batches), "", *text])
 
 

@@ -1,14 +1,12 @@
 """What happens to pages while the site is built: equations become MathML, which browsers draw
-without a library, and pictures of experiments that have not run here are named instead of shown."""
+without a library."""
 
 import html
 import re
-from pathlib import Path
 
 from latex2mathml.converter import convert
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
-RESULT = re.compile(r"!\[[^\]]*\]\((results/([\w-]+)\.\w+)\)")
 NAME = r'<span class="n"><span title="(\w+)">\w+</span></span>'
 SHAPE = re.compile(rf'{NAME} <span class="o">\*</span> {NAME}(?=<span class="p">\])')
 THIN = '<mspace width="0.167em" />'
@@ -24,17 +22,6 @@ MENDED = (
     (r"<mo>&#x02207;</mo>", "<mi>&#x02207;</mi>"),  # no space after nabla
     (r"<mi>(&#x003[9A].;)</mi>", r'<mi mathvariant="normal">\1</mi>'),  # Greek capitals are upright
 )
-
-
-def on_page_markdown(markdown, page, config, files):
-    folder = Path(page.file.abs_src_path).parent
-
-    def picture(match):
-        if (folder / match[1]).exists():
-            return match[0]
-        return f"*The picture is drawn by the experiment `{match[2]}` with `--out docs/results`.*"
-
-    return RESULT.sub(picture, markdown)
 
 
 def on_page_content(content, page, config, files):

@@ -1,22 +1,22 @@
-"""Write docs/results.md and docs/reproduction.md from what `bayespg reproduce all --out
-docs/results` and `python benchmarks/experiments.py all --out docs/results` leave.
+"""Write docs/reproduction.md, and the report that the site holds, from what `bayespg reproduce all
+--out docs/results` and `python benchmarks/experiments.py all --out docs/results` leave.
 
 python docs/render.py
 """
 
+from itertools import groupby
 from pathlib import Path
 
 from bayespg.reproduce import EXPERIMENTS, page, sentences
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-MADE = "Made by `python docs/render.py` from `docs/results/*.json`; changes belong there."
-MOST = 40
-"""Rows of a table that a reader can still look through."""
-
+WIDEST = 4
+"""Claims that fit side by side into a table of readings."""
+MARKS = {"holds": "✓", "does not hold": "✗", "not decided": "?", page.UNCONFIRMABLE: "?*"}
 TITLES = {
     "check": "Comparisons with the numbers the paper prints",
-    "ours": "Our own claims, in the same form",
+    "ours": "Our own claims about the same experiments",
 }
 PROOFS = (
     ("Proposition 1", "the posterior of the integral of a vector-valued process",
@@ -39,89 +39,188 @@ PROOFS = (
       "tests/test_actor_critic.py::test_the_dictionary_of_these_tests_really_drops_pairs")),
 )  # fmt: skip
 """What the paper proves, and the tests that compare the library with it."""
+HOW = """
+What *Bayesian Policy Gradient and Actor-Critic Algorithms* says, measured again: every sentence of
+its experiments and conclusions that can be tested, in a paraphrase, with a verdict. The reasons
+behind the verdicts are in [findings](findings.md).
+
+A sentence is judged under readings, which are listed before they are run: the paper's own choice,
+where it is printed, comes first ("as printed"), then choices that it leaves open. It **holds as
+printed** if the first reading is printed and holds, **holds under an admissible reading** if
+another one does, **does not hold under any reading tried** if all that were run fail, and is **not
+decided** otherwise. A reading holds if all its claims do. A claim has one or several effects, each
+with an interval over independent runs; the intervals of a claim hold jointly with 95 % confidence.
+
+| mark | a claim, or a reading |
+|---|---|
+| ✓, in tables no mark | holds: all intervals lie within the bounds of the claim |
+| ✗ | does not hold: an interval lies outside |
+| ?, ?* | is not decided at this size; with ?* no outcome at this size could confirm it |
+| (2 runs) | had so few runs that it decides nothing |
+
+A row of a table is a reading: it holds if no cell has a mark, and where the head of a column names
+another choice, there is one reading for each.
+
+Numbers are the least and the greatest effect and, in brackets, the range of all intervals. Each
+link leads to the figure of an experiment; the file of the same name that ends in `.json` has all
+effects, bounds and tables, and `bayespg report docs/results` shows them on one page.
+"""
 
 
 def table(columns, rows):
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def _cell(text):
-    return text.replace("\n", "<br>").replace("|", "\\|")
-
-
-def section(content):
-    name, c = content["experiment"], content["configuration"]
-    judged = table(
-        ["", "claim", "measured", "verdict"],
-        [
-            [k["reading"] or k["kind"], k["says"], k["measured"], verdict(k)]
-            for k in content["claims"]
-        ],
-    )
-    rows = content["table"]["rows"]
-    whole = table(content["table"]["columns"], rows)
-    if len(rows) > MOST:
-        whole = f"Its table has {len(rows)} rows: see the report, or `docs/results/{name}.json`."
-    return f"""<a id="{name}"></a>
-## {content["item"]}: {content["title"]}
-
-`{page.command(content)}`: {c["runs"]:,} runs, {content["seconds"]:.0f} s on {content["device"]},
-JAX {content["versions"]["jax"]}.
-
-![{content["title"]}](results/{name}.svg)
-
-{judged if content["claims"] else ""}
-
-{whole}
-
-{chr(10).join("- " + note for note in content["notes"])}
-"""
-
-
-def verdict(claim):
-    said = page.verdict(claim)
-    return said if said == "holds" else f"**{said}**"
-
-
-def ledger(found, whole=True):
-    claims = [(content, claim) for content in found for claim in content["claims"]]
+def ledger(found):
+    """The page: every sentence with its readings, then the claims that belong to none."""
     judged = sentences.fold(found)
-    parts = ["# The paper, sentence by sentence", _how(whole), _counts(judged)]
-    place = None
-    for of in judged:
-        if (of.sentence.place.split(",")[0]) != place:
-            place = of.sentence.place.split(",")[0]
-            parts.append(f"\n## {place}\n")
-        parts += _sentence(of)
+    parts = ["# The paper, sentence by sentence", HOW, _counts(judged)]
+    for section, some in groupby(judged, lambda of: of.sentence.place.partition(", ")[0]):
+        parts += [f"\n## {section}\n", "\n".join(map(_sentence, some)).rstrip()]
     parts += ["\n## Propositions\n", _proofs()]
+    about = [content for content in found if content["experiment"] in EXPERIMENTS]
+    claims = [(content, claim) for content in about for claim in content["claims"]]
     for kind, title in TITLES.items():
-        lines = [_line(c, k) for c, k in claims if k["kind"] == kind and not k["sentence"]]
-        parts += [f"\n## {title}\n", *lines]
-    commands = "\n".join(f"    {page.command(content)}" for content in found)
-    parts += ["\n## The commands\n", commands, "", MADE, ""]
-    return "\n".join(parts)
+        others = [(c, k) for c, k in claims if k["kind"] == kind and not k["sentence"]]
+        parts += [f"\n## {title}", *_others(others)] if others else []
+    return "\n".join([*parts, "\n## The commands\n", *_commands(found), "", _made(found), ""])
 
 
 def _sentence(judged):
-    """A sentence, its readings, and the claims of each, as nested lists."""
-    words = judged.sentence
-    note = f" Not tested: {words.untested}." if words.untested else ""
-    lines = [f"- **{judged.verdict}**: {_capital(words.says)} ({words.place}).{note}"]
-    for reading in judged.readings:
-        if not reading.claims:
-            continue
-        said = reading.verdict or sentences.size(reading)
-        lines.append(f"    - *{reading.name}*: {said}")
-        lines += [f"        {_line(*claim, place=False)}" for claim in reading.claims]
+    """A sentence in one line, and below it the claims of its readings."""
+    words, run = judged.sentence, [reading for reading in judged.readings if reading.claims]
+    _, _, figure = words.place.partition(", ")
     missing = [reading.name for reading in judged.readings if not reading.claims]
+    note = f" Not tested: {words.untested}." if words.untested else ""
     if missing and words.readings:
-        lines.append(f"    - not run: {'; '.join(missing)}")
-    if judged.beside:
-        lines.append("    - ours, beside it:")
-        lines += [f"        {_line(*claim, place=False)}" for claim in judged.beside]
+        note += f" Not run: {missing[0] if len(missing) == 1 else 'all other readings'}."
+    links = ", ".join(dict.fromkeys(_link(content) for r in run for content, _ in r.claims))
+    said = f"{_capital(words.says)}{figure and f' ({figure})'}."
+    below = _table(run) or _list(run)
+    beside = [f"- ours, beside it: {_line(claim)}, {_link(c)}" for c, claim in judged.beside]
+    first = f"**{judged.verdict}**: {said}{note} {links}".rstrip()
+    parts = [first, "\n".join(below), "\n".join(beside)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(run):
+    """Readings below each other, and claims side by side; nothing where few claims are shared.
+
+    Readings that differ only in the words before a case of LQR share its row.
+    """
+    columns, effects = {}, {claim["effect"] for reading in run for _, claim in reading.claims}
+    for reading in run:
+        variant, row = _split(reading.name)
+        row += "" if reading.verdict else f" ({_runs(reading)} runs)"
+        for _, claim in reading.claims:
+            said = claim["says"] if len(effects) == 1 else _said(claim)
+            columns.setdefault((variant, said), {})[row] = f"{_mark(claim)}{_range(claim)}"
+    rows = list(dict.fromkeys(row for cells in columns.values() for row in cells))
+    filled = sum(map(len, columns.values()))
+    if len(rows) < 2 or len(columns) > WIDEST or 2 * filled <= len(rows) * len(columns):
+        return []
+    alike = {}
+    for (variant, said), cells in columns.items():
+        alike.setdefault((said, tuple(cells.get(row, "") for row in rows)), []).append(variant)
+    heads = [
+        _capital(said if len(some) > 1 or not some[0] else f"{some[0]}: {said}")
+        for (said, _), some in alike.items()
+    ]
+    lines = zip(rows, *(cells for _, cells in alike), strict=True)
+    measured = [f"{_capital(*effects)}:\n"] if len(effects) == 1 else []
+    return [*measured, table(["reading", *heads], lines)]
+
+
+def _split(name):
+    """The words before a case of Sigma and starting point, and the case."""
+    case = next((case for case in sentences.LQR if name.endswith(f", {case}")), None)
+    return (name.removesuffix(f", {case}"), case) if case else ("", name)
+
+
+def _list(run):
+    """Readings and their claims as a list; a claim alone says what its sentence says."""
+    if len(run) == 1 and len(run[0].claims) == 1:
+        ((_, claim),) = run[0].claims
+        return [
+            f"- *{run[0].name}* {_state(run[0])}: {claim['effect']}{_aside(claim)}: {_range(claim)}"
+        ]
+    lines = []
+    for reading in run:
+        claims = [claim for _, claim in reading.claims]
+        effects = {claim["effect"] for claim in claims}
+        measured = f": {effects.pop()}" if len(effects) == 1 else ""
+        lines.append(f"- *{reading.name}* {_state(reading)}{measured}")
+        for claim in claims:
+            said = _capital(claim["says"] if measured else _said(claim))
+            lines.append(f"    - {MARKS[page.verdict(claim)]} {said}: {_range(claim)}")
     return lines
+
+
+def _state(reading):
+    return MARKS[reading.verdict] if reading.verdict else f"({_runs(reading)} runs)"
+
+
+def _runs(reading):
+    return min(content["configuration"]["runs"] for content, _ in reading.claims)
+
+
+def _said(claim):
+    return f"{claim['says']}: {claim['effect']}"
+
+
+def _line(claim):
+    return f"{MARKS[page.verdict(claim)]} {_capital(_said(claim))}: {_range(claim)}"
+
+
+def _mark(claim):
+    mark = MARKS[page.verdict(claim)]
+    return "" if mark == "✓" else f"{mark} "
+
+
+def _aside(claim):
+    """What a claim says of its sizes in brackets at its end."""
+    _, bracket, inside = claim["says"].rpartition(" (")
+    return f" ({inside}" if bracket and inside.endswith(")") else ""
+
+
+def _range(claim):
+    values, low, high = ([e[k] for e in claim["effects"]] for k in ("value", "low", "high"))
+    values = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
+    return f"{'…'.join(values)} [{min(low):.3g}, {max(high):.3g}]"
+
+
+def _others(claims):
+    """Claims that belong to no sentence; what several say alike stands once, above them."""
+    groups = {}
+    for content, claim in claims:
+        about, colon, says = claim["says"].partition(": ")
+        about, says = (about, f"{says}, ") if colon else (claim["says"], "")
+        groups.setdefault((_link(content), f"{says}{claim['effect']}"), []).append((about, claim))
+    lines = []
+    for (link, measured), some in groups.items():
+        lines.append(f"\n{link}, {measured}:\n")
+        lines += [
+            f"- {MARKS[page.verdict(claim)]} {_capital(about)}: {_range(claim)}"
+            for about, claim in some
+        ]
+    return lines
+
+
+def _link(content):
+    return f"[{content['experiment']}](results/{content['experiment']}.svg)"
+
+
+def _commands(found):
+    """One line for each program and size, with the experiments and their runs."""
+    groups = {}
+    for content in found:
+        name, c = content["experiment"], content["configuration"]
+        runs = f" --runs {c['runs']}"
+        command = page.command(content).replace(f" {name}", " NAME").replace(runs, " --runs RUNS")
+        groups.setdefault(command, []).append(f"{name} {c['runs']}")
+    return [f"- `{command}`: {', '.join(some)}" for command, some in groups.items()]
 
 
 def _proofs():
@@ -134,50 +233,17 @@ def _capital(text):
     return f"{text[0].upper()}{text[1:]}"
 
 
-def _line(content, claim, place=True):
-    """A claim as an entry of a list, with the range of its effects and of their intervals."""
-    name = content["experiment"]
-    where = f" ({claim['place']})" if place and claim["place"] else ""
-    link = f"[{name}](results.md#{name})"
-    said = f"{page.verdict(claim)}: {_capital(claim['says'])}{where}"
-    return f"- {said}. {link}, {claim['effect']}: {_range(claim)}"
-
-
-def _range(claim):
-    values, low, high = ([e[k] for e in claim["effects"]] for k in ("value", "low", "high"))
-    values = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
-    return f"{' to '.join(values)} [{min(low):.3g}, {max(high):.3g}]"
-
-
-def _how(whole):
-    report = (
-        "The bounds, all effects and the figures are in\n[report.html](results/report.html), which "
-        "`bayespg report docs/results` writes. "
-        if whole
-        else ""
-    )
-    return f"""
-What *Bayesian Policy Gradient and Actor-Critic Algorithms* says, measured again: every sentence of
-its experiments and conclusions that can be tested, in a paraphrase, with a verdict.
-
-A sentence is judged under readings, which are listed before they are run: the paper's own choice,
-where it is printed, comes first ("as printed"), then choices that it leaves open. It **holds as
-printed** if the first reading is printed and holds, **holds under an admissible reading** if
-another one does, **does not hold under any reading tried** if all that were run fail, and is **not
-decided** otherwise. A reading holds if all its claims do. Each claim has one or several effects,
-each with an interval over independent runs; the intervals of a claim hold jointly with 95 %
-confidence. A claim
-holds if all of them lie within its bounds, does not hold if one lies outside, and is otherwise not
-decided at this size. Shown are the least and the greatest effect and, in brackets, the range of all
-its intervals. Readings that were run at a small size only are shown with their numbers and decide
-nothing.
-{report}The reasons behind the verdicts are in [findings.md](findings.md).
-"""
-
-
 def _counts(judged):
     rows = [[outcome, str(count)] for outcome, count in sentences.counts(judged).items()]
     return table(["sentences of the paper", str(len(judged))], rows)
+
+
+def _made(found):
+    versions = sorted({content["versions"]["bayespg"] for content in found})
+    return (
+        f"Measured with bayespg {' and '.join(versions)}; each file names its own version. Made by "
+        "`python docs/render.py` from `docs/results/*.json`; changes belong there."
+    )
 
 
 def main():
@@ -185,14 +251,8 @@ def main():
     missing = EXPERIMENTS.keys() - {content["experiment"] for content in found}
     for name in sorted(missing):
         print(f"left out, not there or made by an older version: {name}.json")
-    whole = not missing
-    head = (
-        f"# Results\n\n{MADE} Claims marked ours are not the paper's. Where several processes "
-        "shared an experiment, the seconds are those of the last one.\n"
-    )
-    (HERE / "results.md").write_text("\n".join([head, *map(section, found)]).rstrip() + "\n")
-    (HERE / "reproduction.md").write_text(ledger(found, whole))
-    if whole:
+    (HERE / "reproduction.md").write_text(ledger(found), "utf-8")
+    if not missing:
         page.write(RESULTS, list(EXPERIMENTS))
 
 

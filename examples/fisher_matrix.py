@@ -34,11 +34,11 @@ def one_size(keys, M, policy):
 
     def one(key):
         sample = estimators.draw(environment, policy, key, M)
-        found = {}
+        estimates = {}
         for name, (choice, _) in CHOICES.items():
             model = estimators.Model2(noise=1e-3, baseline=float("inf"), fisher=choice)
-            found[name] = model(sample).mean, choice(sample).matrix()
-        return found, estimators.Reinforce("best")(sample).mean
+            estimates[name] = model(sample).mean, choice(sample).matrix()
+        return estimates, estimators.Reinforce("best")(sample).mean
 
     return jax.vmap(one)(keys)
 
@@ -50,14 +50,14 @@ def main(path: Path) -> None:
         truth = np.asarray(exact_gradient(environment, here))
         for M in SIZES:
             keys = jax.random.split(jax.random.fold_in(jax.random.key(SEED), M), RUNS)
-            found, plain = jax.tree.map(np.asarray, one_size(keys, M, here))
+            estimates, plain = jax.tree.map(np.asarray, one_size(keys, M, here))
             for name, gradient in {
-                **{name: gradient for name, (gradient, _) in found.items()},
+                **{name: gradient for name, (gradient, _) in estimates.items()},
                 "Monte Carlo, best baseline": plain,
             }.items():
                 errors[name].append(np.mean(np.sum((gradient - truth) ** 2, 1)))
             if M == SHOWN:
-                matrices = {name: G for name, (_, G) in found.items()}
+                matrices = {name: G for name, (_, G) in estimates.items()}
     for name, row in errors.items():
         print(f"{name:28s}" + "".join(f"{error:10.0f}" for error in row))
     with plots.styled():

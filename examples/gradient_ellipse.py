@@ -26,8 +26,8 @@ OURS, RIVAL = "#c2410c", "#8a8a8a"
 def border(posterior, level):
     """Of the joint region: a ball in the metric G^-1, as `posterior.contains` has it."""
     with jax.enable_x64(True):
-        found = jax.jit(region_statistics)(posterior, np.asarray(posterior.mean))
-    _, scale, rank, freedom = map(float, found)
+        statistics = jax.jit(region_statistics)(posterior, np.asarray(posterior.mean))
+    _, scale, rank, freedom = map(float, statistics)
     radius = np.sqrt(scale * scipy.stats.f.ppf(level, rank, freedom))
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)], 1)

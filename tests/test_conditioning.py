@@ -115,7 +115,7 @@ def test_noise_may_be_correlated_between_samples():
 @pytest.mark.usefixtures("x64")
 def test_removing_the_constant_twice_is_the_inverse_of_adding_it(variance):
     o = jnp.linspace(0.5, 2, M)
-    constant = conditioning.Constant(o, jnp.asarray(variance))
+    constant = conditioning.constant(variance, o).weighted(o)
     Q2 = constant.remove(constant.remove(jnp.eye(M)))
     flat = jnp.eye(M) - jnp.outer(o, o) / (o @ o)
     expected = (

@@ -343,7 +343,7 @@ def test_a_policy_starts_with_all_choices_equally_likely_and_means_in_the_middle
         np.testing.assert_array_equal(started[name, kind][2].logits, 0)
     drawn = started[name, "box"][2]
     np.testing.assert_array_equal(drawn.mean, 0)
-    scale = tiles.SCALE if name == "tiles" else named.SCALE
+    scale = tiles.SCALE if name == "tiles" else 1 / np.sqrt(len(drawn.log_scale))
     np.testing.assert_allclose(np.exp(drawn.log_scale), scale, rtol=1e-6)
 
 

@@ -14,7 +14,7 @@ from bayespg.agents import film
 from bayespg.environments import masks
 from bayespg.environments.host import EnvironmentFailure, Host
 from bayespg.policies.distributions import Categorical, Categoricals
-from bayespg.policies.masked import FORBIDDEN, Allowed, Masked
+from bayespg.policies.masked import FORBIDDEN, Masked
 from bayespg.policies.named import make
 
 ALLOWED = np.array([False, True, True, False])
@@ -63,7 +63,7 @@ class Info(gymnasium.Wrapper):
 
 
 def limited(logits):
-    return Allowed(Categorical(jnp.where(ALLOWED, logits, FORBIDDEN)))
+    return Categorical(jnp.where(ALLOWED, logits, FORBIDDEN))
 
 
 def test_the_distribution_is_that_of_the_allowed_choices(x64):
@@ -85,10 +85,10 @@ def test_the_distribution_is_that_of_the_allowed_choices(x64):
 @pytest.mark.parametrize("several", [False, True])
 def test_forbidden_choices_are_never_drawn(several):
     logits = jnp.where(ALLOWED, 0.0, FORBIDDEN)
-    at = Allowed(Categoricals(jnp.tile(logits, 2), (4, 4)) if several else Categorical(logits))
+    at = Categoricals(jnp.tile(logits, 2), (4, 4)) if several else Categorical(logits)
     drawn = jax.vmap(at.sample)(jax.random.split(fast_key(0), 500))
     assert set(np.ravel(drawn)) == {1, 2}
-    rounded = Allowed(Categorical(jnp.array([30.0, FORBIDDEN])))
+    rounded = Categorical(jnp.array([30.0, FORBIDDEN]))
     assert int(rounded.mode()) == 0
 
 

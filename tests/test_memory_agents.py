@@ -18,6 +18,7 @@ from bayespg.learning.observations import Normalised, no_statistics
 from bayespg.paths.acting import Acting
 from bayespg.paths.rollout import play
 from bayespg.policies import FiniteStateController, Recurrent, memory
+from bayespg.policies.deterministic import Greedy
 
 MAZE = TMaze(length=1, horizon=3)
 POLICIES = {
@@ -91,7 +92,7 @@ def assert_remembered(policy, paths):
     ids=["three", "vector", "one"],
 )
 def test_every_episode_has_a_memory_of_its_own(policy, lanes):
-    paths = play(lanes, Acting(policy, jax.random.key(0), greedy=True), list(range(8)))
+    paths = play(lanes, Acting(Greedy(policy), jax.random.key(0)), list(range(8)))
     assert_remembered(policy, paths)
     drawn = play(lanes, Acting(policy, jax.random.key(0)), list(range(8)))
     assert drawn.actions.shape[:2] == drawn.mask.shape

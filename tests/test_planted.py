@@ -242,7 +242,7 @@ def lengths_errors(levels):
 
 def bandit_samples(levels):
     """As printed, with the mean or the spread of one estimator at other levels."""
-    found, truths = {}, {k: np.array(v) for k, v in bandit.TRUTHS.items()}
+    found = {}
     for reward, name, M in bandit.PRINTED:
         mean, spread = (np.array(column) for column in bandit.PRINTED[reward, name, M])
         z = noise(reward, name, M, columns=2)
@@ -251,7 +251,7 @@ def bandit_samples(levels):
         found[reward, name, M] = levels.get(f"times {name} {M}", 1.0) * mean + spread * (
             wide * z + shift
         )
-    return bandit.judge(Samples(bandit._cells(found, truths)))
+    return bandit.judge(Samples(bandit.cells_of(found)))
 
 
 def sparse(levels):

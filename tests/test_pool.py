@@ -16,11 +16,10 @@ class Here(workers.Worker):
 
     def __init__(self, make, name):
         self.name, self.lost, self.ended = name, False, False
-        self._handler, self._order = workers.RequestHandler(make), 0
+        self._handler = workers.RequestHandler(make)
 
-    def ask(self, order, shared, request):
-        known, self._order = order == self._order, order
-        self._found = self._handler(order, None if known else shared, request)
+    def ask(self, shared, request):
+        self._found = self._handler(shared, request)
 
     def answer(self):
         if self.lost:
@@ -79,11 +78,11 @@ class Taken(WorkerPool):
         pool, worker = self, super().hire(name)
         ask = worker.ask
 
-        def asked(order, shared, request):
+        def asked(shared, request):
             what = cloudpickle.loads(request)
             pool.asked.append(what)
             worker.lost = pool._loses(len(pool.asked), what)
-            ask(order, shared, request)
+            ask(shared, request)
 
         worker.ask = asked
         return worker
@@ -198,7 +197,7 @@ def test_the_newest_that_each_task_said_is_heard_once():
 
 def test_an_actor_answers_as_a_process_does():
     remote = cluster.Remote(cloudpickle.dumps(lambda: power), sys.path)
-    packed = remote.answer(1, cloudpickle.dumps(2), cloudpickle.dumps(7))
+    packed = remote.answer(cloudpickle.dumps(2), cloudpickle.dumps(7))
     assert cloudpickle.loads(packed) == (True, 49)
 
 

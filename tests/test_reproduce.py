@@ -115,13 +115,13 @@ def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
     ["lqr-optimisation", "lqr-fisher", "lqr-variance", "lqr-readings", "lqr-fisher-readings"],
 )
 def test_optimisation_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
-    def learn(names, settings, progress, start=None, label="", sizes=lqr_learning.SIZES, noise=0):
+    def learn(methods, sizes, settings, progress):
         rng = np.random.default_rng(0)
         return {
             (name, M): learning.Learned(
                 np.arange(101), 0.31 + rng.exponential(size=(settings.runs, 101)), None
             )
-            for name in names
+            for name in methods
             for M in sizes
         }
 
@@ -238,9 +238,9 @@ def test_numbers_on_disk_are_short_and_what_is_not_finite_is_null():
 
 @pytest.mark.slow
 def test_learning_starts_every_method_from_the_same_policies():
-    names = ("MCPG", "BPG")
-    found = lqr_learning.learn(names, report.Settings(runs=6), lambda *_: None, sizes=(5,))
-    costs = {name: found[name, 5].values for name in names}
+    methods = {name: lqr_learning.method(name, "") for name in ("MCPG", "BPG")}
+    found = lqr_learning.learn(methods, (5,), report.Settings(runs=6), lambda *_: None)
+    costs = {name: found[name, 5].values for name in methods}
     np.testing.assert_allclose(costs["MCPG"][:, 0], costs["BPG"][:, 0], rtol=1e-12)
     assert costs["BPG"].shape == (6, 101)
 

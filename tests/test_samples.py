@@ -106,12 +106,11 @@ def test_processes_share_parts(tmp_path):
 
 
 def test_claims_are_judged_again_from_disk(tmp_path):
-    truths = {reward: np.array(of) for reward, of in bandit.TRUTHS.items()}
     values = {
-        (reward, name, M): truths[reward] + np.random.default_rng(M).normal(size=(200, 2))
+        (reward, name, M): bandit.TRUTHS[reward] + np.random.default_rng(M).normal(size=(200, 2))
         for reward, name, M in bandit.PRINTED
     }
-    kept = Samples(bandit._cells(values, truths))
+    kept = Samples(bandit.cells_of(values))
     outcome = Report([], [], [], lambda: plots.sheet(1, 1)[0], kept)
     first = report.write(EXPERIMENTS["bandit"], Settings(200), outcome, tmp_path, 1.0)
     again = report.judge_again(EXPERIMENTS["bandit"], tmp_path)

@@ -131,14 +131,6 @@ def test_ctrl_c_while_modules_are_imported_is_an_interrupt_like_any_other(
     assert "Traceback" not in said
 
 
-def test_none_is_started_after_the_end():
-    group = together._Group()
-    group.end()
-    with pytest.raises(RuntimeError, match="interrupted"):
-        group.start(together.SPAWN.Process(target=print))
-    assert not multiprocessing.active_children()
-
-
 @pytest.mark.parametrize(
     ("arguments", "begun", "is_command"),
     [

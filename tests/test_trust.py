@@ -103,13 +103,16 @@ def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(po
     assert float(agent.state.trust.rho) == pytest.approx(trust.START)
 
 
-def test_without_anything_to_lose_random_steps_are_made_and_end():
+def test_without_anything_to_lose_random_steps_are_made_around_the_same_policy():
     agent = Agent(Forever(horizon=20, worth=-1.0), "linear", episodes=2, seed=0)
-    assert agent.update()["step_norm"] > 0
-    agent.state = eqx.tree_at(
-        lambda s: s.persistence, agent.state, replace_fn=lambda x: np.full_like(x, 0.01)
-    )
-    assert agent.update()["step_norm"] == 0
+    start, lengths = agent.parameters, []
+    for _ in range(4):
+        row = agent.update()
+        away = [agent.parameters[name] - values for name, values in start.items()]
+        lengths.append(np.linalg.norm(np.concatenate([x.ravel() for x in away])))
+        assert row["persistence"] == pytest.approx(0.9)
+    assert min(lengths) > 0
+    assert max(lengths) < 5 * min(lengths)  # a walk would go further with every step
 
 
 @pytest.mark.slow

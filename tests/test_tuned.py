@@ -23,7 +23,7 @@ def cartpole(monkeypatch):
 
 
 def test_the_package_has_the_settings_of_the_sweeps_that_other_seeds_confirmed():
-    rows = [line.split(" | ") for line in (DOCS / "scale.md").read_text("utf-8").splitlines()]
+    rows = [line.split(" | ") for line in (DOCS / "benchmarks.md").read_text("utf-8").splitlines()]
     verdicts = {row[0].removeprefix("| "): row[-1] for row in rows if len(row) == 6}
     verdicts = {task: verdicts[task] for task in (path.stem for path in SWEEPS.glob("*.json"))}
     assert set(verdicts.values()) == {"better |", "not better |"}

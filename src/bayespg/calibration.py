@@ -80,11 +80,11 @@ def coverage(
     with jax.enable_x64(True):
         policy = to_float64(policy)
         truth = np.asarray(exact_gradient(environment, policy))
-        keys, judged = jax.random.split(key, runs), list(estimators.values())
-        computed = to_numpy(_statistics(environment, policy, judged, truth, paths, keys))
+        given = truth, environment, policy, list(estimators.values()), paths
+        each = to_numpy(_over_batches(_held, _of_paths, given, jax.random.split(key, runs)))
     return [
         _row(name, robust, level, truth, *statistics[robust])
-        for name, statistics in zip(estimators, computed, strict=True)
+        for name, statistics in zip(estimators, each, strict=True)
         for robust in (False, True)
         for level in levels
     ]
@@ -107,19 +107,28 @@ def _row(name, robust, level, truth, components, region) -> Coverage:
     )
 
 
+def _held(posterior: GradientPosterior, truth):
+    return [
+        (component_statistics(posterior, robust), region_statistics(posterior, truth, robust))
+        for robust in (False, True)
+    ]
+
+
 @eqx.filter_jit
-def _statistics(environment, policy, estimators, truth, paths, keys):
-    def run(key: PRNGKeyArray):
-        batch = draw(environment, policy, key, paths)
-        return [
-            [
-                (component_statistics(p, robust), region_statistics(p, truth, robust))
-                for robust in (False, True)
-            ]
-            for p in (estimator(batch) for estimator in estimators)
-        ]
+def _over_batches(judge, fitted, given, keys):
+    """What `judge` says of each posterior, for the batch of every key. `fitted` draws a batch, and
+    returns the exact gradient and the posteriors."""
+
+    def run(key):
+        truth, posteriors = fitted(key, *given)
+        return [judge(p, truth) for p in posteriors]
 
     return jax.lax.map(run, keys, batch_size=BATCH)
+
+
+def _of_paths(key, truth, environment, policy, estimators, paths):
+    batch = draw(environment, policy, key, paths)
+    return truth, [estimator(batch) for estimator in estimators]
 
 
 class Reliability(NamedTuple):
@@ -157,16 +166,9 @@ def reliability(
     with jax.enable_x64(True):
         policy = to_float64(policy)
         exact = exact_gradient(environment, policy) if truth is None else truth  # pyright: ignore
-        followed = _followed(
-            _of_paths, (environment, policy, list(estimators.values()), paths),
-            jnp.asarray(exact), jax.random.split(key, runs),
-        )  # fmt: skip
+        given = jnp.asarray(exact), environment, policy, list(estimators.values()), paths
+        followed = _over_batches(_followed, _of_paths, given, jax.random.split(key, runs))
     return _rows(estimators, followed)
-
-
-def _of_paths(key, truth, environment, policy, estimators, paths):
-    batch = draw(environment, policy, key, paths)
-    return jnp.any(truth != 0), [estimator(batch) for estimator in estimators]
 
 
 ArrayEstimator = Callable[[Float[Array, "M n"], Float[Array, " M"], Isotropic], GradientPosterior]
@@ -188,13 +190,16 @@ def reliability_of_arrays(
     from the hyperprior of `probability_uphill`. The noise is normal, or with `curved` the square of
     one score: it then grows with the score, and is symmetric about nothing.
     """
-    direction = np.eye(1, parameters)[0]
     with jax.enable_x64(True):
-        given = signal if signal is not None else jnp.nan
-        followed = _followed(
-            _of_arrays, (list(estimators.values()), paths, np.asarray(curved), jnp.asarray(given)),
-            direction, jax.random.split(key, runs),
-        )  # fmt: skip
+        strength = jnp.asarray(jnp.nan if signal is None else signal)
+        given = (
+            np.eye(1, parameters)[0],
+            list(estimators.values()),
+            paths,
+            np.asarray(curved),
+            strength,
+        )
+        followed = _over_batches(_followed, _of_arrays, given, jax.random.split(key, runs))
     return _rows(estimators, followed)
 
 
@@ -206,46 +211,36 @@ def _of_arrays(key, direction, estimators, M, curved, signal):
     U = jax.random.normal(key_scores, (M, g.size))
     plain, grows = jax.random.normal(key_noise, (M,)), (U[:, -1] ** 2 - 1) / jnp.sqrt(2.0)
     R = 3 + U @ g + jnp.where(curved, grows, plain)
-    return z > 0, [estimator(U, R, Isotropic(g.size, 1.0)) for estimator in estimators]
+    return g, [estimator(U, R, Isotropic(g.size, 1.0)) for estimator in estimators]
 
 
-@eqx.filter_jit
-def _followed(fitted, given, truth, keys):
-    """The probability that each posterior states for its mean and for its natural gradient, and the
-    exact slopes along them."""
-
-    def run(key):
-        there, posteriors = fitted(key, truth, *given)
-        return [
-            [
-                (uphill(p, natural), there * (truth @ (p.natural if natural else p.mean)))
-                for natural in _ways(p)
-            ]
-            for p in posteriors
-        ]
-
-    return jax.lax.map(run, keys, batch_size=BATCH)
-
-
-def _ways(posterior: GradientPosterior) -> tuple[bool, ...]:
-    """Along the mean, and along the natural gradient where that is another direction."""
+def _followed(posterior: GradientPosterior, truth):
+    """The stated probability of going uphill along the mean, and along the natural gradient where
+    that is another direction, each with the exact slope."""
     same = posterior.fisher is None or isinstance(posterior.fisher, Isotropic)
-    return (False,) if same else (False, True)
+    ways = {False: posterior.mean} if same else {False: posterior.mean, True: posterior.natural}
+    return [(uphill(posterior, natural), truth @ along) for natural, along in ways.items()]
 
 
 def _rows(names, followed) -> list[Reliability]:
-    rows = []
-    for name, kinds in zip(names, to_numpy(followed), strict=True):
-        for natural, (said, slope) in enumerate(kinds):
-            went = 0.5 * (1 + np.sign(slope))
-            rows.append(
-                Reliability(
-                    name, bool(natural), float(said.mean()), float(went.mean()),
-                    float(np.std(said - went) / np.sqrt(said.size)), said.size,
-                    brier(said, went), tuple(_part(said, went, *ends) for ends in ENDS),
-                )
-            )  # fmt: skip
-    return rows
+    return [
+        _reliability(name, bool(natural), said, 0.5 * (1 + np.sign(slope)))
+        for name, kinds in zip(names, to_numpy(followed), strict=True)
+        for natural, (said, slope) in enumerate(kinds)
+    ]
+
+
+def _reliability(name, natural, said, went) -> Reliability:
+    return Reliability(
+        estimator=name,
+        natural=natural,
+        said=float(said.mean()),
+        counted=float(went.mean()),
+        error=float(np.std(said - went) / np.sqrt(said.size)),
+        runs=said.size,
+        brier=brier(said, went),
+        parts=tuple(_part(said, went, *ends) for ends in ENDS),
+    )
 
 
 def brier(said: Float[np.ndarray, "..."], went: Float[np.ndarray, "..."]) -> float:

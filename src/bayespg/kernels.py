@@ -227,12 +227,6 @@ class FisherKernel(Batched):
     fisher: eqx.AbstractVar[Fisher]
 
     @abc.abstractmethod
-    def gram(self, U: Float[Array, "M n"], V: Float[Array, "N n"]) -> Float[Array, "M N"]: ...
-
-    @abc.abstractmethod
-    def diagonal(self, U: Float[Array, "M n"]) -> Float[Array, " M"]: ...
-
-    @abc.abstractmethod
     def cross(self, U: Float[Array, "M n"]) -> Float[Array, "k M"]: ...
 
     @abc.abstractmethod
@@ -320,8 +314,9 @@ class Quadratic(FisherKernel):
         where D is damped."""
         return (1.0 + fishers.overlap(self.fisher)).reshape(1, 1)
 
-    def explained(self, U: Float[Array, "M n"], gain: Float[Array, "1 M"]) -> Float[Array, ""]:
-        return jnp.sum(gain * self.cross(U)) / self.prior()[0, 0]
+    def explained(self, U: Float[Array, "M n"], gain: Float[Array, "*k M"]) -> Float[Array, "*k"]:
+        """One share for each component's gain."""
+        return gain @ self.cross(U)[0] / self.prior()[0, 0]
 
     def features(self, U: Float[Array, "M n"]) -> Float[Array, "M p"]:
         """The (n+1)(n+2)/2 monomials 1, sqrt2 s_i, s_i^2, sqrt2 s_i s_j of the whitened scores

@@ -137,7 +137,7 @@ def _side_by_side(step_scores: Any, rewards: Any, last: Any) -> tuple[np.ndarray
     U = np.asarray(checks.scores(step_scores))
     r = np.asarray(checks.vector("rewards", rewards, len(U), "one per row of step_scores"))
     ends, time = fishers.places(last, len(U))
-    episode = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
+    episode = np.searchsorted(ends, np.arange(len(U)))
     shape = len(ends), int(time.max()) + 1
     scores, padded = np.zeros((*shape, U.shape[1])), np.zeros(shape)
     scores[episode, time], padded[episode, time] = U, r
@@ -236,15 +236,12 @@ def average(samples: Float[Array, "M n"], fisher: Any = None) -> GradientPosteri
     M, n = samples.shape
     mean = samples.mean(0)
     away = samples - mean
-    spread = 1 / (M * (M - 1)) if M > 1 else jnp.inf
-    if M == 1:
-        covariance = (
-            jnp.diag(jnp.full(n, jnp.inf)) if n <= LARGE else Diagonal(jnp.full(n, jnp.inf))
-        )
-    elif n <= LARGE:
-        covariance = spread * away.T @ away
+    pairs = M * (M - 1)
+    variances = jnp.sum(away**2, 0) / pairs if pairs else jnp.full(n, jnp.inf)
+    if n > LARGE:
+        covariance = Diagonal(variances)
     else:
-        covariance = Diagonal(spread * jnp.sum(away**2, 0))
+        covariance = away.T @ away / pairs if pairs else jnp.diag(variances)
     return GradientPosterior(
         mean=mean,
         covariance=covariance,

@@ -21,7 +21,6 @@ from bayespg._support.random import host_key
 Array = np.ndarray
 F = TypeVar("F", bound=Callable[..., Any])
 LARGEST = 2**63 - 1
-"""The largest whole number."""
 ROWS = "for one row per episode: np.stack([episode.sum(0) for episode in scores])"
 """How to make scores of paths from those of steps."""
 SMALLEST = 1e-70
@@ -185,9 +184,7 @@ def shaped(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Float[
 
 def symmetric(name: str, value: Any, size: int) -> Float[Array, "n n"]:
     """A symmetric matrix whose diagonal is not negative."""
-    matrix = array(name, value)
-    if matrix.shape != (size, size):
-        raise ValueError(f"{name}: expected shape ({size}, {size}), found {matrix.shape}")
+    matrix = shaped(name, value, ((size, size),))
     with np.errstate(over="ignore"):
         gap = np.abs(matrix - matrix.T)
     scale = np.abs(matrix).max(initial=0.0)

@@ -34,7 +34,9 @@ def connect(address: str) -> Any:
         raise ImportError("workers: Ray is not installed; pip install 'bayespg[ray]'") from None
     if not ray.is_initialized():
         try:
-            _knock(address)
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            if host and port.isdigit():  # Ray would wait minutes for an address without an answer
+                socket.create_connection((host, int(port)), timeout=10).close()
             with warnings.catch_warnings():  # Ray starts its programs with fork and exec
                 warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)
                 ray.init(
@@ -46,13 +48,6 @@ def connect(address: str) -> Any:
             where = "Ray did not start" if address == "ray" else f"no Ray cluster at '{address}'"
             raise ValueError(f"workers: {where} ({why})") from None
     return ray
-
-
-def _knock(address: str) -> None:
-    """OSError if the address does not answer; Ray would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def on(address: str, make: bytes, limit: float | None) -> "Actors":
@@ -125,11 +120,9 @@ class Actor(Worker):
         self.name = f"{name} (on Ray)"
         self._actor: Any = ray.remote(num_cpus=1, max_restarts=0)(Remote).remote(make, sys.path)
         self.reference: Any = None
-        self._order = 0
 
-    def ask(self, order: int, shared: Any, request: bytes) -> None:
-        known, self._order = order == self._order, order
-        self.reference = self._actor.answer.remote(order, None if known else shared, request)
+    def ask(self, shared: Any, request: bytes) -> None:
+        self.reference = self._actor.answer.remote(shared, request)
 
     def answer(self) -> bytes:
         import ray
@@ -174,5 +167,5 @@ class Remote:
         sys.path += [folder for folder in path if folder not in sys.path]
         self._handler = RequestHandler(make)
 
-    def answer(self, order: int, shared: bytes | None, request: bytes) -> bytes:
-        return self._handler(order, shared, request)
+    def answer(self, shared: bytes | None, request: bytes) -> bytes:
+        return self._handler(shared, request)

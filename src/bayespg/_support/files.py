@@ -53,20 +53,26 @@ def read_json(path: Path, kind: type[Any] | tuple[type[Any], ...]) -> Any:
     return parsed
 
 
-def read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an archive that is what `numpy.savez` writes: nothing in it is compressed, so
-    it cannot hold more than its own size, and no member claims more than it has. Anything else
-    raises an exception of any kind."""
+def members(content: bytes) -> dict[str, bytes]:
+    """The members of a zip archive in which nothing is compressed, so that it cannot hold more than
+    its own size, and no member claims more than it has. Anything else raises an exception of any
+    kind."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = archive.infolist()
-        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
+        listed = archive.infolist()
+        if any(m.compress_type != zipfile.ZIP_STORED for m in listed):
             raise ValueError("a member is compressed")
-        if sum(m.file_size for m in members) > len(content):
+        if sum(m.file_size for m in listed) > len(content):
             raise ValueError("the members claim more than the file holds")
-        arrays = {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
-    if len(arrays) < len(members):
+        parts = {m.filename: archive.read(m) for m in listed}
+    if len(parts) < len(listed):
         raise ValueError("two members have the same name")
-    return arrays
+    return parts
+
+
+def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays in an archive that `numpy.savez` has written, as `members` reads it."""
+    parts = members(content).items()
+    return {name.removesuffix(".npy"): _array(part) for name, part in parts}
 
 
 def _array(content: bytes) -> np.ndarray:

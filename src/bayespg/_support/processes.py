@@ -33,37 +33,27 @@ class Process(Worker):
     """A process that answers requests over a pipe."""
 
     def __init__(self, make: bytes, name: str):
-        self._pipe, theirs = context().Pipe()
+        self.pipe, theirs = context().Pipe()
         self._process = context().Process(target=_serve, args=(theirs, make), daemon=True)
         with quietly():
             self._process.start()
         theirs.close()
-        self.name, self._order = f"{name} (process {self._process.pid})", 0
+        self.pid = self._process.pid
+        self.name = f"{name} (process {self.pid})"
 
-    @property
-    def pid(self) -> int:
-        pid = self._process.pid
-        assert pid is not None
-        return pid
-
-    @property
-    def pipe(self) -> Any:
-        return self._pipe
-
-    def ask(self, order: int, shared: bytes, request: bytes) -> None:
-        known, self._order = order == self._order, order
+    def ask(self, shared: bytes | None, request: bytes) -> None:
         with contextlib.suppress(OSError):  # of a process that has ended: `answer` says so
-            self._pipe.send((order, None if known else shared, request))
+            self.pipe.send((shared, request))
 
     def answer(self) -> bytes:
         try:
-            return self._pipe.recv_bytes()
+            return self.pipe.recv_bytes()
         except (EOFError, OSError):
             self._process.join(PATIENCE)
             raise Lost(f"{self.name} {_last_words(self._process.exitcode)}") from None
 
     def hang_up(self) -> None:
-        self._pipe.close()
+        self.pipe.close()
 
     def end(self, patience: float = 0.0) -> None:
         self.hang_up()

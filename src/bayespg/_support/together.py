@@ -7,13 +7,9 @@ reserve its memory in advance; the command line sets that up.
 
 import multiprocessing
 import os
-import queue
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing import connection
 from typing import Any
 
 from bayespg._support import processes, threads
@@ -33,58 +29,52 @@ def run(
     If one fails, the others finish first and then its error is raised. Ctrl-C ends all processes
     at once.
     """
-    shares: queue.SimpleQueue[set[int] | None] = queue.SimpleQueue()
-    for cores in _shares(jobs):
-        shares.put(cores)
-    group = _Group()
-
-    def follow(name: str) -> Any:
-        cores = shares.get()
-        try:
-            return _follow(name, work, names[name], cores, group, advance)
-        finally:
-            shares.put(cores)
-
-    # Ctrl-C in a terminal is sent to every process in it. The threads block that signal, and a
-    # process that they start inherits the block, so that only this process has to handle it.
-    with ThreadPoolExecutor(jobs, initializer=processes.block_interrupts) as threads:
-        try:
-            yield from _ended({threads.submit(follow, name): name for name in names})
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            group.end()
-            raise
-
-
-class _Group:
-    """Processes that are ended together; none can be started after that."""
-
-    def __init__(self) -> None:
-        self._lock, self._started, self._ended = threading.Lock(), [], False
-
-    def start(self, process: SpawnProcess) -> None:
-        with self._lock:
-            if self._ended:
-                raise RuntimeError("interrupted before it began")
-            process.start()
-            self._started.append(process)
-
-    def end(self) -> None:
-        with self._lock:
-            self._ended = True
-            for process in self._started:
+    waiting, shares, failed = list(names), _shares(jobs), None
+    running: dict[Any, tuple[str, Any, set[int] | None]] = {}
+    try:
+        while waiting or running:
+            while waiting and shares:
+                name, cores = waiting.pop(0), shares.pop(0)
+                pipe, theirs = SPAWN.Pipe(duplex=False)
+                job = (theirs, cores, work, name, names[name])
+                process = SPAWN.Process(target=_alone, args=job, daemon=True)
+                running[pipe] = name, process, cores
+                with processes.quietly():
+                    process.start()
+                theirs.close()
+            for pipe in connection.wait(list(running)):
+                name, process, cores = running[pipe]
+                said = _heard(pipe, name, process)
+                if isinstance(said, tuple) and len(said) == 2:
+                    advance(name, *said)
+                    continue
+                process.join()
+                del running[pipe]
+                shares.append(cores)
+                if isinstance(said, tuple):
+                    yield name, said[0]
+                else:
+                    failed = failed or said
+    finally:
+        for _, process, _ in running.values():
+            if process.pid is not None:
                 process.terminate()
-
-
-def _ended(started: Mapping[Future, str]) -> Iterator[tuple[str, Any]]:
-    failed = None
-    for future in as_completed(started):
-        if (error := future.exception()) is None:
-            yield started[future], future.result()
-        else:
-            failed = failed or error
     if failed is not None:
         raise failed
+
+
+def _heard(pipe: Any, name: str, process: Any) -> tuple[float, str] | tuple[Any] | Exception:
+    """What the process of a job says: how far it is, its result, or why it has failed."""
+    try:
+        return pipe.recv()
+    except EOFError:
+        process.join()
+        return RuntimeError(
+            f"{name}: its process ended with status {process.exitcode} before it had finished, "
+            "perhaps because memory ran out; run it alone, or with fewer --jobs"
+        )
+    except Exception as problem:  # a result or an error that cannot be read here
+        return problem
 
 
 def _shares(jobs: int) -> list[set[int] | None]:
@@ -95,35 +85,7 @@ def _shares(jobs: int) -> list[set[int] | None]:
     return [set(mine[job % len(mine) :: jobs]) for job in range(jobs)]
 
 
-def _follow(
-    name: str, work: Work, arguments: tuple, cores: set[int] | None, group: _Group, advance: Any
-) -> Any:
-    here, there = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=_alone, args=(there, cores, work, name, arguments), daemon=True)
-    group.start(process)
-    there.close()
-    try:
-        while True:
-            match here.recv():
-                case float(fraction), str(what):
-                    advance(name, fraction, what)
-                case BaseException() as error:
-                    raise error
-                case (result,):
-                    return result
-    except EOFError:
-        process.join()
-        raise RuntimeError(
-            f"{name}: its process ended with status {process.exitcode} before it had finished, "
-            "perhaps because memory ran out; run it alone, or with fewer --jobs"
-        ) from None
-    finally:
-        process.join()
-
-
-def _alone(
-    said: Connection, cores: set[int] | None, work: Work, name: str, arguments: tuple
-) -> None:
+def _alone(said: Any, cores: set[int] | None, work: Work, name: str, arguments: tuple) -> None:
     """Do the work in this process, which ends when its parent ends."""
     processes.leave_with_parent()
     if cores is not None:

@@ -17,7 +17,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     is right; and `skip_file_prefixes` of `warnings.warn` needs Python 3.12.
     """
     frame = sys._getframe(1)
-    while frame.f_back is not None and _package(frame.f_globals) in BETWEEN:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in BETWEEN:
         frame = frame.f_back
     warnings.warn_explicit(
         message,
@@ -27,7 +27,3 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         module=frame.f_globals.get("__name__"),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
-
-
-def _package(names: dict[str, object]) -> str:
-    return str(names.get("__name__", "")).partition(".")[0]

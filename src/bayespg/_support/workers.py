@@ -63,11 +63,13 @@ class Worker(abc.ABC):
     """A process somewhere that runs `RequestHandler` and answers one request at a time."""
 
     name: str
+    order = 0
+    """The number of the call of `WorkerPool.answers` whose shared part it has."""
 
     @abc.abstractmethod
-    def ask(self, order: int, shared: Any, request: bytes) -> None:
-        """Send a request with the `WorkerPool.put` of what it shares with the others of its
-        `order`."""
+    def ask(self, shared: Any, request: bytes) -> None:
+        """Send a request, with the `WorkerPool.put` of what requests share unless it is there
+        already."""
 
     @abc.abstractmethod
     def answer(self) -> bytes:
@@ -107,7 +109,7 @@ class WorkerPool(abc.ABC):
     def answers(self, shared: Any, requests: Sequence[Any]) -> list[Any]:
         """The answers to all requests, in their order; `Failed` names one that failed."""
         self._order += 1
-        order, put = self._order, self.put(cloudpickle.dumps(shared))
+        put = self.put(cloudpickle.dumps(shared))
         left = Waiting(len(requests))
         results: list[Any] = [None] * len(requests)
         busy: dict[Worker, tuple[int, float]] = {}
@@ -115,20 +117,26 @@ class WorkerPool(abc.ABC):
         try:
             while left or busy:
                 while left.may_hire() and len(self.workers) < min(self.count, len(requests)):
-                    self._hire().ask(order, put, cloudpickle.dumps(None))
+                    self._hired += 1
+                    worker = self.hire(f"worker {self._hired}")
+                    self.workers.append(worker)
+                    self._starting.add(worker)
+                    self._ask(worker, put, None)
                 for worker in self.workers:
                     if worker in busy or worker in self._starting:
                         continue
                     if (number := left.next()) is not None:
                         busy[worker] = number, time.monotonic() + (self.limit or math.inf)
-                        worker.ask(order, put, cloudpickle.dumps(requests[number]))
+                        self._ask(worker, put, requests[number])
                 until = min([end for _, end in busy.values()] or [started + START])
                 if len(busy) < self.count:
                     until = min(until, left.until())
-                for worker in self._wait([*busy, *self._starting], _left(until)):
+                for worker in self._wait([*busy, *self._starting], until):
                     number, _ = busy.pop(worker, (None, 0.0))
                     try:
-                        answer = _read(worker.answer())
+                        sound, answer = cloudpickle.loads(worker.answer())
+                        if not sound:
+                            raise answer
                         if number is not None:
                             results[number] = answer
                         self._starting.discard(worker)
@@ -149,19 +157,17 @@ class WorkerPool(abc.ABC):
                 self._let_go(worker)
         return results
 
-    def _hire(self) -> Worker:
-        self._hired += 1
-        worker = self.hire(f"worker {self._hired}")
-        self.workers.append(worker)
-        self._starting.add(worker)
-        return worker
+    def _ask(self, worker: Worker, put: Any, request: Any) -> None:
+        known, worker.order = worker.order == self._order, self._order
+        worker.ask(None if known else put, cloudpickle.dumps(request))
 
     def _let_go(self, worker: Worker) -> None:
         worker.end()
         self._starting.discard(worker)
         self.workers.remove(worker)
 
-    def _wait(self, workers: Sequence[Any], seconds: float | None) -> list[Any]:
+    def _wait(self, workers: Sequence[Any], until: float) -> list[Any]:
+        seconds = None if until == math.inf else max(until - time.monotonic(), 0.0)
         if workers:
             return self.wait(workers, seconds)
         time.sleep(seconds or 0.0)
@@ -270,29 +276,19 @@ def _end(workers: list[Worker]) -> None:
     workers.clear()
 
 
-def _left(until: float) -> float | None:
-    return None if until == math.inf else max(until - time.monotonic(), 0.0)
-
-
-def _read(packed: bytes) -> Any:
-    sound, result = cloudpickle.loads(packed)
-    if not sound:
-        raise result
-    return result
-
-
 class RequestHandler:
     """What runs in a worker: answers packed for the way back, exceptions included."""
 
     def __init__(self, make: bytes):
-        self._make, self._order = make, 0
+        self._make = make
         self._shared = self._answer = None
 
-    def __call__(self, order: int, shared: Any, request: bytes) -> bytes:
-        """Answer a request; `shared` is read once per order and may be left out after that."""
+    def __call__(self, shared: bytes | None, request: bytes) -> bytes:
+        """Answer a request; without `shared`, it shares what the one before has."""
         try:
-            if order != self._order:
-                self._order, self._shared = order, cloudpickle.loads(shared)
+            if shared is not None:
+                self._shared = None  # not that of earlier requests, where the next line fails
+                self._shared = cloudpickle.loads(shared)
             self._answer = self._answer or cloudpickle.loads(self._make)()
             return _packed(True, self._answer(self._shared, cloudpickle.loads(request)))
         except Exception as problem:

@@ -5,8 +5,8 @@ gradient, because scores integrate to zero, and the Fisher kernel says all of it
 
     E[grad eta] = B alpha,   Cov[grad eta] = B_0 - B C B',   B = c U,   B_0 = c G
 
-Four ways to the same numbers. In the weights' view Q(z) = V(x) + u(z)'w with w ~ N(0, c G^-1), and
-the gradient is G w.
+In terms of weights Q(z) = V(x) + u(z)'w with w ~ N(0, c G^-1), and the gradient is G w. There are
+four ways to the same numbers.
 
     dual         factorises the N x N matrix of all steps                            N^3
     weight       features of the state kernel and whitened scores                    N p^2
@@ -19,13 +19,10 @@ for together from
 
     sum_l b^l r_{t+l} = sum_l b^l (V(x_{t+l}) - gamma V(x_{t+l+1})) + u(z_t)'w + noise.
 
-lambda = 1 is the paper's model. lambda = 0 has white noise on the rewards,
-
-    r_t = V(x_t) - gamma V(x_{t+1}) + u(z_t)'w + noise,
-
-and explains what the coming actions do by their own scores: far more accurate where transitions are
-nearly deterministic, biased where they are not or where the state kernel cannot represent V. V is
-the mean of Q over actions, because scores have mean zero.
+lambda = 1 is the paper's model. lambda = 0 has white noise on the rewards and explains what the
+coming actions do by their own scores: far more accurate where transitions are nearly deterministic,
+biased where they are not or where the state kernel cannot represent V. V is the mean of Q over
+actions, because scores have mean zero.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -61,7 +58,7 @@ from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Damped, Dense, Fisher
 from bayespg.kernels import Kernel
 from bayespg.posterior import LARGE, GradientPosterior, informed
-from bayespg.quadrature import SINGULAR
+from bayespg.quadrature import regular
 
 __all__ = [
     "EXACT",
@@ -121,10 +118,10 @@ def gradient_posterior(
     state; the last reward of a truncated episode is not used, and an episode still running at the
     end of the data counts as truncated. `fisher` is that of steps, Eq. 40, un-normalised:
     `fisher.g_est` or `fisher.actions_integrated_out`. `scores` is an (N, n) array or `sparse.Rows`.
-    `lambda_` is lambda, from 1, the paper's noise on returns-to-go, to 0, noise on rewards: the
-    better model where transitions are deterministic. `noise` is the variance s^2 of that noise and
-    `fisher_scale` is c, 1 unless given. `noise` None chooses both, and a factor on the state
-    kernel, by their evidence; ``info`` then has "noise", "fisher_scale" and "state_scale".
+    `lambda_` is lambda, from 1, the paper's noise on returns-to-go, to 0, noise on rewards.
+    `noise` is the variance s^2 of that noise and `fisher_scale` is c, 1 unless given. `noise` None
+    chooses both, and a factor on the state kernel, by their evidence; ``info`` then has "noise",
+    "fisher_scale" and "state_scale".
 
     `sparsify` builds a dictionary of state-action pairs (Proposition 7). Without it the answer is
     exact, by the cheapest `form`; with more than 2048 parameters, or sparse scores, that is
@@ -181,11 +178,7 @@ def _sound(posterior: GradientPosterior, chosen_noise: bool) -> GradientPosterio
             "rewards: so large or small that their variance is beyond float64; give them in other "
             "units, for instance divided by their largest"
         )
-    mean, condition = posterior.mean, posterior.info.get("condition", 1.0)
-    if not np.all(np.isfinite(mean)) or not condition < SINGULAR:
-        raise ValueError(
-            "noise: the kernel matrix plus noise is singular; give a larger noise variance"
-        )
+    regular(posterior.info.get("condition", 1.0), posterior.mean)
     return checks.sound("scores, rewards", posterior)
 
 
@@ -278,9 +271,8 @@ def of_steps(
     iterations: int = ITERATIONS,
 ) -> GradientPosterior:
     """`gradient_posterior` for steps already laid out. `rank` is the most features that a state
-    kernel without finitely many of its own gets; what they miss is in `info`. `tolerance`
-    and `iterations` are those of the conjugate gradients of the matrix-free form: fewer iterations
-    shrink the answer towards zero."""
+    kernel without finitely many of its own gets; what they miss is in `info`. Fewer `iterations` of
+    conjugate gradients, in the matrix-free form, shrink the answer towards zero."""
     if form == "auto":
         form = _choose(steps.scores, prior.fisher)
     if sparsify is not None and steps.residuals is not None:
@@ -338,9 +330,10 @@ def _checked_rows(scores: Rows, count: int) -> Rows:
 
 def _rank(states: np.ndarray, kernel: Kernel) -> int:
     """How many features the state kernel needs over these states."""
-    if _finite(kernel, states[:1]):
-        return 0
     X = states.reshape(len(states), -1)
+    with jax.enable_x64(True):
+        if kernels.features(kernel, X[:1]) is not None:
+            return 0
     capacity = min(RANK, len(X))
     while True:
         features = in_float64(low_rank)(X, kernel, capacity)
@@ -353,8 +346,3 @@ def _rank(states: np.ndarray, kernel: Kernel) -> int:
                 "sparsify=Sparsify(threshold, capacity), a longer length scale or kernels.Nystrom"
             )
         capacity = min(2 * capacity, len(X))
-
-
-def _finite(kernel: Kernel, state: np.ndarray) -> bool:
-    with jax.enable_x64(True):
-        return kernels.features(kernel, state.reshape(1, -1)) is not None

@@ -12,10 +12,9 @@ from bayespg import kernels
 from bayespg._support.types import Array
 from bayespg.actor_critic.steps import Prior, Steps, score_features
 from bayespg.algebra import conditioning, sparse, sparsification
-from bayespg.algebra.conditioning import Groups, Regression
+from bayespg.algebra.conditioning import Conditioned, Groups, Regression
 from bayespg.algebra.sparse import Rows
 from bayespg.algebra.sparsification import Sparsify
-from bayespg.fisher import Fisher
 from bayespg.posterior import LARGE, Downdate, GradientPosterior
 
 LEFT_OUT = 4e7
@@ -75,27 +74,41 @@ def _in_weight_space(
     at = conditioning.regress(Psi, steps.y[:, None], noise, steps.tails)
     mean = (V @ at.weights)[:, 0]
     root = at.covariance_root(V)
-    G = prior.readout
     if remainder is None:
         covariance: Any = Downdate(prior.spread(), at.explained_root(V))
-        explained = jnp.ones(())
     else:
         covariance = remainder + root.T @ root
         dense = fishers.as_dense(prior.fisher)
         kept = jnp.sum(dense.whiten(V.T) ** 2) - jnp.sum(dense.whiten(root) ** 2)
-        explained = kept / (prior.scale * prior.directions())
         info = info | {"known": kept / prior.scale}
     spread = jnp.sum(solve_triangular(at.factor, jnp.eye(V.shape[1]), lower=True) ** 2)
+    freedom = steps.observations - V.shape[1] + spread
+    added = None if of_states is None else _added(at, V, of_states, steps.groups)
+    left_out = _leave_out(at, steps.groups) @ V.T
+    return _posterior(steps, prior, at, mean, covariance, left_out, freedom, info, added)
+
+
+def _posterior(
+    steps: Steps, prior: Prior, at, mean, covariance, left_out, freedom, info, added=None
+) -> GradientPosterior:
+    """`info["known"]` is the number of directions that the steps determine, where it is known."""
+    G = prior.readout
     return GradientPosterior(
         mean=mean,
         covariance=covariance,
         fisher=prior.fisher,
-        influence=fishers.leave_one_out(G, mean, _leave_out(at, steps.groups) @ V.T),
-        explained=explained,
-        freedom=steps.observations - V.shape[1] + spread,
-        info=_info(steps, at.log_evidence, at.condition, G) | info,
+        influence=fishers.leave_one_out(G, mean, left_out),
+        explained=info["known"] / prior.directions() if "known" in info else jnp.ones(()),
+        freedom=freedom,
+        info={
+            "evidence": jnp.sum(at.log_evidence),
+            "condition": at.condition,
+            "rank": fishers.rank(G),
+            "observations": steps.observations,
+        }
+        | info,
         prior=prior.spread(),
-        added=None if of_states is None else _added(at, V, of_states, steps.groups),
+        added=added,
     )
 
 
@@ -129,27 +142,17 @@ def _leave_out(at: Regression, groups: Groups) -> Float[Array, "E p"]:
 
 def dual(steps: Steps, prior: Prior, noise) -> GradientPosterior:
     """The dual form: the N x N matrix of all steps (Proposition 6)."""
-    taken, G = steps.taken, prior.readout
     K, B = _gram(steps, prior), prior.cross(sparse.dense(steps.scores)).T
-    s2 = jnp.where(taken, noise, 1.0)
+    s2 = jnp.where(steps.taken, noise, 1.0)
     at = conditioning.dual(K, B, prior.covariance(), steps.y[:, None], s2, steps.tails)
     mean = (at.gain @ steps.y[:, None])[:, 0]
-    assert at.covariance is not None
-    dense = fishers.as_dense(prior.fisher)
-    known = jnp.sum(at.gain.T * dense.solve(B.T)) / prior.scale
-    return GradientPosterior(
-        mean=mean,
-        covariance=at.covariance,
-        fisher=prior.fisher,
-        influence=fishers.leave_one_out(G, mean, _leave_out_dual(at, steps)),
-        explained=known / prior.directions(),
-        freedom=at.freedom - jnp.sum(~taken),
-        info=_info(steps, at.log_evidence, at.condition, G) | {"known": known},
-        prior=prior.spread(),
-    )
+    info = {"known": jnp.sum(at.gain.T * fishers.as_dense(prior.fisher).solve(B.T)) / prior.scale}
+    freedom = at.freedom - jnp.sum(~steps.taken)
+    left_out = _leave_out_dual(at, steps)
+    return _posterior(steps, prior, at, mean, at.covariance, left_out, freedom, info)
 
 
-def _leave_out_dual(at: conditioning.Conditioned, steps: Steps) -> Float[Array, "E n"]:
+def _leave_out_dual(at: Conditioned, steps: Steps) -> Float[Array, "E n"]:
     """(B C)_e C_ee^+ alpha_e: the change of the mean when an episode is left out, exact.
 
     C_ee is singular along the tail of a truncated episode, where alpha has nothing.
@@ -167,12 +170,3 @@ def _leave_out_dual(at: conditioning.Conditioned, steps: Steps) -> Float[Array, 
         return at.gain @ jnp.where(own, x, 0.0)
 
     return jax.lax.map(one, jnp.arange(groups.count))
-
-
-def _info(steps: Steps, evidence, condition, G: Fisher) -> dict[str, Any]:
-    return {
-        "evidence": jnp.sum(evidence),
-        "condition": condition,
-        "rank": fishers.rank(G),
-        "observations": steps.observations,
-    }

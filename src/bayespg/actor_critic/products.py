@@ -3,13 +3,10 @@ the size of the scores. Scores may be dense, sparse, or given by products with a
 
     w ~ N(0, c D^-1),   y = Psi e + U w + noise,   gradient G w
 
-D is G, or G with damping where G is singular, as for a network; the gradient is computed from w
-with G itself. One class holds the posterior precision of w,
+D is G, or G with damping where G is singular, as for a network. Mean, covariance, draws, and the
+influence of each episode follow from solving with the posterior precision of w,
 
-    P = D/c + U' A^-1 U,   A = Psi Psi' + s^2 I,
-
-and everything else follows from solving with it: mean, covariance, draws, and the influence of each
-episode on the mean.
+    P = D/c + U' A^-1 U,   A = Psi Psi' + s^2 I.
 """
 
 from collections.abc import Callable
@@ -18,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.actor_critic.steps import Prior, Steps
@@ -34,8 +31,7 @@ TOLERANCE, ITERATIONS = 1e-8, 1000
 """The default tolerance and number of iterations of the conjugate gradients."""
 PARTS = 3.0
 """The tolerance of the contributions of episodes, in units of that of their sum. They share their
-directions, and the probability of going uphill is as close to that of exact solutions as with each
-solved alone to the tolerance itself."""
+directions, so that the probability of going uphill is as exact as with each solved alone."""
 
 
 class Smoother(eqx.Module):
@@ -99,12 +95,12 @@ class Precision(eqx.Module):
         D, U, c = self.fisher, self.scores, self.scale
         if isinstance(D, Network) and isinstance(U, Jacobian):
             # U'U is close to the number of steps times G, which makes the preconditioner.
-            both, total = D.both(U), jnp.sum(D.weights)
-            share = jnp.sum(U.weights**2) / (total * self.smooth.noise)
+            forward, backward = D.both(U)
+            share = jnp.sum(U.weights**2) / (jnp.sum(D.weights) * self.smooth.noise)
 
             def jointly(w):
-                Uw, Rw = both.forward(w)
-                return both.backward(self.smooth(Uw), Rw / c) + (D.damping / c) * w
+                Uw, Rw = forward(w)
+                return backward(self.smooth(Uw), Rw / c) + (D.damping / c) * w
 
             def nearly(r):
                 return D.subset.solve(r, 1 / c + share.astype(r.dtype), D.damping / c)
@@ -159,64 +155,52 @@ class Spread(Covariance):
         return jax.lax.map(one, jax.random.split(key, k))
 
 
-class LeftOut(Influence):
-    """To first order, what leaving episode e out takes from the mean: G P^-1 U' s^2 A^-1 alpha_e,
-    alpha_e being the residuals of its steps in units of the noise variance. Along a direction one
-    system answers for all episodes."""
+class Parts(Influence):
+    """The part of each episode in a sum over steps, G P^-1 U_e' a_e.
+
+    With a = A^-1 y it is what the episode adds to the mean. With `left_out` it is what leaving the
+    episode out takes from the mean, to first order: G P^-1 U' s^2 A^-1 a_e, a_e being the residuals
+    of its steps in units of the noise variance. Along a direction one system answers for all
+    episodes.
+    """
 
     precision: Precision
-    alpha: Float[Array, " N"]
+    a: Float[Array, " N"]
     groups: Groups
+    left_out: bool = eqx.field(static=True)
 
     def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
         P = self.precision
         v = P.solver()(P.information.multiply(direction))
-        seen = P.smooth.noise * P.smooth(sparse.times(P.scores, v))
-        return self._share * self.groups.sum(seen * self.alpha)
+        return self._share * self.groups.sum(self._seen(sparse.times(P.scores, v)) * self.a)
 
     def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
-        P, ids = self.precision, _ids(self.groups, self.alpha.size, groups)
-        solve, at = P.solver(), sparse.products(P.scores)
+        P, count = self.precision, self.groups.count
+        count = count if groups is None else min(groups, count)
+        # Successive episodes are combined into groups.
+        ids = self.groups.row_ids(self.a.size) * count // self.groups.count
+        transposed_times = sparse.products(P.scores).transposed_times
 
-        def one(e):
-            pull = P.smooth.noise * P.smooth(jnp.where(ids == e, self.alpha, 0.0))
-            return P.information.multiply(solve(at.transposed_times(pull)))
+        def pull(e):
+            return transposed_times(self._seen(jnp.where(ids == e, self.a, 0.0)))
 
-        return self._share * jax.lax.map(one, jnp.arange(_count(self.groups, groups)))
+        if not self.left_out:
+            return P.information.multiply(P.solve_together(jax.lax.map(pull, jnp.arange(count))))
+        solve = P.solver()
+        rows = jax.lax.map(lambda e: P.information.multiply(solve(pull(e))), jnp.arange(count))
+        return self._share * rows
+
+    def _seen(self, a: Float[Array, " N"]) -> Float[Array, " N"]:
+        smooth = self.precision.smooth
+        return smooth.noise * smooth(a) if self.left_out else a
 
     @property
-    def _share(self) -> Float[Array, ""]:
-        """1 / (1 - e / M), with e the fraction of the precision that comes from the data: without
-        one of M episodes the others get a larger weight in that part."""
+    def _share(self) -> float | Float[Array, ""]:
+        """With `left_out` 1 / (1 - e / M), with e the fraction of the precision that comes from the
+        data: without one of M episodes the others get a larger weight in that part."""
+        if not self.left_out:
+            return 1.0
         return 1 / (1 - self.precision.data_share() / max(self.groups.count, 2))
-
-
-class Added(Influence):
-    """The contribution of episode e to the mean, G P^-1 U_e' (A^-1 y)_e."""
-
-    precision: Precision
-    pull: Float[Array, " N"]
-    groups: Groups
-
-    def along(self, direction: Float[Array, " n"]) -> Float[Array, " M"]:
-        P = self.precision
-        v = P.solver()(P.information.multiply(direction))
-        return self.groups.sum(sparse.times(P.scores, v) * self.pull)
-
-    def matrix(self, groups: int | None = None) -> Float[Array, "M n"]:
-        P, ids = self.precision, _ids(self.groups, self.pull.size, groups)
-        at, each = sparse.products(P.scores), jnp.arange(_count(self.groups, groups))
-        B = jax.lax.map(lambda e: at.transposed_times(jnp.where(ids == e, self.pull, 0.0)), each)
-        return P.information.multiply(P.solve_together(B))
-
-
-def _count(groups: Groups, asked: int | None) -> int:
-    return groups.count if asked is None else min(asked, groups.count)
-
-
-def _ids(groups: Groups, N: int, asked: int | None) -> Int[Array, " N"]:
-    """The group of each step when successive episodes are combined into groups."""
-    return groups.row_ids(N) * _count(groups, asked) // groups.count
 
 
 def posterior(
@@ -235,10 +219,10 @@ def posterior(
         mean=prior.readout.multiply(w),
         covariance=Spread(P),
         fisher=prior.fisher,
-        influence=LeftOut(P, alpha, steps.groups),
+        influence=Parts(P, alpha, steps.groups, left_out=True),
         explained=jnp.ones((), dtype),
         freedom=jnp.asarray(max(steps.groups.count - 1.0, 1.0), dtype),
         info={"observations": steps.observations} | info,
         prior=prior.spread(),
-        added=Added(P, pull, steps.groups),
+        added=Parts(P, pull, steps.groups, left_out=False),
     )

@@ -41,8 +41,8 @@ class Residuals(NamedTuple):
     def __call__(self, Psi: Float[Array, "N k"], longest: int) -> Float[Array, "N k"]:
         """For episodes of at most `longest` steps.
 
-        The sums S_t = D_t + carry_t S_{t+1} are found by doubling: after j rounds each of them has
-        2^j terms. That is faster on a GPU than one step after the other, and compiles quickly.
+        The sums S_t = D_t + carry_t S_{t+1} are computed by doubling, which is faster on a GPU than
+        step by step: after j rounds each has 2^j terms.
         """
         D = jnp.where(self.observed[:, None], Psi, 0.0)
         D = D - self.ahead[:, None] * jnp.roll(Psi, -1, 0)
@@ -89,7 +89,7 @@ class Steps(NamedTuple):
     @property
     def observations(self) -> Int[Array, ""]:
         """The number of steps that are used, minus one for each tail."""
-        return self.segments.observations(self.y.size)
+        return self.segments.observations()
 
     def see(self, Psi: Float[Array, "N k"]) -> Float[Array, "N k"]:
         """Functions of the states as they enter the observations."""
@@ -130,7 +130,7 @@ def layout(
         segments = find(*rows)
     tail = jnp.where(taken, segments.tail.reshape(-1), 0.0)
     y = jnp.where(taken, segments.y.reshape(-1), 0.0)
-    steps = Steps(states, _masked(scores, taken), y, Tails(tail, groups, taken))
+    steps = Steps(states, sparse.scaled(scores, taken.astype(float)), y, Tails(tail, groups, taken))
     if exactly == 1:
         return steps
 
@@ -141,10 +141,6 @@ def layout(
     return steps._replace(
         residuals=Residuals(observed, within(discount), None if exactly == 0 else within(carry))
     )
-
-
-def _masked(scores: Matrix, kept: Bool[Array, " N"]) -> Matrix:
-    return sparse.scaled(scores, kept.astype(float))
 
 
 class Prior(NamedTuple):

@@ -138,8 +138,9 @@ Facts = dict[str, tuple[Any, str]]
 def of_world(s: Settings, where: World) -> Facts:
     """Those that depend on the environment alone."""
     task, host = where.name, isinstance(where, OnHost)
+    own = f"{task} has its own discount, {where.discount:g}"
     return {
-        "discount": (where.discount, f"{task} has its own discount, {where.discount:g}"),
+        "discount": (where.discount, "it must be a number" if host else own),
         "horizon": (where.horizon, f"{task} ends episodes after {where.horizon} steps"),
         "workers": (s.workers if host else None, f"{task} runs in JAX"),
         "masks": (where.masks > 0, f"{task} runs in JAX"),

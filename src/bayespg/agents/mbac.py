@@ -36,8 +36,7 @@ from bayespg.models.data import Transitions, empty, inputs_of
 from bayespg.paths.worlds import OnHost
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype
 from bayespg.policies.features import Fourier
-from bayespg.policies.heads import Choice, Composed, Normals
-from bayespg.policies.named import SCALE
+from bayespg.policies.heads import Choice, Composed, Normals, initial_scale
 from bayespg.runs.columns import Column
 
 NAME = "mbac"
@@ -194,7 +193,7 @@ class MBAC(BaseAgent):
         if inputs.sizes:
             head: Any = Choice(features.size, inputs.sizes, where.actions.scalar)  # pyright: ignore
         else:
-            head = Normals(features.size, inputs.size, SCALE)
+            head = Normals(features.size, inputs.size, initial_scale(inputs.size))
         zero = np.asarray(0, np.int64)
         with self.precision():
             self.state = State(

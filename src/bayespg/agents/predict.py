@@ -11,6 +11,7 @@ from bayespg.agents import settings
 from bayespg.environments import masks
 from bayespg.paths.acting import Acting
 from bayespg.paths.worlds import World
+from bayespg.policies.deterministic import Greedy
 
 
 def predict(
@@ -34,9 +35,10 @@ def predict(
     if not np.isfinite(seen).all():
         raise ValueError(f"observation: expected finite numbers, found {observation!r}")
     first = _beginning(len(seen), memory, episode_start)
+    policy = agent.state.acting
     with agent.precision():
-        act = Acting(agent.state.acting, key, deterministic, memory)
-        _, actions = act.step(seen, 0, 0, first)
+        act = Acting(Greedy(policy) if deterministic else policy, key, memory)
+        _, actions = act(seen, 0, 0, first)
     told = world.decode(actions)
     return np.stack(told) if several else told[0], act.memories
 

@@ -134,7 +134,7 @@ class Settings:
     """Episodes per update, or auto: fewer the more those of recent updates agree."""
     discount: float | str | None = _setting(
         _or_auto(_share, "a number from 0 to 1"), 0.99,
-        shown="; auto, 0.99 to 0.998, for estimators with a lambda",
+        shown="; auto, from 0.99 to 0.998, for estimators with a lambda",
     )  # fmt: skip
     """Discount gamma, or auto: larger the longer episodes are; an environment in JAX has its
     own."""
@@ -227,7 +227,7 @@ class GivenToPGPE(TypedDict, total=False):
 class GivenToMBAC(TypedDict, total=False):
     """Those of them that `MBAC` uses."""
 
-    discount: float | Literal["auto"] | None
+    discount: float | None
     horizon: int | None
     workers: int | str | None
     episode_timeout: float | None

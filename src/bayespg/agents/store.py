@@ -149,15 +149,9 @@ def opened(path: str | Path) -> Iterator[str | Path]:
 def members(content: bytes, source: Any) -> dict[str, bytes]:
     """Configuration and checkpoint in the content of a file; ValueError if it is anything else."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            found = archive.infolist()
-            if sorted(m.filename for m in found) != sorted(MEMBERS):
-                raise ValueError(f"holds {', '.join(m.filename for m in found)!r:.60}")
-            if any(m.compress_type != zipfile.ZIP_STORED for m in found):
-                raise ValueError("a member is compressed")
-            if sum(m.file_size for m in found) > len(content):
-                raise ValueError("the members claim more than the file holds")
-            parts = {m.filename: archive.read(m) for m in found}
+        parts = files.members(content)
+        if parts.keys() != set(MEMBERS):
+            raise ValueError(f"holds {', '.join(parts)!r:.60}")
         if len(parts[CONFIG]) > files.LARGEST_JSON:
             raise ValueError(f"its {CONFIG} is too large")
         json.loads(parts[CONFIG])

@@ -9,8 +9,7 @@ Two forms of the same numbers: `dual` factorises the M x M matrix K + Sigma; `we
 features Psi with K = Psi Psi' and functional V e of the weights e ~ N(0, I), so B = V Psi', and
 factorises p x p. Both take unknowns that are added to the samples and not asked for: a constant
 b ~ N(0, baseline), infinity allowed, or `Tails`, one flat unknown for each truncated episode. They
-are removed by a symmetric projection Q, for the constant with Q^2 = I - s o o', o the constant seen
-through the noise.
+are removed by a symmetric matrix Q.
 """
 
 import math
@@ -58,39 +57,6 @@ def diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
     """The diagonal of a small matrix. `jnp.diagonal` is a gather, which XLA cannot fuse with what
     follows."""
     return jnp.einsum("ii->i", A)
-
-
-class Constant:
-    """The constant b ~ N(0, v) seen through the noise as a vector o.
-
-    Adding v o o' to the identity and inverting gives I - s o o' = Q^2 with s = 1 / (1/v + o'o);
-    `remove` applies Q.
-    """
-
-    def __init__(self, o: Float[Array, " M"], variance: float | Float[Array, ""]):
-        self.absent = isinstance(variance, (int, float)) and variance == 0
-        self.o, self.v = o, jnp.asarray(variance, o.dtype)
-        self.norm = o @ o
-        self.s = 1 / (1 / self.v + self.norm)
-        left = 1 - self.s * self.norm
-        flat = left <= 0
-        self.t = (1 - jnp.where(flat, 0.0, jnp.sqrt(jnp.where(flat, 1.0, left)))) / self.norm
-
-    def remove(self, X: Float[Array, "M k"]) -> Float[Array, "M k"]:
-        return X if self.absent else X - (self.t * self.o)[:, None] * (self.o @ X)[None]
-
-    def diagonal(self) -> Float[Array, " M"]:
-        return jnp.ones_like(self.o) if self.absent else 1 - self.s * self.o**2
-
-    def log_determinant(self) -> Float[Array, ""]:
-        flat = jnp.isinf(self.v)
-        return jnp.where(
-            flat, jnp.log(self.norm), jnp.log1p(jnp.where(flat, 0, self.v) * self.norm)
-        )
-
-    def observations(self, M: int) -> Int[Array, ""]:
-        """The number of observations, minus one for a flat constant."""
-        return M - jnp.isinf(self.v)
 
 
 class Groups(eqx.Module):
@@ -141,7 +107,7 @@ CHUNK = 64
 
 
 class Tails(eqx.Module):
-    """One unknown for each group, with a flat prior, that enters its rows through `column`.
+    """One unknown for each group, with a prior variance, that enters its rows through `column`.
 
     A truncated episode's H of Eq. 31 has the null vector v_t = gamma^(T-1-t): what its rewards
     cannot tell is the value of its last pair. Groups whose column is zero have no unknown; rows
@@ -151,49 +117,76 @@ class Tails(eqx.Module):
     column: Float[Array, " N"]
     groups: Groups
     taken: Bool[Array, " N"]
+    variance: float | Float[Array, ""] = math.inf
 
     def weighted(self, w: Float[Array, " N"]) -> "Segments":
-        return Segments(w * self.column, self.groups, self.taken)
+        return Segments(w * self.column, self)
 
-    def through(self, R: Float[Array, "N N"]) -> "Span":
-        N = self.column.size
+    def through(self, R: Float[Array, "N N"]) -> "Segments | Span":
+        """Several unknowns must be flat."""
+        N, E = self.column.size, self.groups.count
+        if E == 1:
+            whole = Tails(self.column, Groups(1, length=N), self.taken, self.variance)
+            return Segments(R @ self.column, whole)
         ids = self.groups.row_ids(N)
-        columns = jnp.zeros((N, self.groups.count), R.dtype).at[jnp.arange(N), ids].set(self.column)
+        columns = jnp.zeros((N, E), R.dtype).at[jnp.arange(N), ids].set(self.column)
         return Span(R @ columns, self.taken)
 
 
+def constant(variance: float | Float[Array, ""] | Tails, like: Float[Array, " M"]) -> Tails:
+    """An unknown constant in M samples; `Tails` stay themselves."""
+    if isinstance(variance, Tails):
+        return variance
+    absent = isinstance(variance, int | float) and variance == 0
+    column = jnp.zeros_like(like) if absent else jnp.ones_like(like)
+    return Tails(column, Groups(1, length=like.size), jnp.ones(like.shape, bool), variance)
+
+
 class Segments(eqx.Module):
-    """Tails seen through independent noise: their columns have disjoint supports."""
+    """Unknowns ~ N(0, v) seen as vectors o with disjoint supports.
+
+    Adding v o o' to the identity and inverting gives I - s o o' = Q^2 with s = 1 / (1/v + o'o);
+    `remove` applies Q, a projection where v is infinite.
+    """
 
     groups: Groups
     taken: Bool[Array, " N"]
-    norms: Float[Array, " E"]
-    known: Bool[Array, " E"]
-    """Whether a group has a tail at all."""
     unit: Float[Array, " N"]
+    """o / |o|."""
+    share: Float[Array, " E"]
+    """s o'o: 0 for v = 0, 1 for a flat unknown."""
+    flat: Bool[Array, " E"]
+    logs: Float[Array, " E"]
+    """log(1 + v o'o), or log(o'o) for a flat unknown."""
 
-    def __init__(self, o: Float[Array, " N"], groups: Groups, taken: Bool[Array, " N"]):
-        self.groups, self.taken = groups, taken
-        self.norms = groups.sum(o**2)
-        self.known = self.norms > 0
-        self.unit = o * groups.spread(1 / jnp.sqrt(jnp.where(self.known, self.norms, 1.0)))
+    def __init__(self, o: Float[Array, " N"], of: Tails):
+        self.groups, self.taken = of.groups, of.taken
+        v, norms = jnp.asarray(of.variance, o.dtype), self.groups.sum(o**2)
+        known, flat = norms > 0, jnp.isinf(v)
+        norms = jnp.where(known, norms, 1.0)
+        self.unit = o * self.groups.spread(1 / jnp.sqrt(norms))
+        self.share, self.flat = norms / (1 / v + norms), known & flat
+        logs = jnp.where(flat, jnp.log(norms), jnp.log1p(jnp.where(flat, 0.0, v) * norms))
+        self.logs = jnp.where(known, logs, 0.0)
 
     def remove(self, X: Float[Array, "N k"]) -> Float[Array, "N k"]:
-        unit = self.unit[:, None]
-        return X - unit * self.groups.spread(self.groups.sum(unit * X))
+        left = jnp.sqrt(jnp.where(self.share < 1, 1 - self.share, 1.0))
+        along, unit = jnp.where(self.share < 1, 1 - left, 1.0)[:, None], self.unit[:, None]
+        return X - unit * self.groups.spread(along * self.groups.sum(unit * X))
 
     def diagonal(self) -> Float[Array, " N"]:
-        return 1 - self.unit**2
+        return 1 - self.groups.spread(self.share) * self.unit**2
 
     def log_determinant(self) -> Float[Array, ""]:
-        return jnp.sum(jnp.log(jnp.where(self.known, self.norms, 1.0)))
+        return jnp.sum(self.logs)
 
-    def observations(self, N: int) -> Int[Array, ""]:
-        return jnp.sum(self.taken) - jnp.sum(self.known)
+    def observations(self) -> Int[Array, ""]:
+        """The number of observations, less one for each flat unknown."""
+        return jnp.sum(self.taken) - jnp.sum(self.flat)
 
 
 class Span:
-    """Tails seen through a full covariance; columns that are zero have no unknown."""
+    """Flat unknowns seen through a full covariance; columns that are zero have no unknown."""
 
     def __init__(self, O: Float[Array, "N E"], taken: Bool[Array, " N"]):
         self.taken = taken
@@ -207,7 +200,7 @@ class Span:
     def log_determinant(self) -> Float[Array, ""]:
         return 2 * jnp.sum(jnp.log(diagonal(self.L)))
 
-    def observations(self, N: int) -> Int[Array, ""]:
+    def observations(self) -> Int[Array, ""]:
         return jnp.sum(self.taken) - jnp.sum(self.known)
 
 
@@ -260,10 +253,7 @@ def dual(
     L = cholesky(A)
     R = solve_triangular(L, jnp.eye(M, dtype=K.dtype), lower=True)
     condition = jnp.max(diagonal(A) * jnp.sum(R**2, 0))
-    if isinstance(baseline, Tails):
-        unknown = baseline.through(R)
-    else:
-        unknown = Constant(R.sum(1), baseline)
+    unknown = constant(baseline, diagonal(A)).through(R)
     R = unknown.remove(R)  # C = R'R
     Z = R @ B.T
     r = R @ y
@@ -276,7 +266,7 @@ def dual(
         freedom=jnp.sum((R @ noise if full else R * noise) * R),
         covariance=None if B0 is None else B0 - Z.T @ Z,
         root=Z if B0 is None else None,
-        log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + unknown.observations(M) * LOG_2PI),
+        log_evidence=-0.5 * (jnp.sum(r**2, 0) + log_det + unknown.observations() * LOG_2PI),
         condition=condition,
         whitener=R,
     )
@@ -329,6 +319,9 @@ class Regression(NamedTuple):
     """L with L L' = P = I + X'X, the posterior precision of e."""
     log_evidence: Float[Array, " q"]
     condition: Float[Array, ""]
+    w: Float[Array, " M"]
+    """One over the standard deviation of the noise."""
+    unknown: Segments
 
     def covariance_root(self, V: Float[Array, "k p"]) -> Float[Array, "p k"]:
         """Z with V P^-1 V' = Z'Z."""
@@ -347,14 +340,10 @@ def regress(
     baseline: float | Float[Array, ""] | Tails = 0.0,
 ) -> Regression:
     """y = Psi e + unknowns + noise; cost M p^2."""
-    return _regress(Psi, y, noise, baseline)[0]
-
-
-def _regress(Psi, y, noise, baseline):
     M, p = Psi.shape
     noise = jnp.broadcast_to(jnp.asarray(noise, Psi.dtype), (M,))
     w = 1 / jnp.sqrt(noise)
-    unknown = baseline.weighted(w) if isinstance(baseline, Tails) else Constant(w, baseline)
+    unknown = constant(baseline, w).weighted(w)
     X = unknown.remove(w[:, None] * Psi)
     z = unknown.remove(w[:, None] * y)
     I = jnp.eye(p, dtype=Psi.dtype)
@@ -363,18 +352,16 @@ def _regress(Psi, y, noise, baseline):
     e = cho_solve((L, True), X.T @ z)
     r = z - X @ e
     pivots = diagonal(L)
-    logs = jnp.log(noise)
-    if isinstance(baseline, Tails):
-        logs = jnp.where(baseline.taken, logs, 0.0)
+    logs = jnp.where(unknown.taken, jnp.log(noise), 0.0)
     log_det = jnp.sum(logs) + 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
     fit = jnp.sum(r**2, 0) + jnp.sum(e**2, 0)
-    evidence = -0.5 * (fit + log_det + unknown.observations(M) * LOG_2PI)
+    evidence = -0.5 * (fit + log_det + unknown.observations() * LOG_2PI)
     d, spread = diagonal(P), jnp.sum(solve_triangular(L, I, lower=True) ** 2, 0)
     spread = jnp.where(d > 1, spread, 0.0)
     # A direction that only the prior determines is lost in the rounding of the largest feature.
     units = jnp.where(jnp.max(spread) > 0.5, jnp.max(d), d)
     condition = jnp.maximum(jnp.max(units * spread), 1.0)
-    return Regression(X, z, e, r, L, evidence, condition), w, unknown
+    return Regression(X, z, e, r, L, evidence, condition, w, unknown)
 
 
 def weight_space(
@@ -389,7 +376,8 @@ def weight_space(
 
     With `remainder` None the covariance is left as the root of what the samples explain.
     """
-    at, w, unknown = _regress(Psi, y, noise, baseline)
+    at = regress(Psi, y, noise, baseline)
+    w, unknown = at.w, at.unknown
     E = solve_triangular(at.factor, at.X.T, lower=True)
     VL = at.covariance_root(V)
     EQ = unknown.remove(E.T)

@@ -14,7 +14,7 @@ from bayespg.cli.common import MaybeAddress, app, say
 from bayespg.cli.options import IMPORTS, RAY, argument, option, registered, value, with_options
 from bayespg.policies.named import Name
 from bayespg.runs import seeds as folders
-from bayespg.runs.live import Live
+from bayespg.runs.overview import Live
 from bayespg.runs.store import summary_writer
 
 ALGORITHMS = {

@@ -1,16 +1,5 @@
-"""Environments of other JAX libraries, told by the shape of what they take and return, so that none
-of them need be installed.
-
-    library               reset                        step
-    gymnax                (key, params) -> obs, state  (key, state, action, params) -> obs, state,
-                                                       reward, done, info; since 1.0 terminated,
-                                                       truncated in place of done
-    brax, Playground      (key) -> State               (State, action) -> State, with obs, reward,
-                                                       done
-    jumanji               (key) -> state, TimeStep     (state, action) -> state, TimeStep
-    navix                 (key) -> Timestep            (Timestep, action) -> Timestep
-    a pair of functions   (key) -> obs, state          (key, state, action) -> obs, state, reward,
-                                                       done, or terminated, truncated for done
+"""Environments of other JAX libraries, told by the shape of what they take and return (`SHAPES`),
+so that none of them need be installed.
 
 Paths are whole episodes. The last observation of one is therefore never that of the reset after it,
 which is what goes wrong where environments reset by themselves (google-deepmind/mujoco_playground,
@@ -45,6 +34,7 @@ SHAPES = (
     "or a pair of functions (reset, step): reset(key) -> obs, state and step(key, state, action) "
     "-> obs, state, reward, done"
 )
+"""What an environment of each library looks like."""
 DISCOUNT = 0.99
 LONGEST = 1000
 """Steps of an episode where an environment of brax or jumanji has no limit of its own; brax trains
@@ -118,7 +108,8 @@ class Adapted(PartiallyObserved):
             ends = _flag(to.terminated) | (_flag(to.truncated) & (time < self.horizon))
             if not self.library.tells:
                 ends &= time < self.horizon
-            return Now(to.state, _seen(to.observation), time), _number(to.reward), ends
+            reward = jnp.asarray(to.reward).astype(_real(to.reward)).reshape(())
+            return Now(to.state, _seen(to.observation), time), reward, ends
 
         with jax.enable_x64(False):
             keys = jax.random.split(key, len(actions))
@@ -146,10 +137,10 @@ def adapt(
 ) -> Environment:
     """An environment of another JAX library, for `training.train` and for agents.
 
-    `env` has one of the shapes at the top of this module; `params` are those of gymnax, by default
-    its own. `horizon` is the number of steps after which an episode is cut off, by default the
-    environment's own limit, or 1000 if one of brax or jumanji has none. `actions` is the number of
-    choices or the action space, for policies by name; libraries have one.
+    `env` has one of the `SHAPES`; `params` are those of gymnax, by default its own. `horizon` is
+    the number of steps after which an episode is cut off, by default the environment's own limit,
+    or 1000 if one of brax or jumanji has none. `actions` is the number of choices or the action
+    space, for policies by name; libraries have one.
 
     An observation that is a tree becomes one vector of all its numbers, of Playground's
     dictionaries only the part "state"; a single array keeps its shape. Actions in bounds are
@@ -160,14 +151,15 @@ def adapt(
     library = _recognised(env, params)
     name = "functions" if isinstance(env, tuple | list) else type(env).__name__
     own = library.horizon
-    steps = library.usual if own is None else own
-    if horizon is None and steps is None:
+    if horizon is not None:
+        steps = checks.whole("horizon", horizon, 1)
+    else:
+        steps = library.usual if own is None else own
+    if steps is None:
         raise ValueError(
             f"horizon: {name} does not say after how many steps an episode is cut off; give "
             "horizon="
         )
-    steps = steps if horizon is None else checks.whole("horizon", horizon, 1)
-    assert steps is not None
     if own is not None and steps > own:
         raise ValueError(
             f"horizon: {steps} would have no effect: {name} ends episodes after {own} steps"
@@ -241,19 +233,25 @@ def _without_reset(env: Any) -> Any:
 def _functions(reset: Any, step: Any, params: Any, actions: Any = None) -> Library:
     """gymnax without an object: what follows the state is a reward, one flag or two, and perhaps a
     dictionary."""
-    extra = () if params is None else (None,)
+    own = slice(0 if params is None else 1)  # of the arguments after those that all have
 
-    def begin(key, params):
-        given = reset(key, *(params for _ in extra))
+    def begin(key, *params):
+        given = reset(key, *params[own])
         if not isinstance(given, tuple) or len(given) != 2:
             raise ValueError(
                 f"environment: reset returned {_described(given)}, expected observation, state"
             )
         return given
 
-    def advance(key, state, action, params):
-        to = _parsed(step(key, state, action, *(params for _ in extra)), None)
-        _refuse_numbers(to)
+    def advance(key, state, action, *params):
+        to = _parsed(step(key, state, action, *params[own]), None)
+        for name in ("reward", "terminated", "truncated"):
+            if isinstance(value := getattr(to, name), bool | int | float):
+                raise ValueError(
+                    f"environment: step returned the Python {type(value).__name__} {value!r} as "
+                    f"{name}, which is the same in every step; return an array, such as "
+                    "jnp.asarray(...)"
+                )
         return to
 
     return Library(begin, advance, None, actions, params)
@@ -306,8 +304,8 @@ def _brax(env: Any) -> Library:
         late = to.info.get("truncation", jnp.zeros_like(to.done)) > 0
         return Outcome(to, seen(to), to.reward, (to.done > 0) & ~late, late)
 
-    config = getattr(env, "_config", None)
-    limit = _limit(env, "episode_length") or _limit(config, "episode_length")
+    limit = _limit(env, "episode_length")
+    limit = limit or _limit(getattr(env, "_config", None), "episode_length")
     box = gymnasium.spaces.Box(-1.0, 1.0, (int(env.action_size),))
     return Library(begin, advance, limit, box, usual=LONGEST)
 
@@ -355,12 +353,10 @@ def actions_of(space: Any) -> Actions | None:
     if isinstance(space, int | np.integer):
         return spaces.actions(gymnasium.spaces.Discrete(checks.whole("actions", space, 1)))
     for name in ("n", "num_values", "n_elements"):
-        count = getattr(space, name, None)
-        if count is not None:
-            count = np.asarray(count)
-            if count.ndim == 0:
+        if (count := getattr(space, name, None)) is not None:
+            if np.ndim(count) == 0:
                 return spaces.actions(gymnasium.spaces.Discrete(int(count)))
-            return spaces.actions(gymnasium.spaces.MultiDiscrete(count))
+            return spaces.actions(gymnasium.spaces.MultiDiscrete(np.asarray(count)))
     for low, high in (("low", "high"), ("minimum", "maximum")):
         if hasattr(space, low) and hasattr(space, high):
             return _box(getattr(space, low), getattr(space, high), space)
@@ -409,29 +405,21 @@ def _flag(x: Any) -> Bool[Array, ""]:
     return jnp.asarray(x, bool).reshape(())
 
 
-def _number(x: Any) -> Float[Array, ""]:
-    return jnp.asarray(x).astype(_real(x)).reshape(())
-
-
 def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:
     """Shapes and types of what a function returns; ValueError if it cannot be traced."""
+    known = isinstance(env, Adapted)
+    called = f"{name} of {env.name if known else type(env).__name__}"
     try:
         return jax.eval_shape(function, *args)
     except jax.errors.ConcretizationTypeError as problem:
         raise ValueError(
-            f"environment: {name} of {_called(env)} computes with Python numbers (float(), int(), "
+            f"environment: {called} computes with Python numbers (float(), int(), "
             f"if, or NumPy) and cannot be compiled: {_line(problem)}"
         ) from problem
     except TypeError as problem:
-        if isinstance(env, tuple | list | Adapted):
-            raise ValueError(
-                f"environment: {name} of {_called(env)} failed: {_line(problem)}"
-            ) from problem
+        if known:
+            raise ValueError(f"environment: {called} failed: {_line(problem)}") from problem
         raise _unknown(env, f"{name} failed: {_line(problem)}") from problem
-
-
-def _called(env: Any) -> str:
-    return env.name if isinstance(env, Adapted) else type(env).__name__
 
 
 def _line(problem: Exception) -> str:
@@ -441,7 +429,7 @@ def _line(problem: Exception) -> str:
 def _check(env: Adapted) -> None:
     """ValueError unless a step returns arrays: one real number, flags, and an observation like that
     of the reset. Nothing is computed, and without an action space nothing is known."""
-    space, before, after = env.actions, [], []
+    space = env.actions
     if space is None:
         return
     if isinstance(space, Bounded):
@@ -451,43 +439,26 @@ def _check(env: Adapted) -> None:
 
     def stepped(key):
         observation, state = env.library.reset(_words(key), env.params)
-        before.append(observation)
-        after.append(env.library.step(_words(key), state, env.within(drawn)[0], env.params))
+        to = env.library.step(_words(key), state, env.within(drawn)[0], env.params)
+        return observation, to._replace(state=None)
 
-    _traced(env, "step", stepped, jax.random.key(0))
-    to = after[0]
-    for name in ("reward", "terminated", "truncated"):
-        _check_one(env.name, name, getattr(to, name))
-    shapes = [_shapes(o) for o in (before[0], to.observation)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"environment: step of {env.name} returned an observation of shape {shapes[1]}, and "
-            f"reset one of shape {shapes[0]}"
-        )
-
-
-def _check_one(env: str, name: str, value: Any) -> None:
-    dtype, shape = jnp.result_type(value), jnp.shape(value)
-    if name == "reward":
-        real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
-        fits, expected = real, "one real number"
-    else:
-        fits, expected = dtype == jnp.bool_, "one boolean"
-    if not fits or math.prod(shape) != 1:
-        raise ValueError(
-            f"environment: step of {env} returned {dtype} of shape {shape} as {name}, expected "
-            f"{expected}"
-        )
-
-
-def _refuse_numbers(to: Outcome) -> None:
-    """ValueError if a function of the user's returned a number of Python, which most likely lost
-    its dependence on the state."""
+    first, to = _traced(env, "step", stepped, jax.random.key(0))
     for name in ("reward", "terminated", "truncated"):
         value = getattr(to, name)
-        if isinstance(value, bool | int | float):
+        dtype, shape = value.dtype, value.shape
+        if name == "reward":
+            fits = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+        else:
+            fits = dtype == jnp.bool_
+        if not fits or math.prod(shape) != 1:
+            expected = "one real number" if name == "reward" else "one boolean"
             raise ValueError(
-                f"environment: step returned the Python {type(value).__name__} {value!r} as "
-                f"{name}, which is the same in every step; return an array, such as "
-                "jnp.asarray(...)"
+                f"environment: step of {env.name} returned {dtype} of shape {shape} as {name}, "
+                f"expected {expected}"
             )
+    before, after = _shapes(first), _shapes(to.observation)
+    if before != after:
+        raise ValueError(
+            f"environment: step of {env.name} returned an observation of shape {after}, and "
+            f"reset one of shape {before}"
+        )

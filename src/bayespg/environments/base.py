@@ -58,6 +58,20 @@ class PartiallyObserved(Environment):
         """What the policy sees."""
 
 
+class Wrapper(PartiallyObserved):
+    """An environment around another one, with the same horizon and discount."""
+
+    environment: eqx.AbstractVar[Environment]
+
+    @property
+    def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.environment.horizon
+
+    @property
+    def discount(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.environment.discount
+
+
 def observe(environment: Environment, states: Any) -> Shaped[Array, "M *observation"]:
     """The observations of a partially observed environment, otherwise the states."""
     return environment.observe(states) if isinstance(environment, PartiallyObserved) else states

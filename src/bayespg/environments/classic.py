@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
-from bayespg.environments.base import Environment, PartiallyObserved, observe
+from bayespg.environments.base import Environment, PartiallyObserved, Wrapper, observe
 
 
 class CartPole(Environment):
@@ -239,22 +239,11 @@ Continuous = Pendulum | MountainCarContinuous
 """Tasks with an action in [-limit, limit]."""
 
 
-class InBounds(PartiallyObserved):
+class InBounds(Wrapper):
     """A task whose actions are unbounded draws a of a Gaussian policy: the task gets
     limit clip(a, -1, 1), as on Gymnasium, so that a policy does the same in both."""
 
-    environment: Continuous
-
-    def __init__(self, environment: Continuous):
-        self.environment = environment
-
-    @property
-    def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.environment.horizon
-
-    @property
-    def discount(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.environment.discount
+    environment: Continuous  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def reset(self, key: PRNGKeyArray, paths: int) -> Any:
         return self.environment.reset(key, paths)

@@ -98,14 +98,17 @@ class Lanes(abc.ABC):
     def close(self) -> None: ...
 
     def step_of(
-        self, observation: Any, reward: Any, terminated: Any, truncated: Any, time: int
-    ) -> Step:
-        """What an environment returned; ValueError if it is invalid."""
+        self, observation: Any, reward: Any, terminated: Any, truncated: Any, time: int,
+        mask: Callable[[], Any],
+    ) -> Step:  # fmt: skip
+        """What an environment returned, where `mask` gives the mask of its new state; ValueError
+        if it is invalid."""
         reward = _number("reward", reward)
         if not abs(reward) <= LARGEST:
             raise ValueError(f"the reward is {reward}")
         cut = flag("truncated", truncated) or time + 1 >= self.horizon
-        return self.encode(observation), reward, flag("terminated", terminated), cut
+        seen, ended = self.encode(observation), flag("terminated", terminated)
+        return self.masked(seen, None if ended or cut else mask()), reward, ended, cut
 
     def encode(self, observation: Any) -> np.ndarray:
         """An observation as a vector; ValueError if it is not finite."""
@@ -147,9 +150,10 @@ class Host(Lanes):
         masks: bool | None = None,
     ):
         first = _make(environment, options or {})
+        name = first.spec.id if first.spec is not None else type(first.unwrapped).__name__
         alone = isinstance(environment, gymnasium.Env)
         super().__init__(
-            environment if isinstance(environment, str) else _name(first), _limit(first),
+            environment if isinstance(environment, str) else name, _limit(first),
             first.observation_space, first.action_space,
             discount=discount, horizon=horizon,
         )  # fmt: skip
@@ -160,14 +164,14 @@ class Host(Lanes):
             self._in_lane(1)  # so that a function that makes no new one is found now
         if changed := _wrapper(first, REWARDS):
             warn(
-                f"{self.name}: {changed} changes the rewards, and returns are reported after that; "
-                "leave out the wrapper to see raw returns"
+                f"{self.name}: {type(changed).__name__} changes the rewards, and returns are "
+                "reported after that; leave out the wrapper to see raw returns"
             )
         if normalising := _wrapper(first, OBSERVATIONS):
             warn(
-                f"{self.name}: {normalising} keeps statistics of its own, which change while the "
-                "policy is evaluated and are not saved with the agent; leave out the wrapper: "
-                "observations are normalised unless normalise=False"
+                f"{self.name}: {type(normalising).__name__} keeps statistics of its own, which "
+                "change while the policy is evaluated and are not saved with the agent; leave out "
+                "the wrapper: observations are normalised unless normalise=False"
             )
 
     @property
@@ -208,10 +212,9 @@ class Host(Lanes):
         """A step in this process. `action` is decoded."""
         try:
             environment = self.environments[lane]
-            observation, reward, ended, cut, info = parts(environment.step(action), STEP)
-            seen, worth, ended, cut = self.step_of(observation, reward, ended, cut, time)
-            mask = None if ended or cut else self._mask(environment, info)
-            return self.masked(seen, mask), worth, ended, cut
+            seen, reward, ended, cut, info = parts(environment.step(action), STEP)
+            mask = functools.partial(self._mask, environment, info)
+            return self.step_of(seen, reward, ended, cut, time, mask)
         except (Exception, SystemExit) as problem:
             raise self.located(problem, f"episode of seed {seed}", time + 1) from problem
 
@@ -297,28 +300,18 @@ def _limit(environment: gymnasium.Env) -> int | None:
     """The time limit that an environment declares, or that a wrapper holds."""
     if environment.spec is not None and environment.spec.max_episode_steps is not None:
         return environment.spec.max_episode_steps
-    while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, gymnasium.wrappers.TimeLimit):
-            return environment._max_episode_steps
-        environment = environment.env
-    return None
+    wrapper = _wrapper(environment, (gymnasium.wrappers.TimeLimit,))
+    return wrapper and wrapper._max_episode_steps
 
 
-def _wrapper(environment: gymnasium.Env, kinds: tuple[type, ...]) -> str | None:
-    """The name of the outermost wrapper of one of these kinds, if there is one."""
-    while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, kinds):
-            return type(environment).__name__
+def _wrapper(environment: gymnasium.Env, kinds: tuple[type, ...]) -> Any:
+    """The outermost wrapper of one of these kinds; None if there is none."""
+    while isinstance(environment, gymnasium.Wrapper) and not isinstance(environment, kinds):
         environment = environment.env
-    return None
+    return environment if isinstance(environment, kinds) else None
 
 
 REWARDS = (gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward)
 """Wrappers that change rewards."""
 OBSERVATIONS = (gymnasium.wrappers.NormalizeObservation,)
 """Wrappers whose normalisation would be done twice."""
-
-
-def _name(environment: gymnasium.Env) -> str:
-    spec = environment.spec
-    return spec.id if spec is not None else type(environment.unwrapped).__name__

@@ -7,6 +7,7 @@ policy a ~ N(gain x, scale^2) the first two moments of x_t follow a linear recur
 the expected return and the Fisher matrix in closed form.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -63,11 +64,8 @@ class LQR(Solved):
 
         def advance(moments: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
             m, s = moments
-            following = (
-                k * m + self.offset,
-                k**2 * s + 2 * k * self.offset * m + self.offset**2 + noise,
-            )
-            return following, s
+            second = k**2 * s + 2 * k * self.offset * m + self.offset**2 + noise
+            return (k * m + self.offset, second), s
 
         m0 = jnp.asarray(self.initial_mean, jnp.result_type(k))
         start = (m0, m0**2 + self.initial_variance)
@@ -131,22 +129,8 @@ def fit(paths: Trajectories, like: LQR) -> LQR:
     c_3 = mean_y - c_1 * mean_x - c_2 * mean_a
     residuals = (y - c_1 * x - c_2 * a) * w
     first = paths.states[0]
-    return eqx.tree_at(
-        lambda e: (
-            e.state_gain,
-            e.action_gain,
-            e.offset,
-            e.state_noise,
-            e.initial_mean,
-            e.initial_variance,
-        ),
-        like,
-        (
-            c_1,
-            c_2,
-            c_3,
-            jnp.sqrt(jnp.sum(residuals**2) / jnp.sum(w)),
-            first.mean(),
-            first.var(),
-        ),
-    )
+    c_4 = jnp.sqrt(jnp.sum(residuals**2) / jnp.sum(w))
+    return dataclasses.replace(
+        like, state_gain=c_1, action_gain=c_2, offset=c_3, state_noise=c_4,
+        initial_mean=first.mean(), initial_variance=first.var(),
+    )  # fmt: skip

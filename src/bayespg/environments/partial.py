@@ -12,34 +12,21 @@ from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
 
 from bayespg._support.random import normal
 from bayespg._support.types import Array
-from bayespg.environments.base import Environment, PartiallyObserved, observe
+from bayespg.environments.base import Environment, Wrapper, observe
 
 
-class _Wrapper(PartiallyObserved):
-    """An environment around another; its states are pairs of a state and what the policy sees."""
-
-    environment: eqx.AbstractVar[Environment]
-
-    @property
-    def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.environment.horizon
-
-    @property
-    def discount(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.environment.discount
+class _Pairs(Wrapper):
+    """A wrapper whose states are pairs of a state and what the policy sees."""
 
     def observe(self, states: tuple[Any, Any]) -> Shaped[Array, "M *observation"]:
         return states[1]
 
 
-class Noisy(_Wrapper):
+class Noisy(_Pairs):
     """P_o(o|x) = N(x, scale^2 I)."""
 
     environment: Environment
     scale: float | Float[Array, ""]
-
-    def __init__(self, environment: Environment, scale: float | Float[Array, ""]):
-        self.environment, self.scale = environment, scale
 
     def reset(self, key: PRNGKeyArray, paths: int) -> tuple[Any, Float[Array, "M *state"]]:
         key, key_seen = jax.random.split(key)
@@ -61,7 +48,7 @@ class Noisy(_Wrapper):
         return exact + self.scale * normal(key, exact.shape, exact.dtype)
 
 
-class History(_Wrapper):
+class History(_Pairs):
     """The policy sees the last k observations, the newest last, with zeros before the first.
 
     Where `actions` is not zero, it is the number of components of an action: a row is then an
@@ -71,15 +58,14 @@ class History(_Wrapper):
 
     environment: Environment
     k: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True)
+    actions: int = eqx.field(static=True, default=0)
 
-    def __init__(self, environment: Environment, k: int, actions: int = 0):
-        if k < 1 or actions < 0:
+    def __check_init__(self):
+        if self.k < 1 or self.actions < 0:
             raise ValueError(
                 "History: expected k of at least 1 and a number of action components, "
-                f"found k = {k}, actions = {actions}"
+                f"found k = {self.k}, actions = {self.actions}"
             )
-        self.environment, self.k, self.actions = environment, k, actions
 
     def reset(self, key: PRNGKeyArray, paths: int) -> tuple[Any, Shaped[Array, "M k *row"]]:
         states = self.environment.reset(key, paths)

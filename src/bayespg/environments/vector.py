@@ -91,16 +91,12 @@ class Vector(Lanes):
             running = [(lane, seed) for lane, _, seed, _ in lanes]
             raise self.located(problem, _one_of(running), time + 1) from problem
         self._ended[:] = over & (self._mode is AutoresetMode.DISABLED)
-        answers = zip(observations, rewards, terminated, truncated, strict=True)
-        steps = [(*answer, time) for answer in answers]
-        return [self._ask(self._next, (steps[i], i), i, seed, time + 1) for i, _, seed, _ in lanes]
+        answers = zip(observations, rewards, terminated, truncated, self._allowed, strict=True)
+        steps = [(*answer, time, lambda mask=mask: mask) for *answer, mask in answers]
+        return [self._ask(self.step_of, steps[i], i, seed, time + 1) for i, _, seed, _ in lanes]
 
     def _first(self, observation: Any, lane: int) -> np.ndarray:
         return self.masked(self.encode(observation), self._allowed[lane])
-
-    def _next(self, answer: tuple[Any, ...], lane: int) -> Step:
-        seen, reward, ended, cut = self.step_of(*answer)
-        return self.masked(seen, None if ended or cut else self._allowed[lane]), reward, ended, cut
 
     def _see_masks(self, info: dict[str, Any], which: np.ndarray | None = None) -> None:
         """Take the masks of all lanes, or of some."""

@@ -6,9 +6,9 @@
 for paths and for steps; the second is not normalised, as Algorithm 3 estimates it.
 
 `matrices.py` and `structured.py` have the forms of G, `estimates.py` the ways to obtain it, and
-`distributions.py` computes it from plain arrays, whatever framework the policy is written in. With
-G from outer products of the sampled scores, Model 2 is equivalent to Monte Carlo and most of its
-advantage is lost; `actions_integrated_out` needs no more samples and no model, and keeps it.
+`distributions.py` computes it from plain arrays. With G from outer products of the sampled scores
+Model 2 is equivalent to Monte Carlo; `actions_integrated_out` needs no more samples and no model,
+and keeps its advantage.
 """
 
 from bayespg.fisher.distributions import of_gaussian, of_softmax

@@ -1,12 +1,12 @@
 """G with the actions integrated out, from plain arrays: for policies that are written elsewhere.
 
-At a step, E_{a|x}[u u'] = J'F J with J the Jacobian of the distribution's parameters, such as
-logits, with respect to the policy's, and F the Fisher information of the former, which is known.
-Steps stand in a row, one episode after the other, as for `actor_critic.gradient_posterior`, and
+With J the Jacobian of the distribution's parameters, such as logits, with respect to the policy's,
+and F the known Fisher information of the former, E_{a|x}[u u'] = J'F J at a step, and
 
     G = mean over episodes of sum_t gamma^t J_t' F_t J_t.
 
-A `discount` of 1 gives the matrix of paths, Eq. 24; that of the task the matrix of steps, Eq. 40.
+Steps stand in a row, one episode after the other. A `discount` of 1 gives the matrix of paths,
+Eq. 24; that of the task the matrix of steps, Eq. 40.
 """
 
 from typing import Any
@@ -109,12 +109,11 @@ def _jacobian(jacobian: Any, features: Any, shape: tuple[int, ...], more: int) -
 
 def _integrated_out(distribution: Distribution, J: np.ndarray, last: Any, discount: Any) -> Dense:
     ends, time = places(last, J.shape[0])
-    lengths = np.diff(ends, prepend=-1)
-    episode = np.repeat(np.arange(ends.size), lengths)
+    episode = np.searchsorted(ends, np.arange(time.size))
     weights = np.power(checks.discount(discount), time)
-    shape = ends.size, int(lengths.max())
-    average = in_float64(_average)(distribution, J, weights, episode, time, shape)
-    return checks.sound("jacobian, features", average)
+    shape = ends.size, int(time.max()) + 1
+    G = in_float64(_average)(distribution, J, weights, episode, time, shape)
+    return checks.sound("jacobian, features", G)
 
 
 def _average(distribution, J, weights, episode, time, shape) -> Dense:

@@ -39,14 +39,13 @@ def actions_integrated_out(
     stationary: bool = False,
     damping: float = 1e-6,
 ) -> Fisher:
-    """mean over paths of sum_t gamma^t E_{a|x_t}[u u'].
+    """mean over paths of sum_t gamma^t E_{a|x_t}[u u'], free of the noise of the actions; the
+    default wherever G is not known.
 
     Scores of different steps are uncorrelated. Without a discount the result therefore has the
-    expectation of the Fisher matrix of paths, Eq. 24; with one it estimates that of steps, Eq. 40.
-    In both cases it is free of the noise of the actions. It is the default wherever G is not known;
-    `of_softmax` and `of_gaussian` compute the same from plain arrays. With `stationary` it is the
-    mean over steps, as in Eq. 42. `damping` is added to the diagonal of a sparse policy's G
-    (Section 8.3), which would be singular otherwise.
+    expectation of the Fisher matrix of paths, Eq. 24; with one it estimates that of steps, Eq. 40;
+    with `stationary` it is the mean over steps, as in Eq. 42. `damping` is added to the diagonal of
+    a sparse policy's G (Section 8.3), which would be singular otherwise.
     """
     M = paths.mask.shape[1]
     weights = step_weights(paths, discount, stationary)
@@ -99,13 +98,11 @@ def of_step_scores(
 ) -> Fisher:
     """mean over paths of sum_t w_t u_t u_t', from the scores of the steps taken.
 
-    Steps stand in a row, one episode after the other, and `last` marks the end of each, as
-    everywhere; the weight of a step is then gamma^t with gamma the `discount`, or `weights`, (N,).
-
-    Inside a transformation episodes stand side by side: scores of shape (T, M, n), or sparse `Rows`
-    to which `damping` is added, and `weights` of shape (T, M). With `step_weights` the result is
-    the average of Eq. 42 (`stationary`), or the expectation of Algorithm 3 over its random stops;
-    with `g_est_weights` it is Algorithm 3 itself.
+    Steps stand in a row, one episode after the other, and `last` marks the end of each; the weight
+    of a step is then gamma^t with gamma the `discount`, or `weights`, (N,). Inside a transformation
+    episodes stand side by side: scores of shape (T, M, n), or sparse `Rows` to which `damping` is
+    added, and (T, M) `weights`: of `step_weights` for the average of Eq. 42 (`stationary`) or the
+    expectation of Algorithm 3 over its random stops, of `g_est_weights` for Algorithm 3 itself.
     """
     if last is not None:
         return _of_rows(step_scores, last, discount, weights)
@@ -148,9 +145,9 @@ def g_est_weights(
     """How often Algorithm 3 (G-EST) counts each step: lines 9 to 13.
 
     Each episode is abandoned after a step with probability 1 - gamma. Without `key` the weights are
-    their expectations, gamma^t. The last pair of an episode is counted after the loop. With
-    `as_printed` its weight is 1 / (1 - gamma), the number of steps that a continuing process would
-    still take; but nothing follows an absorbing state, so by default its weight is 1.
+    their expectations, gamma^t. The last pair of an episode is counted after the loop: `as_printed`
+    with weight 1 / (1 - gamma), the number of steps that a continuing process would still take; by
+    default, as nothing follows an absorbing state, with weight 1.
     """
     T, M = paths.mask.shape
     if key is None:
@@ -181,10 +178,8 @@ def g_est(
     key: PRNGKeyArray | int | None = None,
     as_printed: bool = False,
 ) -> Dense:
-    """Algorithm 3 (G-EST) from the scores of steps in a row; `last` marks the end of episodes.
-
-    Arguments are those of `g_est_weights`; `key` may be a seed too.
-    """
+    """Algorithm 3 (G-EST) from the scores of steps in a row; `last` marks the end of episodes. For
+    the other arguments see `g_est_weights`; `key` may be a seed too."""
     if traced(scores, last):
         raise TypeError("g_est: inside a transformation use g_est_weights and of_step_scores")
     U = checks.scores(scores)
@@ -221,13 +216,11 @@ def _weighted(U: Float[Array, "N n"], weights: Float[Array, " N"]) -> Dense:
 def monte_carlo(scores: Float[Array, "M n"], damping: float | None = None) -> Fisher:
     """G = (1/M) sum_i u_i u_i' (Section 4.3), for when only scores are known.
 
-    `damping` is in units of the mean eigenvalue: one solves with D = G + delta I,
-    delta = damping tr(G) / n. Gradients are read out with G itself (`Damped`), so that no damping
-    makes them longer: along every eigenvector of G the mean of Model 2 is at most that of Monte
-    Carlo. None is n / M, at most 1, which is about the error of the eigenvalues of G; 0 solves with
-    G, and Model 2 is then equivalent to Monte Carlo. Coverage hardly depends on it, and the width
-    of intervals does where n exceeds M (docs/how-to/scores.md). With more parameters than paths no
-    n x n array is formed.
+    One solves with D = G + delta I, delta = `damping` tr(G) / n, and reads gradients out with G
+    itself (`Damped`): along every eigenvector of G the mean of Model 2 is at most that of Monte
+    Carlo. None is n / M, at most 1, about the error of the eigenvalues of G; with 0 Model 2 is
+    equivalent to Monte Carlo. Coverage hardly depends on it, and the width of intervals does where
+    n exceeds M (docs/how-to/scores.md); no n x n array is formed there.
     """
     if traced(scores, damping):
         return _monte_carlo(scores, damping)

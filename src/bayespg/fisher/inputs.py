@@ -100,8 +100,8 @@ def checked_matrix(
         raise ValueError("fisher: expected an (n, n) array with n at least 1")
     G = checks.symmetric("fisher", fisher, size)
     tolerance = checks.rounding(size, checks.dtype(fisher))
-    if size > MANY and (found := _factorised(G, tolerance)) is not None:
-        return found, Range(np.sqrt(np.diag(G)), np.zeros((size, 0)))
+    if size > MANY and (factorised := _factorised(G, tolerance)) is not None:
+        return factorised, Range(np.sqrt(np.diag(G)), np.zeros((size, 0)))
     within = _range(G, tolerance)
     if within.unknown.size:  # otherwise it has just been factorised
         checks.psd("fisher", fisher, size)

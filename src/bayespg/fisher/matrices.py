@@ -18,7 +18,8 @@ from bayespg.algebra.conditioning import cholesky, diagonal
 
 
 class Fisher(eqx.Module):
-    """A symmetric positive definite operator on R^n."""
+    """A symmetric positive definite operator on R^n. What follows from its products is defined
+    here; a matrix that has a cheaper way replaces it."""
 
     @property
     @abc.abstractmethod
@@ -37,47 +38,33 @@ class Fisher(eqx.Module):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         """Draws from N(0, G)."""
 
-    @abc.abstractmethod
-    def matrix(self) -> Float[Array, "n n"]: ...
-
-    @abc.abstractmethod
-    def diagonal(self) -> Float[Array, " n"]: ...
-
-    @abc.abstractmethod
-    def trace(self) -> Float[Array, ""]:
-        """tr G; for a network it is estimated from a few of its states."""
-
-    @abc.abstractmethod
-    def damped(self, damping: Float[Array, ""]) -> "Fisher":
-        """G + damping I."""
-
-    @abc.abstractmethod
-    def effective(self, G: "Fisher") -> Float[Array, ""]:
-        """tr(D^-1 G), with D this matrix: how many directions of G its damping leaves."""
-
-    @abc.abstractmethod
     def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """What `solve` gives, or for a network what its preconditioner gives, close to it and far
         cheaper."""
-
-
-class Explicit(Fisher):
-    """A matrix that can be written out."""
-
-    def trace(self) -> Float[Array, ""]:
-        return jnp.sum(self.diagonal())
-
-    def damped(self, damping: Float[Array, ""]) -> Fisher:
-        return Dense(self.matrix() + damping * jnp.eye(self.size, dtype=self.matrix().dtype))
-
-    def effective(self, G: Fisher) -> Float[Array, ""]:
-        return jnp.trace(self.solve(G.matrix()))
-
-    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         return self.solve(V)
 
+    def matrix(self) -> Float[Array, "n n"]:
+        return self.multiply(jnp.eye(self.size))
 
-class Written(Explicit):
+    def diagonal(self) -> Float[Array, " n"]:
+        return diagonal(self.matrix())
+
+    @float64_when_eager
+    def trace(self) -> Float[Array, ""]:
+        """tr G; for a network it is estimated from a few of its states."""
+        return jnp.sum(self.diagonal())
+
+    def damped(self, damping: Float[Array, ""]) -> "Fisher":
+        """G + damping I."""
+        G = self.matrix()
+        return Dense(G + damping * jnp.eye(self.size, dtype=G.dtype))
+
+    def effective(self, G: "Fisher") -> Float[Array, ""]:
+        """tr(D^-1 G), with D this matrix: how many directions of G its damping leaves."""
+        return jnp.trace(self.solve(G.matrix()))
+
+
+class Written(Fisher):
     """A matrix that is written out, as the array G."""
 
     G: Float[Array, "n n"]
@@ -183,6 +170,11 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     return G, D * T, W / units, known
 
 
+def rows_solved(L: Float[Array, "n n"], V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+    """V (L L')^-1."""
+    return cho_solve((L, True), V.reshape(-1, V.shape[-1]).T).T.reshape(V.shape)
+
+
 class Factorised(Written):
     """A large array that is known to be regular, with its Cholesky factor: one factorisation, and
     two triangular systems a solve. The inverse that `Dense` holds takes three more."""
@@ -192,7 +184,7 @@ class Factorised(Written):
 
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return cho_solve((self.root, True), V.reshape(-1, self.size).T).T.reshape(V.shape)
+        return rows_solved(self.root, V)
 
     @float64_when_eager
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
@@ -202,10 +194,9 @@ class Factorised(Written):
 class Damped(Fisher):
     """D = G + damping I, where G is singular or nearly so.
 
-    The damping belongs to the prior of the weights, w ~ N(0, c D^-1). A gradient is G w and not
-    D w, which is longer by the factor (l + damping) / l along an eigenvector of G with eigenvalue
-    l. This is therefore the matrix D in every respect, and `information` is the matrix G that
-    estimators read gradients out with.
+    The damping belongs to the prior of the weights, w ~ N(0, c D^-1); the gradient is G w and not
+    the longer D w. This is therefore the matrix D in every respect, and `information` is the matrix
+    G that estimators read gradients out with.
     """
 
     information: Fisher

@@ -1,7 +1,7 @@
 """The Fisher matrix of a network's steps, by products with its Jacobian.
 
-A network has thousands of parameters and its scores have no structure, but a derivative along a
-direction costs only as much as a few evaluations. With the actions integrated out,
+A derivative along a direction costs only as much as a few evaluations. With the actions integrated
+out,
 
     G = sum_i w_i J_i' F_i J_i + damping I = R'R + damping I,
 
@@ -13,7 +13,6 @@ few states (Woodbury): in float32 they fail without it.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -81,16 +80,6 @@ def subset(jacobian: Jacobian, weights: Float[Array, " N"], count: int = SUBSET)
     return Subset(Z, jnp.maximum(eigenvalues, 0.0), Q)
 
 
-class Both(NamedTuple):
-    """Products with the scores U and with the root R of G - damping I at once: one product with
-    the Jacobian each way serves both."""
-
-    forward: Callable[[Float[Array, " n"]], tuple[Float[Array, " N"], Float[Array, "N r"]]]
-    """w to (U w, R w)."""
-    backward: Callable[[Float[Array, " N"], Float[Array, "N r"]], Float[Array, " n"]]
-    """(a, b) to U'a + R'b."""
-
-
 class Network(Fisher):
     """R'R + damping I of the steps of a network."""
 
@@ -114,9 +103,12 @@ class Network(Fisher):
     def damped(self, damping: Float[Array, ""]) -> "Network":
         return dataclasses.replace(self, damping=self.damping + damping)
 
-    def both(self, U: Jacobian) -> Both:
-        """Products with the scores `U` and with R. The states of a matrix that was made from steps
-        are those of U; one that was made from states alone is of other states."""
+    def both(self, U: Jacobian) -> tuple[Callable, Callable]:
+        """Products with the scores U and with R at once, w to (U w, R w) and (a, b) to U'a + R'b.
+
+        The states of a matrix that was made from steps are those of U, and one product with the
+        Jacobian each way serves both; one that was made from states alone is of other states.
+        """
         at = self.jacobian.linearise()
         A = self._root(at)
         if at.scores is None:
@@ -128,7 +120,7 @@ class Network(Fisher):
             def added(a, b):
                 return of_scores.transposed_times(a) + at.pull(jnp.einsum("nrp,nr->np", A, b))
 
-            return Both(apart, added)
+            return apart, added
         S = at.scores * U.weights[:, None]
 
         def forward(w):
@@ -138,7 +130,7 @@ class Network(Fisher):
         def backward(a, b):
             return at.pull(S * a[:, None] + jnp.einsum("nrp,nr->np", A, b))
 
-        return Both(forward, backward)
+        return forward, backward
 
     def _root(self, at: Linearised) -> Float[Array, "N r p"]:
         """R = A J."""
@@ -184,9 +176,6 @@ class Network(Fisher):
 
     def matrix(self) -> Float[Array, "n n"]:
         return self.multiply(jnp.eye(self.size, dtype=self.subset.Z.dtype))
-
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.matrix())
 
 
 def network(jacobian: Jacobian, weights: Float[Array, " N"]) -> Network:

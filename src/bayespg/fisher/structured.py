@@ -1,13 +1,12 @@
 """Fisher matrices whose structure makes large ones affordable, and conversion to a `Fisher`."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support import checks
@@ -16,7 +15,7 @@ from bayespg._support.types import Array
 from bayespg.algebra import sparse
 from bayespg.algebra.conjugate_gradients import conjugate_gradients
 from bayespg.algebra.sparse import Rows
-from bayespg.fisher.matrices import Damped, Dense, Explicit, Fisher
+from bayespg.fisher.matrices import Damped, Dense, Fisher, rows_solved
 
 NEEDED = (
     "fisher: None, but this estimate needs the Fisher matrix; give an (n, n) array or one of "
@@ -28,7 +27,7 @@ WORST = 1e13
 """The largest ratio of V'V to the damping, which is the condition number of the low-rank form."""
 
 
-class LowRank(Explicit):
+class LowRank(Fisher):
     """G = V'V + diag(damping): thousands of parameters, few samples, no n x n array.
 
     G^-1 by Woodbury, at the cost of one (r, r) factorisation, which is float64 on plain arrays
@@ -65,7 +64,7 @@ class LowRank(Explicit):
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         first = V / self.damping
-        inner = _rows(lambda columns: cho_solve((self.L, True), columns), first @ self.V.T)
+        inner = rows_solved(self.L, first @ self.V.T)
         return first - (inner @ self.V) / self.damping
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
@@ -73,10 +72,6 @@ class LowRank(Explicit):
         low = jax.random.normal(key_low, (*shape, self.V.shape[0]), self.V.dtype)
         diagonal = jax.random.normal(key_diagonal, (*shape, self.size), self.V.dtype)
         return low @ self.V + jnp.sqrt(self.damping) * diagonal
-
-    @float64_when_eager
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.V.T @ self.V + jnp.diag(self.damping)
 
     @float64_when_eager
     def diagonal(self) -> Float[Array, " n"]:
@@ -88,12 +83,6 @@ def _woodbury(V: Float[Array, "r n"], damping: float | Float[Array, "..."]):
     damping = jnp.broadcast_to(jnp.asarray(damping, V.dtype), V.shape[-1:])
     L = jnp.linalg.cholesky(jnp.eye(V.shape[0], dtype=V.dtype) + (V / damping) @ V.T)
     return V, damping, L
-
-
-def _rows(function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k m"]:
-    """Apply a function of columns to the rows of V."""
-    flat = V.reshape(-1, V.shape[-1])
-    return function(flat.T).T.reshape(V.shape)
 
 
 class Spectral(Fisher):
@@ -116,51 +105,49 @@ class Spectral(Fisher):
     def size(self) -> int:
         return self.directions.shape[-1]
 
-    def _apply(self, function: Any, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        """The product with the matrix whose eigenvalues are a function of these."""
-        rest = function(self.rest)
-        along = (function(self.eigenvalues) - rest) * (V @ self.directions.T)
-        return rest * V + along @ self.directions
+    def mapped(self, function: Callable[[Array], Array]) -> "Spectral":
+        """The matrix whose eigenvalues are a function of these."""
+        return Spectral(self.directions, function(self.eigenvalues), function(self.rest))
+
+    def over(self, D: "Spectral") -> "Spectral":
+        """D^-1 G for a matrix D with the same eigenvectors."""
+        inverse = D.mapped(_inverse)
+        return Spectral(
+            self.directions, self.eigenvalues * inverse.eigenvalues, self.rest * inverse.rest
+        )
 
     @float64_when_eager
     def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self._apply(lambda l: l, V)
+        along = (self.eigenvalues - self.rest) * (V @ self.directions.T)
+        return self.rest * V + along @ self.directions
 
     @float64_when_eager
     def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self._apply(lambda l: jnp.where(l > 0, 1 / jnp.where(l > 0, l, 1.0), 0.0), V)
+        return self.mapped(_inverse).multiply(V)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
         z = jax.random.normal(key, (*shape, self.size), self.directions.dtype)
-        return self._apply(jnp.sqrt, z)
-
-    @float64_when_eager
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.multiply(jnp.eye(self.size, dtype=self.directions.dtype))
+        return self.mapped(jnp.sqrt).multiply(z)
 
     @float64_when_eager
     def diagonal(self) -> Float[Array, " n"]:
         return self.rest + (self.eigenvalues - self.rest) @ self.directions**2
 
     @float64_when_eager
-    def trace(self) -> Float[Array, ""]:
-        r, n = self.directions.shape
-        return jnp.sum(self.eigenvalues) + (n - r) * self.rest
-
-    @float64_when_eager
     def damped(self, damping: Float[Array, ""]) -> "Spectral":
-        return Spectral(self.directions, self.eigenvalues + damping, self.rest + damping)
+        return self.mapped(lambda l: l + damping)
 
     @float64_when_eager
     def effective(self, G: Fisher) -> Float[Array, ""]:
-        Q = self.directions
+        Q, inverse = self.directions, self.mapped(_inverse)
         along = jnp.sum(Q * G.multiply(Q), -1)
-        inside = jnp.sum(jnp.where(self.eigenvalues > 0, along / self.eigenvalues, 0.0))
         outside = jnp.maximum(G.trace() - jnp.sum(along), 0.0)
-        return inside + jnp.where(self.rest > 0, outside / self.rest, 0.0)
+        return along @ inverse.eigenvalues + outside * inverse.rest
 
-    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.solve(V)
+
+def _inverse(eigenvalues: Float[Array, "*r"]) -> Float[Array, "*r"]:
+    known = eigenvalues > 0
+    return jnp.where(known, 1 / jnp.where(known, eigenvalues, 1.0), 0.0)
 
 
 def outer_products(scores: Float[Array, "M n"]) -> Spectral:
@@ -218,15 +205,8 @@ class Sparse(Fisher):
         diagonal = jax.random.normal(key_diagonal, (*shape, self.size), z.dtype)
         return low(z) + jnp.sqrt(self.damping) * diagonal
 
-    def matrix(self) -> Float[Array, "n n"]:
-        R = sparse.dense(self.rows)
-        return R.T @ R + self.damping * jnp.eye(self.size)
-
     def diagonal(self) -> Float[Array, " n"]:
         return sparse.squared_columns(self.rows) + self.damping
-
-    def trace(self) -> Float[Array, ""]:
-        return jnp.sum(self.diagonal())
 
     def damped(self, damping: Float[Array, ""]) -> "Sparse":
         return Sparse(self.rows, self.damping + damping)
@@ -234,17 +214,13 @@ class Sparse(Fisher):
     def effective(self, G: Fisher) -> Float[Array, ""]:
         if isinstance(G, Sparse):  # tr(R D^-1 R'), without an n x n array
             return jnp.trace(self.kernel(G.rows, G.rows))
-        return jnp.trace(self.solve(G.matrix()))
-
-    def solve_roughly(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return self.solve(V)
+        return super().effective(G)
 
 
-class Isotropic(Explicit):
+class Isotropic(Spectral):
     """I / scale^2: the exact Fisher matrix of parameters theta ~ N(mean, scale^2 I)."""
 
-    parameters: int = eqx.field(static=True)
-    scale: float | Float[Array, ""]
+    scale: float | Float[Array, ""] = 1.0
 
     def __init__(self, parameters: int, scale: float | Float[Array, ""]):
         # A count such as 1.0 is a scale in the wrong place.
@@ -253,34 +229,18 @@ class Isotropic(Explicit):
                 f"parameters: expected a whole number, found {checks.shown(parameters)}; the "
                 "order is Isotropic(parameters, scale)"
             )
-        self.parameters = checks.whole("parameters", parameters, 1)
+        n = checks.whole("parameters", parameters, 1)
         self.scale = scale if traced(scale) else np.asarray(checks.deviation("scale", scale))
+        dtype, rest = jnp.result_type(self.scale, float), 1 / self.scale**2
+        rest = rest if isinstance(rest, jax.Array) else np.asarray(rest)
+        super().__init__(jnp.zeros((0, n), dtype), jnp.zeros(0, dtype), rest)
 
     @property
-    def size(self) -> int:
-        return self.parameters
-
-    @float64_when_eager
-    def multiply(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return V / self.scale**2
-
-    @float64_when_eager
-    def solve(self, V: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return V * self.scale**2
-
-    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape n"]:
-        return jax.random.normal(key, (*shape, self.size)) / self.scale
-
-    @float64_when_eager
-    def matrix(self) -> Float[Array, "n n"]:
-        return jnp.eye(self.size) / self.scale**2
-
-    @float64_when_eager
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.ones(self.size) / self.scale**2
+    def parameters(self) -> int:
+        return self.size
 
 
-class Inverse(Explicit):
+class Inverse(Fisher):
     """G known through its inverse, as the recursive estimate gives it."""
 
     of: Dense
@@ -299,14 +259,8 @@ class Inverse(Explicit):
         """G z with z ~ N(0, G^-1)."""
         return self.of.solve(self.of.sample(key, shape))
 
-    def matrix(self) -> Float[Array, "n n"]:
-        return self.multiply(jnp.eye(self.size))
 
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.matrix())
-
-
-class Implicit(Explicit):
+class Implicit(Fisher):
     """A Lineax operator, for instance a Jacobian product plus damping, solved by conjugate
     gradients."""
 
@@ -343,9 +297,6 @@ class Implicit(Explicit):
     def matrix(self) -> Float[Array, "n n"]:
         return self.operator.as_matrix()
 
-    def diagonal(self) -> Float[Array, " n"]:
-        return jnp.diagonal(self.matrix())
-
 
 def rank(fisher: Fisher) -> Float[Array, ""]:
     """The number of directions in which G has information, less than n where G is singular."""
@@ -373,7 +324,7 @@ def overlap(fisher: Fisher) -> Float[Array, ""]:
         return rank(fisher)
     D, G = fisher.solver, fisher.information
     if isinstance(D, Spectral) and isinstance(G, Spectral):
-        return jnp.sum((G.eigenvalues / jnp.where(G.eigenvalues > 0, D.eigenvalues, 1.0)) ** 2)
+        return G.over(D).mapped(jnp.square).trace()
     S = D.solve(G.matrix())
     return jnp.sum(S * S.T)
 

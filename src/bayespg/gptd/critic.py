@@ -18,7 +18,7 @@ from bayespg.algebra.conditioning import LOG_2PI, Groups, Span, Tails
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.gptd import inputs
 from bayespg.kernels import Kernel
-from bayespg.quadrature import SINGULAR
+from bayespg.quadrature import regular
 
 Points = PyTree[Shaped[Array, "N ..."]]
 """Points in rows: an array, or a tuple of arrays for kernels on several arrays such as states and
@@ -175,10 +175,7 @@ def posterior(
         truncated = int(np.sum(last & ~terminated)) + (not last[-1])
         tails = min(1 << max(truncated - 1, 0).bit_length(), r.size)  # few sizes to compile for
     critic = in_float64(_posterior)(kernel, Z, r, last, terminated, gamma, s2, sparsify, tails)
-    if not np.all(np.isfinite(critic.weights)) or not critic.info["condition"] < SINGULAR:
-        raise ValueError(
-            "noise: the kernel matrix plus noise is singular; give a larger noise variance"
-        )
+    regular(critic.info["condition"], critic.weights)
     return checks.sound("rewards, points", critic)
 
 
@@ -206,7 +203,7 @@ def _dense(kernel, points, steps: Targets, noise, tails: int) -> Critic:
     L = jnp.linalg.cholesky(K + noise * I)
     unknown = Span(solve_triangular(L, _columns(steps, tails), lower=True), jnp.ones(N, bool))
     e = unknown.remove(solve_triangular(L, steps.y, lower=True)[:, None])[:, 0]
-    pivots, count = jnp.diagonal(L), unknown.observations(N)
+    pivots, count = jnp.diagonal(L), unknown.observations()
     log_det = 2 * jnp.sum(jnp.log(pivots)) + unknown.log_determinant()
     return Critic(
         kernel=kernel,

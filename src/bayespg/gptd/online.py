@@ -6,7 +6,6 @@ update.
 """
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -147,26 +146,7 @@ def _advance(state: Online, name: str, function, rewards: tuple, points: tuple) 
         raise ValueError(f"{name}: {status}; see begin, terminate and truncate")
     rewards = tuple(checks.shaped("reward", value, ((),)) for value in rewards)
     points = tuple(inputs.like("point", value, state.members.points, 0) for value in points)
-    return checks.sound("reward", _quickly(function, state, *rewards, *points))
-
-
-def _quickly(function, state: Online, *args) -> Online:
-    """`in_float64` with less overhead, since an Online has the structure of the one before."""
-    leaves, structure = jax.tree.flatten(state)
-    if not all(eqx.is_array(leaf) for leaf in leaves):  # a kernel may hold functions
-        return in_float64(function)(to_float64(state), *args)
-    leaves = to_float64(leaves)
-    with jax.enable_x64(True):
-        result = _on_leaves(function, structure)(leaves, *args)
-    return jax.tree.unflatten(structure, [np.asarray(leaf) for leaf in result])
-
-
-@functools.cache
-def _on_leaves(function, structure):
-    def run(leaves, *args):
-        return jax.tree.leaves(function(jax.tree.unflatten(structure, leaves), *args))
-
-    return jax.jit(run)
+    return checks.sound("reward", in_float64(function)(to_float64(state), *rewards, *points))
 
 
 def _begin(state: Online, point) -> Online:

@@ -27,8 +27,8 @@ from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.observations import Normalised, Normaliser, Recent
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
-from bayespg.paths import persistence as exploration
 from bayespg.paths import scores
+from bayespg.paths.persistence import Exploration, informed, only_gains
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.base import slower
 from bayespg.posterior import GradientPosterior, direction_statistics
@@ -40,10 +40,11 @@ ROUNDING = 100
 SPENT = 0.5
 """Share of the step of log standard deviations that is made. Less noise raises returns at once, and
 a policy that has spent its exploration early learns slowly from then on."""
-SHORTEST = 0.02
-"""Share of the limit below which no random step is made."""
 WANDER = 11
 """Marks the keys of random directions."""
+WIDE = 16.0
+"""Length of a random step, as a multiple of the limit of a step: the policy it leads to acts
+differently in most states, and still takes every action."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -93,8 +94,13 @@ class State(eqx.Module):
     """False once the stopping rule has fired."""
     lowest: Float[Array, ""]
     """The lowest mean return of a batch so far."""
-    persistence: Float[Array, ""] | None
-    """Persistence of exploration in the next batch; None for independent noise."""
+    exploration: Exploration | None
+    """None for independent noise."""
+
+    @property
+    def persistence(self) -> Float[Array, " *runs"] | None:
+        """Persistence of exploration in the next batch."""
+        return None if self.exploration is None else self.exploration.persistence
 
     @property
     def updates(self) -> Int[Array, " *runs"]:
@@ -144,8 +150,9 @@ def begin(
         trust=trust.begin(theta.dtype), key=key,
         counts=Counts(zero, zero, zero),
         running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
-        persistence=(
-            jnp.asarray(persistence, jnp.float32) if traced(persistence) or persistence else None
+        exploration=(
+            Exploration(jnp.asarray(persistence, jnp.float32), theta)
+            if traced(persistence) or persistence else None
         ),
     )  # fmt: skip
 
@@ -244,30 +251,24 @@ def advance(
 
     A gradient that is rounding is zero, and makes no step. If rewards say nothing about the actions
     (`bayespg.paths.persistence.informed`), a policy stays as it is if it has seen lower returns, or
-    if all rewards are gains and no episode ended. Any other has nothing to lose: random steps,
-    shorter as the persistence of exploration fades, are how it comes to a goal that no episode has
-    reached, as on a mountain car.
+    if all rewards are gains and no episode ended. Any other has nothing to lose, and tries another
+    policy, a random step away from the last one from which something was learned.
 
     Without `described` the slope along the step, its error, the probability of going uphill and the
     divergence are NaN. They do not change the update, and may cost more than the gradient.
     """
     theta, rebuild = flatten(state.policy)
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
-    mean = jnp.mean(returns(batch.paths))
-    informed = exploration.informed(batch.paths) if estimator.needs.states else jnp.asarray(True)
-    content = (mean - state.lowest > CLOSE * jnp.abs(mean)) | exploration.only_gains(batch.paths)
-    stays = ~informed & content
-    posterior = _rounded(estimator(batch), estimator, batch, stays)
-    if estimator.needs.recent and state.persistence is not None:
-        posterior = _wandering(posterior, state, batch, ~informed & ~stays)
-    K = posterior.info.get("products")
-    trusted = state.trust.observe(K, informed)
+    posterior, told, lost = _direction(estimator, state, batch)
+    trusted = state.trust.observe(posterior.info.get("products"), told)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         slower=slower(state.policy, SPENT),
-        allowed=jnp.where(informed, trusted.allowed(M), _wanders(state)).astype(theta.dtype),
+        allowed=jnp.where(lost, WIDE, jnp.where(told, trusted.allowed(M), 0)).astype(theta.dtype),
     )  # fmt: skip
+    if state.exploration is not None:
+        change = change + jnp.where(lost, state.exploration.anchor - theta, 0.0)
     critic, left, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
     raw = batch.paths if raw is None else raw
@@ -277,8 +278,8 @@ def advance(
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
         recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
         key=state.key, counts=state.counts, running=_norm(change) >= stop,
-        lowest=jnp.minimum(state.lowest, mean).astype(theta.dtype),
-        persistence=state.persistence,
+        lowest=jnp.minimum(state.lowest, jnp.mean(returns(batch.paths))).astype(theta.dtype),
+        exploration=state.exploration,
     )  # fmt: skip
     finite = jnp.stack([
         _finite(stage) for stage in (
@@ -292,11 +293,13 @@ def advance(
         lambda after, before: jnp.where(going, after, before) if eqx.is_array(after) else after,
         new, state,
     )  # fmt: skip
-    counts = state.counts.after(batch.paths.mask)
-    fewer = exploration.fading(state.persistence, batch.paths, informed)
+    explored = state.exploration and state.exploration.after(
+        batch.paths, told, flatten(new.policy)[0]
+    )
     new = eqx.tree_at(
-        lambda s: (s.counts, s.running, s.persistence), new,
-        (counts, going & new.running, fewer), is_leaf=lambda x: x is None,
+        lambda s: (s.counts, s.running, s.exploration), new,
+        (state.counts.after(batch.paths.mask), going & new.running, explored),
+        is_leaf=lambda x: x is None,
     )  # fmt: skip
     record = Record(
         **(_description(posterior, change, divergence, theta) if described else {}),
@@ -307,6 +310,32 @@ def advance(
         stage=jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
     return new, record, posterior
+
+
+def _direction(
+    estimator: Estimator, state: State, batch: Batch
+) -> tuple[GradientPosterior, Bool[Array, ""], Bool[Array, ""]]:
+    """The posterior, whose mean is followed; whether the rewards said anything about the actions;
+    and whether the learner is lost. The mean is then random: sum_t u_t eps_t with eps white, whose
+    covariance is in proportion to G. It is zero if a policy that was told nothing stays as it
+    is."""
+    told, lost = jnp.asarray(True), jnp.asarray(False)
+    stays = lost
+    if estimator.needs.states:
+        told, mean = informed(batch.paths), jnp.mean(returns(batch.paths))
+        stays = (mean - state.lowest > CLOSE * jnp.abs(mean)) | only_gains(batch.paths)
+        stays, lost = ~told & stays, ~told & ~stays
+    posterior = _rounded(estimator(batch), estimator, batch, stays)
+    if state.exploration is None or not estimator.needs.recent:
+        return posterior, told, jnp.asarray(False)
+
+    def random():
+        key = jax.random.fold_in(jax.random.fold_in(state.key, WANDER), state.counts.updates)
+        noise = jax.random.normal(key, batch.paths.mask.shape, batch.dtype)
+        return jnp.sum(scores.of_paths(batch.policy, batch.paths, noise), 0)
+
+    mean = jax.lax.cond(lost, random, lambda: posterior.mean)
+    return eqx.tree_at(lambda p: p.mean, posterior, mean), told, lost
 
 
 def _description(
@@ -338,27 +367,6 @@ def _rounded(
         terms = values.root_mean_square(R) * jnp.sqrt(G.diagonal())
     rounding = ROUNDING * jnp.finfo(g.dtype).eps * terms
     return eqx.tree_at(lambda p: p.mean, posterior, jnp.where(jnp.abs(g) <= rounding, 0.0, g))
-
-
-def _wanders(state: State) -> Float[Array, ""] | float:
-    """The share of the limit that a random step may use."""
-    rho = state.persistence
-    return 0.0 if rho is None else jnp.where(rho > SHORTEST, rho, 0.0)
-
-
-def _wandering(
-    posterior: GradientPosterior, state: State, batch: Batch, lost: Bool[Array, ""]
-) -> GradientPosterior:
-    """The posterior with a random direction for its mean if the learner is `lost`: sum_t u_t eps_t
-    with eps white, whose covariance is in proportion to G."""
-
-    def random():
-        key = jax.random.fold_in(jax.random.fold_in(state.key, WANDER), state.counts.updates)
-        noise = jax.random.normal(key, batch.paths.mask.shape, batch.dtype)
-        return jnp.sum(scores.of_paths(batch.policy, batch.paths, noise), 0)
-
-    mean = jax.lax.cond(lost, random, lambda: posterior.mean)
-    return eqx.tree_at(lambda p: p.mean, posterior, mean)
 
 
 def _divergence(batch: Batch):
@@ -395,8 +403,8 @@ def _of_actions(policy: AnyPolicy, paths: Trajectories, whole: bool) -> Float[Ar
     """Log-probabilities of the actions taken, of the first step alone unless `whole`. They are not
     finite if the policy's distributions are not, though its parameters may be."""
     some = slice(None) if whole else slice(1)
-    found = _log_probabilities(policy, paths.states[some], paths.actions[some])
-    return jnp.where(paths.mask[some], found, 0.0)
+    logs = _log_probabilities(policy, paths.states[some], paths.actions[some])
+    return jnp.where(paths.mask[some], logs, 0.0)
 
 
 def _log_probabilities(

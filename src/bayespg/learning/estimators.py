@@ -249,10 +249,10 @@ class MonteCarlo(Estimator):
         G = None if self.fisher is None else self.fisher(batch)
         if G is not None and self.metric is not None:
             G = self.metric(batch, G)
-        found = monte_carlo.average(self.samples(batch), G)
+        posterior = monte_carlo.average(self.samples(batch), G)
         if self.lambda_ is None or self.lambda_ == 1:
-            return found
-        return _judged(found, batch, self)
+            return posterior
+        return _judged(posterior, batch, self)
 
     def samples(self, batch: Batch) -> Float[Array, "M n"]:
         """The gradient of each path."""
@@ -267,14 +267,14 @@ class MonteCarlo(Estimator):
             return units * y
         by_critic, lambda_ = self.lambda_ is not None, 1.0 if self.lambda_ is None else self.lambda_
         timed = self.limit_ends and self.state_kernel is None
-        found = steps(
+        rows = steps(
             batch, self.state_map, self.limit_ends, lambda_, by_critic, score=False, timed=timed
         )
-        kernel, units = state_kernel(self.state_kernel, found, timed), 1.0
+        kernel, units = state_kernel(self.state_kernel, rows, timed), 1.0
         if self.state_kernel is None:
-            y, units = standardised(found.y, found.taken)
-            found = found._replace(y=y)
-        left = monte_carlo.without_state_values(found, kernel, self.noise, self.rank)
+            y, units = standardised(rows.y, rows.taken)
+            rows = rows._replace(y=y)
+        left = monte_carlo.without_state_values(rows, kernel, self.noise, self.rank)
         T, M = batch.paths.mask.shape
         return units * left.reshape(M, T).T
 
@@ -360,8 +360,8 @@ class BAC(Estimator):
     could no longer say that it went worse than the others, and where states drift away the gradient
     of a batch would point the wrong way (docs/findings.md).
 
-    With many parameters the posterior is found by products alone, `iterations` conjugate gradients
-    to `tolerance`.
+    With many parameters the posterior is computed by products alone, with `iterations` conjugate
+    gradients to `tolerance`.
     """
 
     state_kernel: Kernel | None = None
@@ -407,8 +407,8 @@ class BAC(Estimator):
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
         timed = self.limit_ends and self.state_kernel is None
-        found = steps(batch, self.state_map, self.limit_ends, self.lambda_, timed=timed)
-        kernel, G, units = state_kernel(self.state_kernel, found, timed), self.fisher(batch), None
+        rows = steps(batch, self.state_map, self.limit_ends, self.lambda_, timed=timed)
+        kernel, G, units = state_kernel(self.state_kernel, rows, timed), self.fisher(batch), None
         info = {}
         prior = actor_critic.Prior(kernel, G, 1.0 if self.scale is None else self.scale)
         if self.metric is not None:
@@ -416,24 +416,24 @@ class BAC(Estimator):
         noise = 1.0 if self.noise is None else self.noise
         if self.advantage is not None:
             earlier = batch.critic
-            found = found if earlier is None else without(earlier, found)
-            y, units = values.centred(found.y, found.taken)
+            rows = rows if earlier is None else without(earlier, rows)
+            y, units = values.centred(rows.y, rows.taken)
             divisor = jnp.where(units > 0, units, 1.0)
-            found = found._replace(y=(y if self.lambda_ == 1 else found.y) / divisor)
+            rows = rows._replace(y=(y if self.lambda_ == 1 else rows.y) / divisor)
             if self.state_kernel is None:
                 kernel = alone = like_returns(kernel, batch, divisor, self.value_scale)
                 if earlier is not None:
-                    kernel, now = carried(values.rescaled(earlier, 1 / divisor), found, alone)
+                    kernel, now = carried(values.rescaled(earlier, 1 / divisor), rows, alone)
                     info = {"values": values.rescaled(now, divisor)}
                 prior = prior._replace(state_kernel=kernel)
             directions = prior.fisher.effective(G)
             c = self.advantage / jnp.maximum(directions, FEWEST)
-            prior = prior._replace(scale=c.astype(found.y.dtype))
-            info |= {"directions": directions} | products(found, prior, noise, self.rank)
+            prior = prior._replace(scale=c.astype(rows.y.dtype))
+            info |= {"directions": directions} | products(rows, prior, noise, self.rank)
         elif self.noise is None:
-            prior, noise = evidence.chosen(found, prior, self.rank)
+            prior, noise = evidence.chosen(rows, prior, self.rank)
         posterior = actor_critic.of_steps(
-            found, prior, noise, sparsify=self.sparsify, form=self.form, rank=self.rank,
+            rows, prior, noise, sparsify=self.sparsify, form=self.form, rank=self.rank,
             tolerance=self.tolerance, iterations=self.iterations,
         )  # fmt: skip
         posterior = eqx.tree_at(lambda p: p.info, posterior, posterior.info | info)

@@ -105,6 +105,16 @@ class Result(NamedTuple):
         return f"Result({runs}{returns.shape[-1]} updates, mean return {first} to {last})"
 
 
+class Loop(NamedTuple):
+    """What every update of a run has in common."""
+
+    environment: Environment
+    estimator: Estimator
+    update: optax.GradientTransformationExtraArgs
+    paths: int
+    stop: float
+
+
 def train(
     environment: Environment,
     policy: AnyPolicy,
@@ -145,18 +155,15 @@ def train(
     every = _checked_every(every, updates, evaluate)
     policy = as_arrays(policy)
     runs = _checked_runs(runs, policy)
+    loop = Loop(environment, estimator, update, paths, stop)
     inputs = environment, policy, estimator, key, stop, persistence
     if traced(inputs) or closes_over_tracers(update):
         if progress is not None:
             raise ValueError("progress: cannot be called inside jit or vmap; leave it out")
-        return _inside(
-            environment, policy, estimator, update, key, updates, paths, stop, runs, normalise,
-            persistence, evaluate, every,
-        )  # fmt: skip
+        state = _start_all(runs, loop, policy, key, normalise, persistence)
+        return _inside(loop, state, key, updates, runs, evaluate, every)
     with jax.enable_x64(True):
-        policy = to_float64(policy)
-        given = environment, policy, estimator, update, key, normalise, persistence
-        state = _start_all(runs, *given)
+        state = _start_all(runs, loop, to_float64(policy), key, normalise, persistence)
         records, asked = [], []
         key_evaluate = jax.random.fold_in(key, updates)
 
@@ -169,9 +176,7 @@ def train(
         axis, done = int(runs is not None), 0
         for upto in _stops(updates, every, progress is not None):
             count = jnp.asarray(upto - done)
-            state, record = _advance(
-                environment, estimator, update, state, paths, stop, count, updates, runs is not None
-            )
+            state, record = _advance(loop, state, count, updates, runs is not None)
             records.append(to_numpy(_first(record, upto - done, axis)))
             done = upto
             ask(done)
@@ -205,14 +210,12 @@ def closes_over_tracers(update: optax.GradientTransformation) -> bool:
 
 
 def _inside(
-    environment, policy, estimator, update, key, updates, paths, stop, runs, normalise, persistence,
-    evaluate, every,
+    loop: Loop, state: State, key: PRNGKeyArray, updates: int, runs: int | None,
+    evaluate: Callable[[Any, PRNGKeyArray], Any] | None, every: int | None,
 ) -> Result:  # fmt: skip
     """`train` as part of a larger program: nothing leaves the device, and the updates between two
     evaluations are one pass of a scan."""
-    many, given = runs is not None, (environment, policy, estimator, update)
-    state = _start_all(runs, *given, key, normalise, persistence)
-    every = every or updates
+    many, every = runs is not None, every or updates
     arrays, fixed = eqx.partition(state, eqx.is_array)
     key_evaluate = jax.random.fold_in(key, updates)
 
@@ -223,9 +226,7 @@ def _inside(
         return _ask(evaluate, state, jax.random.fold_in(key_evaluate, done), runs)
 
     def block(arrays, done):
-        arrays, record = _updated(
-            environment, estimator, update, arrays, fixed, paths, stop, every, every, many
-        )
+        arrays, record = _updated(loop, arrays, fixed, every, every, many)
         return arrays, (record, ask(arrays, done))
 
     done = jnp.arange(every, updates + 1, every)
@@ -298,7 +299,7 @@ def _first(record: History, count: int, axis: int) -> History:
 
 
 @eqx.filter_jit
-def _advance(environment, estimator, update, state, paths, stop, count, room, many):
+def _advance(loop: Loop, state: State, count: Int[Array, ""], room: int, many: bool):
     """`count` updates of one run or of many in parallel, and a history with room for `room`.
 
     `count` is traced, so that one compiled program serves every count. Programs compiled for
@@ -306,21 +307,17 @@ def _advance(environment, estimator, update, state, paths, stop, count, room, ma
     """
 
     arrays, fixed = eqx.partition(state, eqx.is_array)
-    arrays, history = _updated(
-        environment, estimator, update, arrays, fixed, paths, stop, count, room, many, everywhere
-    )
+    arrays, history = _updated(loop, arrays, fixed, count, room, many, everywhere)
     return eqx.combine(arrays, fixed), history
 
 
-def _updated(
-    environment, estimator, update, state, fixed, paths, stop, count, room, many, everywhere=None
-):
+def _updated(loop: Loop, state: State, fixed: State, count, room, many, everywhere=None):
     """`_advance` for the arrays of a state."""
 
     def one(state: State) -> tuple[State, History]:
-        state, history = step(
-            environment, estimator, update, eqx.combine(state, fixed), paths, stop
-        )
+        environment, estimator, update, paths, stop = loop
+        whole = eqx.combine(state, fixed)
+        state, history = step(environment, estimator, update, whole, paths, stop)
         return eqx.filter(state, eqx.is_array), history
 
     def run(state: State) -> tuple[State, History]:
@@ -373,11 +370,13 @@ def start(
 
 
 def _start_all(
-    runs: int | None, environment, policy, estimator, update, key, normalise, persistence
-) -> State:
+    runs: int | None, loop: Loop, policy: AnyPolicy, key: PRNGKeyArray, normalise: bool,
+    persistence: float,
+) -> State:  # fmt: skip
     """`start` of one run, or of several side by side."""
 
     def one(policy, key):
+        environment, estimator, update, *_ = loop
         return start(environment, policy, estimator, update, key, normalise, persistence)
 
     if runs is None:

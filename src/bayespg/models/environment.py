@@ -86,18 +86,12 @@ class Learned(Environment):
         return self.observed.starts(key, paths)
 
     def step(
-        self,
-        key: PRNGKeyArray,
-        states: Float[Array, "M d"],
-        actions: Shaped[Array, "M *action"],
+        self, key: PRNGKeyArray, states: Float[Array, "M d"], actions: Shaped[Array, "M *action"]
     ) -> tuple[Float[Array, "M d"], Float[Array, " M"], Bool[Array, " M"]]:
         return self.transition(key, states, actions)[:3]
 
     def transition(
-        self,
-        key: PRNGKeyArray,
-        states: Float[Array, "M d"],
-        actions: Shaped[Array, "M *action"],
+        self, key: PRNGKeyArray, states: Float[Array, "M d"], actions: Shaped[Array, "M *action"]
     ) -> tuple[Float[Array, "M d"], Float[Array, " M"], Bool[Array, " M"], Float[Array, " M"]]:
         """What `step` returns, and the standard deviation of the next state under the posterior, by
         the disagreement of draws, in units of the standard deviation of observed states."""

@@ -79,8 +79,7 @@ def circles_of(x: Float[Array, "N d"], weights: Float[Array, " N"]) -> Circles:
     paired = (best < ROUND) & own & own[partner] & (partner[partner] == jnp.arange(d))
     both = jnp.eye(d, dtype=x.dtype) + jax.nn.one_hot(partner, d, dtype=x.dtype)
     return Circles(
-        jnp.where(paired[:, None], both, 0.0),
-        jnp.where(paired, mean[jnp.arange(d), partner], 0.0),
+        jnp.where(paired[:, None], both, 0.0), jnp.where(paired, mean[jnp.arange(d), partner], 0.0)
     )
 
 

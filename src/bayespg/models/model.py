@@ -24,15 +24,8 @@ from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.data import Inputs, Transitions
 from bayespg.models.environment import DISCOUNT, HORIZON, Knowledge, Learned, Observed
-from bayespg.models.features import (
-    Terms,
-    Units,
-    Waves,
-    circles_of,
-    draw_waves,
-    units_of,
-)
-from bayespg.models.regression import Regression, regress, robust_weights
+from bayespg.models.features import Terms, Units, Waves, circles_of, draw_waves, units_of
+from bayespg.models.regression import Regression, regress, robust_weights, statistics
 from bayespg.models.termination import Termination, evenly
 
 LENGTHS = (0.3, 0.6, 1.2, 2.5, 5.0)
@@ -133,9 +126,9 @@ def compiled(function: Any) -> Any:
 def _predict(model: Model, x: Any, encoded: Any) -> Prediction:
     phi = model.features(model.states(x), encoded)
 
-    def outputs(found: Regression, units: Units):
-        mean = phi @ found.mean * units.scale + units.mean
-        return mean, units.scale * jnp.sqrt(found.variance(phi) + found.noise)
+    def outputs(fit: Regression, units: Units):
+        mean = phi @ fit.mean * units.scale + units.mean
+        return mean, units.scale * jnp.sqrt(fit.variance(phi) + fit.noise)
 
     change, deviation = outputs(model.dynamics, model.changes)
     reward, reward_deviation = outputs(model.rewards, model.payments)
@@ -200,12 +193,7 @@ def basis(key: PRNGKeyArray, states: int, actions: int, count: int = COUNT) -> B
         )
 
 
-def fit(
-    transitions: Transitions,
-    *,
-    key: PRNGKeyArray | None = None,
-    waves: int = COUNT,
-) -> Model:
+def fit(transitions: Transitions, *, key: PRNGKeyArray | None = None, waves: int = COUNT) -> Model:
     """The posterior given transitions. `key` decides the random waves, `waves` is their number."""
     if transitions.count == 0:
         raise ValueError("transitions: expected at least one, found none")
@@ -248,7 +236,7 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
 
     def evidence(number: Any) -> Any:
         Phi = terms(number)(*some[:2]) * kept
-        return jnp.sum(regress(*_statistics(Phi, some[2]), jnp.sum(kept)).evidence)
+        return jnp.sum(regress(*statistics(Phi, some[2]), jnp.sum(kept)).evidence)
 
     def best() -> Any:
         return jnp.argmax(jax.lax.map(evidence, jnp.arange(len(LENGTHS)))).astype(jnp.int32)
@@ -266,17 +254,12 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
         Phi = phi(x, a)
         w = jnp.where(use, weight(Phi, y, ~end), 0.0)
         root = jnp.sqrt(w)[:, None]
-        fresh = (
-            *_statistics(Phi * root, y * root),
-            Phi.T @ (w * end),
-            jnp.stack([w, w * end]).sum(1),
-        )
+        shares = jnp.stack([w, w * end])
+        fresh = *statistics(Phi * root, y * root), Phi.T @ shares[1], shares.sum(1)
         return jax.tree.map(jnp.add, sums, fresh)
 
     p, o = jax.eval_shape(phi, X[:1], A[:1]).shape[1], Y.shape[1]
-    zeros = (
-        jnp.zeros((p, p)), jnp.zeros((p, o)), jnp.zeros(o), jnp.zeros(p), jnp.zeros(2)
-    )  # fmt: skip
+    zeros = tuple(map(jnp.zeros, ((p, p), (p, o), o, p, 2)))
     G, B, squares, at_ends, (total, ends) = jax.lax.fori_loop(
         0, (count + CHUNK - 1) // CHUNK, add, zeros
     )
@@ -309,10 +292,6 @@ def _starts(S: Any, first: Any) -> tuple[Any, Any, Any]:
     many = jnp.sum(first)
     share = first.astype(S.dtype) / jnp.maximum(many, 1)
     return S[order], many, jnp.sqrt(share @ (S - share @ S) ** 2)
-
-
-def _statistics(Phi: Any, Y: Any) -> tuple[Any, Any, Any]:
-    return Phi.T @ Phi, Phi.T @ Y, jnp.sum(Y**2, 0)
 
 
 def _range(x: Any, used: Any) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ for each output y with its own tau and lambda. With Phi'Phi = V diag(s) V' and b
 so that a grid of lambda costs next to nothing once the eigenvectors are known.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -49,14 +50,19 @@ class Regression(eqx.Module):
         return self.mean + self.vectors @ (jnp.sqrt(self.values) * normals)
 
 
+def statistics(Phi: Any, Y: Any) -> tuple[Any, Any, Any]:
+    """Phi'Phi, Phi'Y and the sums of squares of the outputs."""
+    return Phi.T @ Phi, Phi.T @ Y, jnp.sum(Y**2, 0)
+
+
 def regress(
     gram: Float[Array, "p p"],
     products: Float[Array, "p o"],
     squares: Float[Array, " o"],
     count: Float[Array, ""],
 ) -> Regression:
-    """The posterior given Phi'Phi, Phi'Y, the sums of squares of the outputs and the number of
-    rows; lambda and tau of each output by evidence. An output that is always zero has no noise."""
+    """The posterior given `statistics` and the number of rows; lambda and tau of each output by
+    evidence. An output that is always zero has no noise."""
     s, V = jnp.linalg.eigh(gram)
     s = jnp.maximum(s, 0.0)
     b = V.T @ products
@@ -65,8 +71,7 @@ def regress(
     def judged(ridge):
         left = squares - jnp.sum(b**2 / (s + ridge)[:, None], 0)
         left = jnp.maximum(left, ROUNDING * squares)
-        tau = left / (ridge * count)
-        tau = jnp.where(squares > 0, tau, 1.0)
+        tau = jnp.where(squares > 0, left / (ridge * count), 1.0)
         spread = jnp.sum(jnp.log(s + ridge)) + (count - len(s)) * jnp.log(ridge)
         return tau, -0.5 * (count * jnp.log(2 * jnp.pi * jnp.e * tau) + spread)
 
@@ -100,19 +105,17 @@ def robust_weights(
     counts in rows that are `rewarded`.
     """
 
-    def weight(found: Regression, Phi: Any, Y: Any, counts: Any) -> Any:
-        q = (Y - Phi @ found.mean) ** 2 / jnp.maximum(found.noise, 1e-12)
-        q = jnp.where(jnp.sum(found.mean**2, 0) > 0, q, 0.0)
+    def weight(fit: Regression, Phi: Any, Y: Any, counts: Any) -> Any:
+        q = (Y - Phi @ fit.mean) ** 2 / jnp.maximum(fit.noise, 1e-12)
+        q = jnp.where(jnp.sum(fit.mean**2, 0) > 0, q, 0.0)
         q = q.at[:, -1].multiply(counts)
         return jnp.minimum((FREEDOM + 1) / (FREEDOM + jnp.max(q, 1)), 1.0)
 
     def fitted(w: Any) -> Regression:
         root = jnp.sqrt(w)[:, None]
-        P, y = Phi * root, Y * root
-        return regress(P.T @ P, P.T @ y, jnp.sum(y**2, 0), jnp.sum(w))
+        return regress(*statistics(Phi * root, Y * root), jnp.sum(w))
 
     def again(_: Any, w: Any) -> Any:
         return used * weight(fitted(w), Phi, Y, rewarded)
 
-    found = fitted(jax.lax.fori_loop(0, ITERATIONS, again, used))
-    return lambda Phi, Y, counts: weight(found, Phi, Y, counts)
+    return functools.partial(weight, fitted(jax.lax.fori_loop(0, ITERATIONS, again, used)))

@@ -31,27 +31,23 @@ class Acting:
         self,
         policy: AnyPolicy,
         key: PRNGKeyArray,
-        greedy: bool = False,
         memories: Any = None,
         times: np.ndarray | None = None,
     ):
         arrays, fixed = eqx.partition(policy, eqx.is_array)
         self._arrays = jax.device_put(arrays, device.cpu())
         rest, structure = jax.tree.flatten(fixed)  # hashable where a dictionary in it is not
-        self._act = _actor(tuple(rest), structure, greedy, times is not None)
+        self._act = _actor(tuple(rest), structure, times is not None)
         self._key, self._wave = key, (0, key)
         self._start, self.memories, self._times = policy.start, memories, times
 
     def __call__(
-        self, observations: np.ndarray, time: int, wave: int
+        self, observations: np.ndarray, time: int, wave: int, first: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Step `time` of the episodes of a wave."""
-        return self.step(observations, time, wave, np.full(len(observations), time == 0))
-
-    def step(
-        self, observations: np.ndarray, time: int, wave: int, first: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The same where the rows that begin an episode are told."""
+        """Step `time` of the episodes of a wave. `first` tells which rows begin an episode; unless
+        it is given, all do at time 0."""
+        if first is None:
+            first = np.full(len(observations), time == 0)
         if wave != self._wave[0]:
             self._wave = wave, child(self._key, WORD - wave) if wave else self._key
         if self.memories is None:  # all episodes begin, so their values are not used
@@ -66,9 +62,7 @@ class Acting:
 
 
 @functools.lru_cache(64)
-def _actor(
-    rest: tuple[Any, ...], structure: Any, greedy: bool, persists: bool
-) -> Callable[..., Any]:
+def _actor(rest: tuple[Any, ...], structure: Any, persists: bool) -> Callable[..., Any]:
     """The acting function, compiled once for all policies of the same kind."""
     fixed = structure.unflatten(rest)
 
@@ -82,13 +76,10 @@ def _actor(
         memories = jax.tree.map(begun, policy.start(), memories)
         at, memories = jax.vmap(policy.step)(memories, observations)
         time, held, before = at_step
-        if greedy:
-            choices = at.mode()
-        else:
-            choices = at.sample(jax.random.fold_in(key, time))
-            if persists:
-                again = at.sample(jax.random.fold_in(key, held))
-                choices = persistence.among(again, choices, before)
+        choices = at.sample(jax.random.fold_in(key, time))
+        if persists:
+            again = at.sample(jax.random.fold_in(key, held))
+            choices = persistence.among(again, choices, before)
         return choices, *jax.vmap(policy.settle)(memories, choices)
 
     return act

@@ -9,9 +9,14 @@ lean the same way, for 1 / (1 - rho) steps on average.
 Scores remain those of independent draws, so that with rho > 0 the estimated gradient is only
 approximately that of the policy, and where pushing the same way leads astray it is none. Without it
 some tasks show no reward at all. So only every second episode of a batch explores persistently, and
-rho fades during training, fast if the others return more (`fading`).
+rho fades during training, fast if the others return more.
+
+Where rewards say nothing about the actions (`informed`), as on a mountain car that has not reached
+the goal, there is no gradient to follow. Each update then tries another policy, a random step away
+from the last one from which something was learned.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
@@ -19,10 +24,33 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 from bayespg._support.types import Array
 from bayespg.environments.trajectories import Trajectories, returns
 
-FADE, FAILED, SILENT = 0.05, 0.75, 0.01
+FADE, FAILED = 0.05, 0.75
 """Share of the persistence of exploration that an update takes away: if the episodes that explored
-persistently returned at least as much as the others, if they returned less, and if rewards say
-nothing about the actions, so that there is still everything to explore."""
+persistently returned at least as much as the others, and if they returned less. Where rewards say
+nothing there is still everything to explore, and persistence stays."""
+
+
+class Exploration(eqx.Module):
+    """How a run explores."""
+
+    persistence: Float[Array, ""]
+    """rho of the next batch."""
+    anchor: Float[Array, " n"]
+    """Parameters after the last update whose rewards said something about the actions, or the
+    initial ones: from there random steps are made."""
+
+    def after(
+        self, paths: Trajectories, told: Bool[Array, ""], theta: Float[Array, " n"]
+    ) -> "Exploration":
+        """Exploration after a batch and an update to `theta`; `told` is whether the rewards of the
+        batch said something (`informed`)."""
+        R, these = returns(paths), explorers(paths.mask.shape[1])
+        persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
+        taken = jnp.where(other > persistent, FAILED, FADE)
+        return Exploration(
+            self.persistence * (1 - jnp.where(told, taken, 0.0)),
+            jnp.where(told, theta, self.anchor),
+        )
 
 
 def held(
@@ -46,20 +74,6 @@ def among(
     fresh ones for the others."""
     these = explorers(len(fresh), before).reshape(-1, *(1 for _ in fresh.shape[1:]))
     return jnp.where(these, again, fresh)
-
-
-def fading(
-    persistence: Float[Array, ""] | None, paths: Trajectories, informed: Bool[Array, ""] | bool
-) -> Float[Array, ""] | None:
-    """The persistence of exploration after another batch, whose rewards say something about the
-    actions or do not (`informed`): a little less, and much less if the episodes that explored
-    independently returned more."""
-    if persistence is None:
-        return None
-    R, these = returns(paths), explorers(paths.mask.shape[1])
-    persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
-    taken = jnp.where(other > persistent, FAILED, FADE)
-    return persistence * (1 - jnp.where(informed, taken, SILENT))
 
 
 def informed(paths: Trajectories) -> Bool[Array, ""]:

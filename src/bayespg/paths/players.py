@@ -44,11 +44,15 @@ class Orders(NamedTuple):
     """What the episodes of a batch share."""
 
     policies: Sequence[AnyPolicy]
-    keys: Sequence[np.ndarray]
-    greedy: bool
+    keys: Sequence[Any]
     lanes: int
     double: bool
-    times: np.ndarray | None = None
+    times: np.ndarray | None
+
+    def acting(self, number: int) -> Acting:
+        """How the policy of this number acts."""
+        key = jax.random.wrap_key_data(self.keys[number])
+        return Acting(self.policies[number], key, times=self.times)
 
 
 class Request(NamedTuple):
@@ -89,30 +93,38 @@ class Players:
         policy: AnyPolicy,
         key: PRNGKeyArray,
         seeds: Sequence[int],
-        greedy: bool = False,
         times: np.ndarray | None = None,
     ) -> Trajectories:
         """What `play` with this `Acting` would return."""
         requests = [Request(0, *divmod(j, self.lanes), seed) for j, seed in enumerate(seeds)]
-        buffer = EpisodeBuffer(self._host, len(seeds))
-        orders = _orders([policy], [key], greedy, self.lanes, times)
-        for j, played in enumerate(self._play(orders, requests)):
-            buffer.insert(j, played)
-        return buffer.closed(self._host)
+        return self._batch(self._play([policy], [key], requests, self.lanes, times))
 
     def each(
         self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: Sequence[int]
     ) -> list[Trajectories]:
-        """One episode of each policy, with the most likely actions."""
+        """One episode of each policy."""
         requests = [Request(k, 0, 0, seed) for k, seed in enumerate(seeds)]
-        paths = []
-        for played in self._play(_orders(policies, keys, True, 1), requests):
-            buffer = EpisodeBuffer(self._host, 1)
-            buffer.insert(0, played)
-            paths.append(buffer.closed(self._host))
-        return paths
+        return [self._batch([one]) for one in self._play(policies, keys, requests, 1)]
 
-    def _play(self, orders: Orders, requests: list[Request]) -> list[Trajectories]:
+    def _batch(self, played: list[Trajectories]) -> Trajectories:
+        """Episodes in one batch, padded."""
+        buffer = EpisodeBuffer(self._host, len(played))
+        for j, one in enumerate(played):
+            buffer.insert(j, one)
+        return buffer.closed(self._host)
+
+    def _play(
+        self,
+        policies: Sequence[AnyPolicy],
+        keys: Sequence[PRNGKeyArray],
+        requests: list[Request],
+        lanes: int,
+        times: np.ndarray | None = None,
+    ) -> list[Trajectories]:
+        words = [np.asarray(jax.random.key_data(key)) for key in keys]
+        double = bool(jax.config.read("jax_enable_x64"))
+        # Arrays of NumPy keep their precision on their way.
+        orders = Orders(to_numpy(policies), words, lanes, double, times)
         try:
             return self.pool.answers(orders, requests)
         except Failed as failure:
@@ -133,19 +145,6 @@ class Players:
         """End the workers; the next batch starts them again."""
         if self._crew is not None:
             self._crew.close()
-
-
-def _orders(
-    policies: Sequence[AnyPolicy],
-    keys: Sequence[PRNGKeyArray],
-    greedy: bool,
-    lanes: int,
-    times: np.ndarray | None = None,
-) -> Orders:
-    """What the episodes share, as it is sent: arrays of NumPy keep their precision."""
-    words = [np.asarray(jax.random.key_data(key)) for key in keys]
-    double = bool(jax.config.read("jax_enable_x64"))
-    return Orders(to_numpy(policies), words, greedy, lanes, double, times)
 
 
 def _maker(host: Host, environment: Any) -> Callable[[], "Player"]:
@@ -172,13 +171,13 @@ class Player:
         self._host = Host(environment, lanes=1, **options)
         self._host.observations, self._host.acted = spaces.Observations(observed), acted
         self._host.name = name
-        self._acting: tuple[Any, dict[int, Acting]] = None, {}
+        self._orders: Orders | None = None
 
     def __call__(self, orders: Orders, request: Request | None) -> Trajectories | None:
-        if self._acting[0] is not orders:
-            self._acting = orders, {}
+        if self._orders is not orders:
+            self._orders, self._acting = orders, functools.cache(orders.acting)
         with jax.enable_x64(orders.double):
-            acting = self._choosing(0 if request is None else request.policy)
+            acting = self._acting(0 if request is None else request.policy)
             if request is None:  # compile
                 acting(np.zeros((orders.lanes, self._host.width), np.float32), 0, 0)
                 return None
@@ -186,14 +185,6 @@ class Player:
             episode = [Episode(request.row, request.seed, 0)]
             play_wave(self._host, acting, request.wave, episode, orders.lanes, buffer)
             return buffer.alone()
-
-    def _choosing(self, number: int) -> Acting:
-        """How the policy of this number acts."""
-        orders, known = self._acting
-        if number not in known:
-            key = jax.random.wrap_key_data(orders.keys[number])
-            known[number] = Acting(orders.policies[number], key, orders.greedy, times=orders.times)
-        return known[number]
 
     def close(self) -> None:
         self._host.close()

@@ -31,10 +31,7 @@ def rollout(
     """Draw `paths` independent paths in the precision of the policy (Algorithm 1, line 4).
     `persistence` is that of exploration; None draws every action with fresh random numbers."""
 
-    def add(sums, *step):
-        return sums
-
-    return walk(environment, policy, key, paths, (), add, persistence)[0]
+    return walk(environment, policy, key, paths, (), lambda sums, *_: sums, persistence)[0]
 
 
 def walk(
@@ -103,17 +100,15 @@ def _check_step(
     the same shape; (M, 1) rewards would be broadcast to (M, M) silently. This costs nothing at run
     time: shapes are known when the program is traced."""
     paths = jax.tree.leaves(states)[0].shape[:1]
-    ended = jnp.result_type(ends)
-    before, after = (_shapes(x) for x in (states, following))
-    for wrong, given, expected in (
-        (jnp.shape(rewards) != paths, f"rewards of shape {jnp.shape(rewards)}", paths),
-        (jnp.shape(ends) != paths, f"ends of shape {jnp.shape(ends)}", paths),
-        (ended != jnp.bool_, f"ends of type {ended}", "bool"),
-        (before != after, f"states of shape {after}", before),
+    for what, given, expected in (
+        ("rewards of shape", jnp.shape(rewards), paths),
+        ("ends of shape", jnp.shape(ends), paths),
+        ("ends of type", jnp.result_type(ends), "bool"),
+        ("states of shape", _shapes(following), _shapes(states)),
     ):
-        if wrong:
+        if given != expected:
             name = type(environment).__name__
-            raise ValueError(f"environment: {name}.step gave {given}, expected {expected}")
+            raise ValueError(f"environment: {name}.step gave {what} {given}, expected {expected}")
 
 
 def _shapes(tree: Any) -> Any:
@@ -229,7 +224,7 @@ class EpisodeBuffer:
 
     def alone(self) -> Trajectories:
         """The only episode, without padding, for `insert`."""
-        return self._until(int(self.mask.sum()))
+        return self.until(int(self.mask.sum()))
 
     def closed(self, host: Lanes) -> Trajectories:
         """The whole batch, padded; warns where a default limit has cut an episode off."""
@@ -242,9 +237,10 @@ class EpisodeBuffer:
         longest, kept = int(self.mask.sum(0).max()), least_length(host, self.mask.shape[1])
         while kept < longest:
             kept *= GROWTH
-        return self._until(kept)
+        return self.until(kept)
 
-    def _until(self, T: int) -> Trajectories:
+    def until(self, T: int) -> Trajectories:
+        """The batch with `T` steps."""
         assert self._actions is not None
         return Trajectories(
             self.states[:T], self._actions[:T], self.rewards[:T], self.mask[:T],

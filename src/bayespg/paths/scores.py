@@ -1,7 +1,7 @@
 """Scores of steps and of paths."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,7 @@ from bayespg.algebra.sparse import Linear, Products, Rows
 from bayespg.environments.trajectories import Trajectories
 from bayespg.policies import AnyPolicy, Policy, SparsePolicy, flatten, memory, sparse_score
 
-__all__ = [
-    "Jacobian",
-    "Linearised",
-    "hessians",
-    "of_paths",
-    "of_steps",
-]
+__all__ = ["Jacobian", "Linearised", "hessians", "of_paths", "of_steps"]
 
 
 def __dir__() -> list[str]:
@@ -30,8 +24,7 @@ def __dir__() -> list[str]:
 def of_steps(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "T M n"] | Rows:
     """u(z_t) = grad log mu(a_t|x_t; theta), Eq. 39; zero where no step was taken.
 
-    Those of a sparse policy are sparse rows, with leading axes T and M. Those of a policy with
-    memory are the terms of u(xi), with the derivative through the memory.
+    Those of a sparse policy are sparse rows, with leading axes T and M.
     """
     if isinstance(policy, SparsePolicy):
         indices, values = jax.vmap(jax.vmap(lambda x, a: sparse_score(policy, x, a)))(
@@ -123,8 +116,17 @@ def of_paths(
     return jax.vmap(_credited(policy), 1)(paths.states, paths.actions, weights)
 
 
-def _credited(policy: AnyPolicy) -> Callable[..., Float[Array, " n"]]:
-    """A function of the observations, choices and credits of one path: sum_t credit_t u(z_t)."""
+def hessians(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "M n n"]:
+    """grad u(xi) = grad^2 sum_t log mu(a_t|x_t; theta), for policies with few parameters."""
+    of_path = _credited(policy, jax.hessian)
+    return jax.vmap(of_path, 1)(paths.states, paths.actions, paths.mask)
+
+
+def _credited(
+    policy: AnyPolicy, derivative: Callable[..., Any] = jax.grad
+) -> Callable[..., Float[Array, "..."]]:
+    """A function of the observations, choices and credits of one path: the derivative of sum_t
+    credit_t log mu(a_t|x_t; theta)."""
     theta, rebuild = flatten(policy)
 
     def of_path(observations, choices, credits):
@@ -132,20 +134,6 @@ def _credited(policy: AnyPolicy) -> Callable[..., Float[Array, " n"]]:
             each = memory.log_probs(rebuild(t), observations, choices)
             return jnp.sum(jnp.where(credits != 0, credits * each, 0.0))
 
-        return jax.grad(log_likelihood)(theta)
+        return derivative(log_likelihood)(theta)
 
     return of_path
-
-
-def hessians(policy: AnyPolicy, paths: Trajectories) -> Float[Array, "M n n"]:
-    """grad u(xi) = grad^2 sum_t log mu(a_t|x_t; theta), for policies with few parameters."""
-    theta, rebuild = flatten(policy)
-
-    def of_path(observations, choices, taken):
-        def log_likelihood(t):
-            each = memory.log_probs(rebuild(t), observations, choices)
-            return jnp.sum(jnp.where(taken, each, 0.0))
-
-        return jax.hessian(log_likelihood)(theta)
-
-    return jax.vmap(of_path, 1)(paths.states, paths.actions, paths.mask)

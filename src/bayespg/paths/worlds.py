@@ -9,7 +9,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray, Shaped
+from jaxtyping import Float, PRNGKeyArray
 
 from bayespg._support.random import host_key
 from bayespg._support.types import Array
@@ -20,8 +20,9 @@ from bayespg.environments.trajectories import Trajectories
 from bayespg.environments.vector import Vector
 from bayespg.paths.acting import Acting, times_of
 from bayespg.paths.players import Players
-from bayespg.paths.rollout import certain_length, play, rollout
+from bayespg.paths.rollout import EpisodeBuffer, certain_length, play, rollout
 from bayespg.policies import AnyPolicy, fitting
+from bayespg.policies.deterministic import Greedy
 
 
 class World(abc.ABC):
@@ -54,11 +55,10 @@ class World(abc.ABC):
     ) -> Trajectories:
         """One episode for each seed; `greedy` always takes the most likely action, `persistence` is
         that of exploration."""
-        return self._play(policy, key, seeds, greedy, persistence)
+        return self._play(Greedy(policy) if greedy else policy, key, seeds, persistence)
 
     @abc.abstractmethod
-    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
-        """Where the episodes are played."""
+    def _play(self, policy, key, seeds, persistence) -> Trajectories: ...
 
     def play_each(
         self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: list[int]
@@ -95,31 +95,22 @@ class OnHost(World):
         self.observation = jax.ShapeDtypeStruct((host.width,), np.float32)
         self.masks = host.masks
 
-    @property
-    def lanes(self) -> int:
-        """Episodes for which the policy chooses at once."""
-        return self.host.lanes
-
-    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
+    def _play(self, policy, key, seeds, persistence) -> Trajectories:
         times = times_of(key, self.horizon, persistence)
-        return play(self.host, Acting(policy, key, greedy, times=times), seeds)
+        return play(self.host, Acting(policy, key, times=times), seeds)
 
     def expected(self, policy: AnyPolicy, episodes: int) -> Trajectories | None:
-        T, M, shape = certain_length(self.host, episodes), episodes, self.observation.shape
+        T = certain_length(self.host, episodes)
         if T is None:
             return None
 
-        def chosen(key):
-            seen = jnp.zeros(shape, jnp.float32)
+        def chosen(key, seen):
             return policy.step(policy.start(), seen)[0].sample(key)
 
-        choice = jax.eval_shape(chosen, host_key(0))
-        return Trajectories(
-            np.zeros((T, M, *shape), np.float32),
-            np.zeros((T, M, *choice.shape), choice.dtype),
-            np.zeros((T, M), np.float32), np.zeros((T, M), bool), np.zeros(M, bool),
-            np.zeros((M, *shape), np.float32),
-        )  # fmt: skip
+        choice = jax.eval_shape(chosen, host_key(0), self.observation)
+        buffer = EpisodeBuffer(self.host, episodes)
+        buffer.for_actions(np.zeros((1, *choice.shape), choice.dtype))
+        return buffer.until(T)
 
     def rows(self, observation: Any) -> tuple[np.ndarray, bool]:
         return self.host.observations.rows(observation)
@@ -136,18 +127,14 @@ class InWorkers(OnHost):
         super().__init__(host)
         self.players = players
 
-    @property
-    def lanes(self) -> int:
-        return self.players.lanes
-
-    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
+    def _play(self, policy, key, seeds, persistence) -> Trajectories:
         times = times_of(key, self.horizon, persistence)
-        return self.players.batch(policy, key, seeds, greedy, times)
+        return self.players.batch(policy, key, seeds, times)
 
     def play_each(
         self, policies: Sequence[AnyPolicy], keys: Sequence[PRNGKeyArray], seeds: list[int]
     ) -> list[Trajectories]:
-        return self.players.each(policies, keys, seeds)
+        return self.players.each([Greedy(policy) for policy in policies], keys, seeds)
 
 
 def actions_in_jax(environment: Environment) -> Actions | None:
@@ -177,11 +164,9 @@ class OnDevice(World):
         assert self.environment is not None
         fitting.check_in_jax(policy, self.environment, self.actions)
 
-    def _play(self, policy, key, seeds, greedy, persistence) -> Trajectories:
+    def _play(self, policy, key, seeds, persistence) -> Trajectories:
         """All episodes follow from the key; only the number of seeds matters. An observation or a
         reward that is not finite raises `EnvironmentFailure`."""
-        if greedy:
-            policy = Greedy(policy)
         paths, sound = _draw(self.environment, policy, key, len(seeds), persistence)
         if not sound:
             raise EnvironmentFailure(f"{self.name}, {_first_bad(paths)}")
@@ -252,14 +237,12 @@ def _not_finite(paths: Trajectories) -> list[tuple[int, str, Any, Any]]:
     def bad(x: Any, taken: Any) -> Any:
         return taken & ~jnp.isfinite(x).reshape(*taken.shape, -1).all(-1)
 
+    acted, rewarded = bad(paths.actions, paths.mask), bad(paths.rewards, paths.mask)
     return [
-        (offset, words, x, bad(x, taken))
-        for offset, words, x, taken in (
-            (0, "observation holds", paths.states, paths.mask),
-            (1, "action that the policy drew holds", paths.actions, paths.mask),
-            (1, "reward is", paths.rewards, paths.mask),
-            (1, "observation holds", final, last),
-        )
+        (0, "observation holds", paths.states, bad(paths.states, paths.mask)),
+        (1, "action that the policy drew holds", paths.actions, acted),
+        (1, "reward is", paths.rewards, rewarded),
+        (1, "observation holds", final, bad(final, last)),
     ]
 
 
@@ -275,28 +258,3 @@ def _first_bad(paths: Trajectories) -> str:
     here = np.ravel(values[t, m])
     value = here[~np.isfinite(here)][0]
     return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
-
-
-class Greedy(AnyPolicy):
-    """A policy that always takes the most likely choice."""
-
-    policy: AnyPolicy
-
-    def start(self) -> Any:
-        return self.policy.start()
-
-    def step(self, memory: Any, observation: Shaped[Array, " *observation"]) -> Any:
-        at, memory = self.policy.step(memory, observation)
-        return Certain(at), memory
-
-    def settle(self, memory: Any, choice: Shaped[Array, " *choice"]) -> Any:
-        return self.policy.settle(memory, choice)
-
-
-class Certain(eqx.Module):
-    """A distribution whose samples are the mode of another."""
-
-    of: Any
-
-    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        return self.of.mode()

@@ -21,6 +21,10 @@ P = TypeVar("P", bound=eqx.Module)
 
 Memory = Any
 """A tree of arrays: the internal state of one path; empty for a policy without memory."""
+Observation = Shaped[Array, " *observation"]
+State = Shaped[Array, " *state"]
+Action = Shaped[Array, " *action"]
+Choice = Shaped[Array, " *choice"]
 
 
 class AnyPolicy(eqx.Module):
@@ -32,15 +36,11 @@ class AnyPolicy(eqx.Module):
         """The memory before the first observation."""
 
     @abc.abstractmethod
-    def step(
-        self, memory: Memory, observation: Shaped[Array, " *observation"]
-    ) -> tuple[Distribution, Memory]:
+    def step(self, memory: Memory, observation: Observation) -> tuple[Distribution, Memory]:
         """The distribution of choices, and the memory after the observation."""
 
     @abc.abstractmethod
-    def settle(
-        self, memory: Memory, choice: Shaped[Array, " *choice"]
-    ) -> tuple[Shaped[Array, " *action"], Memory]:
+    def settle(self, memory: Memory, choice: Choice) -> tuple[Action, Memory]:
         """The action that the environment gets, and the memory of the next step."""
 
 
@@ -48,20 +48,16 @@ class Policy(AnyPolicy):
     """mu(a|x; theta): a policy without memory. Its choices are its actions."""
 
     @abc.abstractmethod
-    def __call__(self, state: Shaped[Array, " *state"]) -> Distribution:
+    def __call__(self, state: State) -> Distribution:
         """The distribution of actions at a state."""
 
     def start(self) -> Memory:
         return ()
 
-    def step(
-        self, memory: Memory, observation: Shaped[Array, " *observation"]
-    ) -> tuple[Distribution, Memory]:
+    def step(self, memory: Memory, observation: Observation) -> tuple[Distribution, Memory]:
         return self(observation), memory
 
-    def settle(
-        self, memory: Memory, choice: Shaped[Array, " *choice"]
-    ) -> tuple[Shaped[Array, " *action"], Memory]:
+    def settle(self, memory: Memory, choice: Choice) -> tuple[Action, Memory]:
         return choice, memory
 
 
@@ -79,24 +75,22 @@ class SparsePolicy(Policy):
     weights: eqx.AbstractVar[Float[Array, " n"]]
 
     @abc.abstractmethod
-    def active(self, state: Shaped[Array, " *state"]) -> Int[Array, " k"]:
+    def active(self, state: State) -> Int[Array, " k"]:
         """Indices of the active parameters at a state, without repetition."""
 
     @abc.abstractmethod
-    def local(self, weights: Float[Array, " k"], state: Shaped[Array, " *state"]) -> Distribution:
+    def local(self, weights: Float[Array, " k"], state: State) -> Distribution:
         """The distribution of actions at a state, given its active parameters."""
 
 
-def score(
-    policy: Policy, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
-) -> Float[Array, " n"]:
+def score(policy: Policy, state: State, action: Action) -> Float[Array, " n"]:
     """u(z) = grad log mu(a|x; theta), Eq. 39."""
     theta, rebuild = flatten(policy)
     return jax.grad(lambda t: rebuild(t)(state).log_prob(action))(theta)
 
 
 def sparse_score(
-    policy: SparsePolicy, state: Shaped[Array, " *state"], action: Shaped[Array, " *action"]
+    policy: SparsePolicy, state: State, action: Action
 ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
     """The nonzero entries of u(z): indices and values."""
     active = policy.active(state)
@@ -105,7 +99,7 @@ def sparse_score(
 
 
 def sparse_information_root(
-    policy: SparsePolicy, state: Shaped[Array, " *state"]
+    policy: SparsePolicy, state: State
 ) -> tuple[Int[Array, " k"], Float[Array, "r k"]]:
     """The nonzero columns of `information_root`: indices and values."""
     active = policy.active(state)
@@ -114,7 +108,7 @@ def sparse_information_root(
     return active, policy.local(weights, state).fisher_root() @ J
 
 
-def information_root(policy: Policy, state: Shaped[Array, " *state"]) -> Float[Array, "r n"]:
+def information_root(policy: Policy, state: State) -> Float[Array, "r n"]:
     """A J with (A J)'(A J) = E_{a|x}[u u']: the Fisher matrix at a state, the action integrated
     out.
 

@@ -48,10 +48,8 @@ class CMAC(SparsePolicy):
         shifts = tiling[:, None] * np.array(self.displacement) % self.tilings / self.tilings
         at = (state - low) / (high - low) * tiles + jnp.array(shifts, state.dtype)
         at = jnp.where(np.array(self.wraps), jnp.floor(at) % tiles, jnp.clip(at, 0, tiles - 1))
-        index = jnp.array(tiling, jnp.int32)
-        for size, along in zip(self.tiles, at.astype(jnp.int32).T, strict=True):
-            index = index * size + along
-        return index
+        number = jnp.array(tiling, jnp.int32), *at.astype(jnp.int32).T
+        return jnp.ravel_multi_index(number, (self.tilings, *self.tiles), mode="clip")
 
     def local(self, weights: Float[Array, " k"], state: Float[Array, " d"]) -> UnitNormal:
         return UnitNormal(weights.mean())

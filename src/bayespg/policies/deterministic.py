@@ -1,4 +1,4 @@
-"""Policies whose actions do not depend on chance, for a search in the space of their parameters."""
+"""Policies whose actions do not depend on chance."""
 
 from typing import Any
 
@@ -13,35 +13,31 @@ from scipy.linalg import helmert
 from bayespg._support.types import Array
 from bayespg.environments.spaces import Actions, Choices
 from bayespg.policies import named
-from bayespg.policies.base import Policy
-from bayespg.policies.distributions import Distribution
+from bayespg.policies.base import AnyPolicy, Choice, Observation, Policy
+from bayespg.policies.distributions import Fixed
 from bayespg.policies.features import Features
 from bayespg.policies.heads import Composed
 
 
-class Fixed(Distribution):
-    """An action that does not depend on chance; it has no density, and so no score."""
+class Greedy(AnyPolicy):
+    """Another policy's most likely choices."""
 
-    action: Shaped[Array, "..."]
+    policy: AnyPolicy
 
-    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        return self.action
+    def start(self) -> Any:
+        return self.policy.start()
 
-    def mode(self) -> Shaped[Array, "..."]:
-        return self.action
+    def step(self, memory: Any, observation: Observation) -> Any:
+        at, memory = self.policy.step(memory, observation)
+        return Fixed(at.mode()), memory
 
-    def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]:
-        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
-
-    def fisher_root(self) -> Float[Array, "r p"]:
-        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
-
-    def divergence(self, other: Any) -> Float[Array, ""]:
-        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+    def settle(self, memory: Any, choice: Choice) -> Any:
+        return self.policy.settle(memory, choice)
 
 
 class Deterministic(Policy):
-    """Actions linear in features of the observation, or in the observation itself.
+    """Actions linear in features of the observation, or in the observation itself, for a search in
+    the space of their parameters.
 
     k discrete actions are the corners of a regular simplex in k - 1 dimensions, and the outputs
     choose the corner in whose direction they lie: with two actions the sign of one output decides.

@@ -128,10 +128,14 @@ class Categorical(Distribution):
     logits: Float[Array, "*M K"]
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, " *M"]:
-        """One uniform number per path, through the inverse of the distribution function."""
-        below = jnp.cumsum(jax.nn.softmax(self.logits), -1)[..., :-1]
+        """One uniform number per path, through the inverse of the distribution function. A draw
+        that rounding has moved to a choice of probability zero becomes the mode."""
+        p = jax.nn.softmax(self.logits)
         uniform = jax.random.uniform(key, self.logits.shape[:-1], self.logits.dtype)
-        return jnp.sum(uniform[..., None] >= below, -1, dtype=jnp.int32)
+        below = jnp.cumsum(p, -1)[..., :-1]
+        drawn = jnp.sum(uniform[..., None] >= below, -1, dtype=jnp.int32)
+        possible = jnp.take_along_axis(p, drawn[..., None], -1)[..., 0] > 0
+        return jnp.where(possible, drawn, self.mode())
 
     def mode(self) -> Int[Array, " *M"]:
         return jnp.argmax(self.logits, -1).astype(jnp.int32)
@@ -182,7 +186,32 @@ class Gaussians(Distribution):
         return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + away**2 - 1) - log_ratio)
 
 
-class Categoricals(Distribution):
+class _Independent(Distribution):
+    """Independent choices, the components of one action."""
+
+    @abc.abstractmethod
+    def _each(self) -> list[Categorical]: ...
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "*M c"]:
+        each = self._each()
+        keys = jax.random.split(key, len(each))
+        return jnp.stack([one.sample(k) for one, k in zip(each, keys, strict=True)], -1)
+
+    def mode(self) -> Int[Array, "*M c"]:
+        return jnp.stack([one.mode() for one in self._each()], -1)
+
+    def log_prob(self, action: Int[Array, " c"]) -> Float[Array, ""]:
+        return sum(one.log_prob(action[i]) for i, one in enumerate(self._each()))  # pyright: ignore
+
+    def fisher_root(self) -> Float[Array, "r p"]:
+        return block_diag(*(one.fisher_root() for one in self._each()))
+
+    def divergence(self, other: Any) -> Float[Array, ""]:
+        both = zip(self._each(), other._each(), strict=True)
+        return sum(one.divergence(another) for one, another in both)  # pyright: ignore
+
+
+class Categoricals(_Independent):
     """Independent choices, `sizes[i]` options for the i-th; their logits are concatenated."""
 
     logits: Float[Array, "*M K"]
@@ -194,49 +223,40 @@ class Categoricals(Distribution):
             Categorical(self.logits[..., e - s : e]) for e, s in zip(ends, self.sizes, strict=True)
         ]
 
-    def sample(self, key: PRNGKeyArray) -> Int[Array, "*M c"]:
-        keys = jax.random.split(key, len(self.sizes))
-        drawn = [one.sample(k) for one, k in zip(self._each(), keys, strict=True)]
-        return jnp.stack(drawn, -1)
-
-    def mode(self) -> Int[Array, "*M c"]:
-        return jnp.stack([one.mode() for one in self._each()], -1)
-
-    def log_prob(self, action: Int[Array, " c"]) -> Float[Array, ""]:
-        return sum(one.log_prob(action[i]) for i, one in enumerate(self._each()))  # pyright: ignore
-
-    def fisher_root(self) -> Float[Array, "K K"]:
-        return block_diag(*(one.fisher_root() for one in self._each()))
-
-    def divergence(self, other: "Categoricals") -> Float[Array, ""]:
-        both = zip(self._each(), other._each(), strict=True)
-        return sum(one.divergence(another) for one, another in both)  # pyright: ignore
-
     def sizes_of_choices(self) -> tuple[int, ...] | None:
         return self.sizes if sum(self.sizes) == self.logits.shape[-1] else (self.logits.shape[-1],)
 
 
-class Pair(Distribution):
+class Pair(_Independent):
     """Two independent choices, the components of one action."""
 
     first: Categorical
     second: Categorical
 
-    def sample(self, key: PRNGKeyArray) -> Int[Array, "*M 2"]:
-        key_first, key_second = jax.random.split(key)
-        return jnp.stack([self.first.sample(key_first), self.second.sample(key_second)], -1)
-
-    def mode(self) -> Int[Array, "*M 2"]:
-        return jnp.stack([self.first.mode(), self.second.mode()], -1)
-
-    def log_prob(self, action: Int[Array, "2"]) -> Float[Array, ""]:
-        return self.first.log_prob(action[0]) + self.second.log_prob(action[1])
-
-    def fisher_root(self) -> Float[Array, "r p"]:
-        return block_diag(self.first.fisher_root(), self.second.fisher_root())
-
-    def divergence(self, other: "Pair") -> Float[Array, ""]:
-        return self.first.divergence(other.first) + self.second.divergence(other.second)
+    def _each(self) -> list[Categorical]:
+        return [self.first, self.second]
 
     def sizes_of_choices(self) -> tuple[int, ...]:
         return self.first.sizes_of_choices() + self.second.sizes_of_choices()
+
+
+class Fixed(Distribution):
+    """An action that does not depend on chance; it has no density, and so no score."""
+
+    action: Shaped[Array, "..."]
+
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "..."]:
+        return self.action
+
+    def mode(self) -> Shaped[Array, "..."]:
+        return self.action
+
+    def log_prob(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("a deterministic policy has no density; train it with PGPE")
+
+    fisher_root = divergence = log_prob
+
+
+def choice(logits: Float[Array, " K"], sizes: tuple[int, ...], scalar: bool) -> Distribution:
+    """A choice of each of `sizes`; with `scalar` the action is one number, not a vector."""
+    return Categorical(logits) if scalar else Categoricals(logits, sizes)

@@ -67,11 +67,8 @@ class Fourier(Features):
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         W, b = _waves(self.inputs, self.count, self.length_scale, self.seed)
-        waves = (
-            self.scale
-            * np.sqrt(2 / self.count)
-            * jnp.cos(W.astype(x.dtype) @ x + b.astype(x.dtype))
-        )
+        angles = W.astype(x.dtype) @ x + b.astype(x.dtype)
+        waves = self.scale * np.sqrt(2 / self.count) * jnp.cos(angles)
         return jnp.concatenate([waves.astype(x.dtype), x, jnp.ones_like(x, shape=(1,))])
 
 
@@ -143,13 +140,11 @@ class MLP(Features, Learned):
     biases: tuple[Float[Array, " o"], ...]
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], *, key: PRNGKeyArray):
-        sizes = (inputs, *hidden)
-        keys = jax.random.split(key, len(hidden))
-        start = jax.nn.initializers.orthogonal(np.sqrt(2))
-        self.weights = tuple(
-            start(k, (i, o), jnp.float32)
-            for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)
+        layers = zip(
+            jax.random.split(key, len(hidden)), itertools.pairwise((inputs, *hidden)), strict=True
         )
+        start = jax.nn.initializers.orthogonal(np.sqrt(2))
+        self.weights = tuple(start(k, shape, jnp.float32) for k, shape in layers)
         self.biases = tuple(jnp.zeros(o, jnp.float32) for o in hidden)
 
     @property
@@ -233,9 +228,8 @@ def _as_image(x: Float[Array, "..."]) -> Float[Array, "h w c"]:
 
 def learns_features(policy: eqx.Module) -> bool:
     """Whether a policy has a network among its parts."""
-    parts = jax.tree.leaves(policy, is_leaf=_is_network)
-    return any(map(_is_network, parts))
 
+    def is_network(part: object) -> bool:
+        return isinstance(part, Learned | eqx.nn.MLP)
 
-def _is_network(part: object) -> bool:
-    return isinstance(part, Learned | eqx.nn.MLP)
+    return any(map(is_network, jax.tree.leaves(policy, is_leaf=is_network)))

@@ -1,8 +1,10 @@
 """Whether a policy fits an environment, by the shapes of what it takes and gives."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -14,7 +16,12 @@ from bayespg.policies.base import AnyPolicy, Policy
 def check(policy: AnyPolicy, seen: jax.ShapeDtypeStruct, actions: Actions | None) -> Any:
     """ValueError unless the policy takes observations of this shape and type, and gives actions of
     this kind; nothing is computed. Returns the shape and type of an action."""
-    at, action = _shapes(policy, seen)
+
+    def acted(key, x):
+        at, memory = policy.step(policy.start(), x)
+        return at, policy.settle(memory, at.sample(key))[0]
+
+    at, action = of_observation(type(policy).__name__, acted, jax.random.key(0), seen)
     if actions is None:
         return action
     if isinstance(actions, Choices):
@@ -41,41 +48,34 @@ def check_in_jax(policy: AnyPolicy, environment: Environment, actions: Actions |
         batch = jnp.zeros((2, *action.shape), action.dtype)
         return states, environment.step(key, states, batch)[0]
 
-    name, given = type(environment).__name__, f"of {type(policy).__name__}, {_given(action, None)}"
-    try:
-        before, after = jax.eval_shape(stepped, jax.random.key(0))
-    except (TypeError, ValueError, IndexError) as problem:
-        raise ValueError(
-            f"policy: {name} does not take an action {given}: {_line(problem)}"
-        ) from problem
-    shapes = [[leaf.shape for leaf in jax.tree.leaves(states)] for states in (before, after)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"policy: {name} does not take an action {given}: its states become {shapes[1]}, they "
-            f"were {shapes[0]}"
-        )
+    refusal = (
+        f"{type(environment).__name__} does not take an action of {type(policy).__name__}, "
+        f"{_given(action, None)}"
+    )
+    states = _shapes(refusal, stepped, jax.random.key(0))
+    before, after = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in states)
+    if before != after:
+        raise ValueError(f"policy: {refusal}: its states become {after}, they were {before}")
 
 
-def _shapes(policy: AnyPolicy, seen: jax.ShapeDtypeStruct) -> tuple[Any, Any]:
-    """The distribution of choices and an action, as shapes and types."""
-
-    def acted(key, x):
-        at, memory = policy.step(policy.start(), x)
-        return at, policy.settle(memory, at.sample(key))[0]
-
+def of_observation(
+    name: str, function: Callable[..., Any], given: Any, seen: jax.ShapeDtypeStruct
+) -> Any:
+    """The shapes and types of function(given, observation); ValueError where it does not take the
+    observation."""
     real = jnp.issubdtype(seen.dtype, jnp.floating)
     x = jax.ShapeDtypeStruct(seen.shape, jnp.float32 if real else seen.dtype)
+    refusal = f"{name} does not take an observation of shape {seen.shape} and type {seen.dtype}"
+    return _shapes(refusal, function, given, x)
+
+
+def _shapes(refusal: str, function: Callable[..., Any], *given: Any) -> Any:
+    """What the function returns, as shapes and types."""
     try:
-        return jax.eval_shape(acted, jax.random.key(0), x)
+        return eqx.filter_eval_shape(function, *given)
     except (TypeError, ValueError, IndexError) as problem:
-        raise ValueError(
-            f"policy: {type(policy).__name__} does not take an observation of shape {seen.shape} "
-            f"and type {seen.dtype}: {_line(problem)}"
-        ) from problem
-
-
-def _line(problem: Exception) -> str:
-    return str(problem).strip().split("\n")[0]
+        line = str(problem).strip().split("\n")[0]
+        raise ValueError(f"policy: {refusal}: {line}") from problem
 
 
 def _wanted(actions: Actions) -> str:

@@ -9,10 +9,22 @@ import numpy as np
 from jaxtyping import Float
 
 from bayespg._support.types import Array
+from bayespg.environments.spaces import Actions, Choices
 from bayespg.policies import distributions
 from bayespg.policies.base import Policy
-from bayespg.policies.distributions import Categoricals, Distribution
+from bayespg.policies.distributions import Distribution
 from bayespg.policies.features import Features
+
+SCALE = 1.0
+"""Length of the vector of initial standard deviations of a Gaussian policy, in units of half the
+actions' range."""
+
+
+def initial_scale(size: int) -> float:
+    """Initial standard deviation of each of `size` components of an action. The more components
+    there are, the less noise each has: what noise costs grows with their number, and with too much
+    of it a body with many joints learns to keep still before it learns to walk."""
+    return SCALE / np.sqrt(size)
 
 
 class Head(eqx.Module):
@@ -36,10 +48,7 @@ class Choice(Head):
         self.sizes, self.scalar = sizes, scalar
 
     def __call__(self, phi: Float[Array, " k"]) -> Distribution:
-        logits = self.weights @ phi
-        return (
-            distributions.Categorical(logits) if self.scalar else Categoricals(logits, self.sizes)
-        )
+        return distributions.choice(self.weights @ phi, self.sizes, self.scalar)
 
 
 class Normals(Head):
@@ -69,3 +78,10 @@ class Composed(Policy):
 
     def __call__(self, state: Float[Array, " *d"]) -> Distribution:
         return self.head(self.features(jnp.ravel(state)))
+
+
+def composed(features: Features, actions: Actions) -> Composed:
+    """A policy whose choices are equally likely, or whose means are in the middle of the range."""
+    if isinstance(actions, Choices):
+        return Composed(features, Choice(features.size, actions.sizes, actions.scalar))
+    return Composed(features, Normals(features.size, actions.size, initial_scale(actions.size)))

@@ -9,49 +9,14 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Float
 
 from bayespg._support.types import Array
 from bayespg.policies.base import Policy, SparsePolicy
-from bayespg.policies.distributions import Categorical, Categoricals, Distribution
+from bayespg.policies.distributions import Distribution
 
 FORBIDDEN = -1e9
 """The logit of a choice that is not allowed: its probability is zero in every precision."""
-
-
-class Allowed(Distribution):
-    """A distribution among allowed choices; the logits of the others are `FORBIDDEN`."""
-
-    of: Categorical | Categoricals
-
-    def _each(self) -> list[Categorical]:
-        return [self.of] if isinstance(self.of, Categorical) else self.of._each()
-
-    def sample(self, key: PRNGKeyArray) -> Int[Array, "..."]:
-        """A draw that rounding has moved beyond the last allowed choice becomes the mode."""
-        drawn, mode = self.of.sample(key), self.of.mode()
-        scalar = isinstance(self.of, Categorical)
-        allowed = []
-        for i, one in enumerate(self._each()):
-            at = drawn if scalar else drawn[..., i]
-            logit = jnp.take_along_axis(one.logits, at[..., None], -1)[..., 0]
-            allowed.append(logit > FORBIDDEN / 2)
-        return jnp.where(allowed[0] if scalar else jnp.stack(allowed, -1), drawn, mode)
-
-    def mode(self) -> Int[Array, "..."]:
-        return self.of.mode()
-
-    def log_prob(self, action: Shaped[Array, " *action"]) -> Float[Array, ""]:
-        return self.of.log_prob(action)
-
-    def fisher_root(self) -> Float[Array, "r p"]:
-        return self.of.fisher_root()
-
-    def divergence(self, other: Any) -> Float[Array, ""]:
-        return self.of.divergence(other.of)
-
-    def sizes_of_choices(self) -> tuple[int, ...] | None:
-        return self.of.sizes_of_choices()
 
 
 class Masked(Policy):
@@ -61,10 +26,10 @@ class Masked(Policy):
     choices: int = eqx.field(static=True)
     """How many numbers at the end of a state say what is allowed."""
 
-    def __call__(self, state: Float[Array, " d"]) -> Allowed:
+    def __call__(self, state: Float[Array, " d"]) -> Distribution:
         at: Any = self.policy(state[: -self.choices])
         logits = jnp.where(state[-self.choices :] > 0.5, at.logits, FORBIDDEN)
-        return Allowed(eqx.tree_at(lambda d: d.logits, at, logits))
+        return eqx.tree_at(lambda d: d.logits, at, logits)
 
 
 def masked(policy: Any, choices: int) -> Masked:

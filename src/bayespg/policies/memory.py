@@ -21,8 +21,10 @@ from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support.types import Array
 from bayespg.policies.base import (
+    Action,
     AnyPolicy,
     Memory,
+    Observation,
     Policy,
     flatten,
     information_root,
@@ -36,14 +38,10 @@ class MemoryPolicy(AnyPolicy):
     """A policy with memory: write `start`, `__call__` and `settle`."""
 
     @abc.abstractmethod
-    def __call__(
-        self, memory: Memory, observation: Shaped[Array, " *observation"]
-    ) -> tuple[Distribution, Memory]:
+    def __call__(self, memory: Memory, observation: Observation) -> tuple[Distribution, Memory]:
         """The distribution of choices, and the memory after the observation."""
 
-    def step(
-        self, memory: Memory, observation: Shaped[Array, " *observation"]
-    ) -> tuple[Distribution, Memory]:
+    def step(self, memory: Memory, observation: Observation) -> tuple[Distribution, Memory]:
         return self(memory, observation)
 
 
@@ -121,25 +119,22 @@ class Recurrent(MemoryPolicy):
         return jnp.zeros(self.cell.hidden_size, self.cell.weight_hh.dtype)
 
     def __call__(
-        self, memory: Float[Array, " H"], observation: Float[Array, " *observation"]
-    ) -> tuple[Distribution, Float[Array, " H"]]:
+        self, memory: Float[Array, " H"], observation: Observation
+    ) -> tuple[Distribution, Memory]:
         memory = self.cell(jnp.ravel(observation), jnp.asarray(memory))
         return self.distribution(self.head(memory)), memory
 
-    def settle(
-        self, memory: Float[Array, " H"], choice: Shaped[Array, " *action"]
-    ) -> tuple[Shaped[Array, " *action"], Float[Array, " H"]]:
+    def settle(self, memory: Float[Array, " H"], choice: Action) -> tuple[Action, Memory]:
         return choice, memory
 
 
 # Of one path, time in front; of any policy.
 
+Observations = Shaped[Array, "T *observation"]
+Choices = Shaped[Array, "T *choice"]
 
-def unroll(
-    policy: AnyPolicy,
-    observations: Shaped[Array, "T *observation"],
-    choices: Shaped[Array, "T *choice"],
-) -> Distribution:
+
+def unroll(policy: AnyPolicy, observations: Observations, choices: Choices) -> Distribution:
     """mu(.|m_t, o_t; theta) for all t: one distribution whose fields have time in front."""
 
     def step(memory: Memory, now: tuple[Array, Array]) -> tuple[Memory, Distribution]:
@@ -153,18 +148,14 @@ def unroll(
 
 
 def log_probs(
-    policy: AnyPolicy,
-    observations: Shaped[Array, "T *observation"],
-    choices: Shaped[Array, "T *choice"],
+    policy: AnyPolicy, observations: Observations, choices: Choices
 ) -> Float[Array, " T"]:
     """log mu(c_t|m_t, o_t; theta)."""
     return jax.vmap(lambda at, c: at.log_prob(c))(unroll(policy, observations, choices), choices)
 
 
 def step_scores(
-    policy: AnyPolicy,
-    observations: Shaped[Array, "T *observation"],
-    choices: Shaped[Array, "T *choice"],
+    policy: AnyPolicy, observations: Observations, choices: Choices
 ) -> Float[Array, "T n"]:
     """The terms of u(xi). With a memory in forward mode, which needs less storage than the graphs
     of all steps."""
@@ -175,9 +166,7 @@ def step_scores(
 
 
 def information_roots(
-    policy: AnyPolicy,
-    observations: Shaped[Array, "T *observation"],
-    choices: Shaped[Array, "T *choice"],
+    policy: AnyPolicy, observations: Observations, choices: Choices
 ) -> Float[Array, "T r n"]:
     """A_t J_t with (A_t J_t)'(A_t J_t) = E[u_t u_t'] given what came before: the choice of each
     step integrated out.
@@ -189,9 +178,9 @@ def information_roots(
         return jax.vmap(lambda x: information_root(policy, x))(observations)
     theta, rebuild = flatten(policy)
 
-    def parameters(t: Float[Array, " n"]) -> Float[Array, "T p"]:
+    def parameters(t):
         along = unroll(rebuild(t), observations, choices)
-        return jax.vmap(lambda at: ravel_pytree(at)[0])(along)
+        return jax.vmap(lambda at: ravel_pytree(at)[0])(along), along
 
-    along = unroll(policy, observations, choices)
-    return jax.vmap(lambda at: at.fisher_root())(along) @ jax.jacfwd(parameters)(theta)
+    J, along = jax.jacfwd(parameters, has_aux=True)(theta)
+    return jax.vmap(lambda at: at.fisher_root())(along) @ J

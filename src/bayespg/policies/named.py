@@ -21,13 +21,11 @@ from bayespg.environments import spaces
 from bayespg.policies import tiles
 from bayespg.policies.base import Policy
 from bayespg.policies.features import MLP, Features, Fourier, Gaussians, Linear
-from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.policies.heads import composed
 
 Name = Literal["fourier", "linear", "gaussian", "tiles", "mlp"]
 WAVES = {"choices": (50, 0.3), "means": (100, 1.0)}
 """Number of random waves and their size: small for choices, so that decisions are nearly linear."""
-SCALE = 1.0
-"""Initial standard deviation of a Gaussian policy, in units of half the action's range."""
 HIDDEN = (16, 16)
 """Widths of the layers of a network."""
 MOST = {"gaussian": 3, "tiles": 4}
@@ -52,31 +50,23 @@ def make(
             f"policy: '{name}' covers at most {MOST[name]} dimensions with its grid, and the "
             f"observation has {inputs}; take 'linear', 'fourier' or 'mlp'"
         )
-    if name == "tiles":
-        return _tiles(inputs, actions)
+    choices = isinstance(actions, spaces.Choices)
     features: Features
     match name:
         case "linear":
             features = Linear(inputs)
         case "fourier":
-            kind = "choices" if isinstance(actions, spaces.Choices) else "means"
-            count, scale = WAVES[kind]
+            count, scale = WAVES["choices" if choices else "means"]
             features = Fourier(inputs, count, scale=scale)
         case "gaussian":
             features = Gaussians(inputs)
+        case "tiles":
+            outputs = sum(actions.sizes) if choices else actions.size
+            weights = np.zeros(tiles.size(inputs, outputs), np.float32)
+            sizes, scalar = (actions.sizes, actions.scalar) if choices else ((), False)
+            return tiles.Tiles(weights, inputs, outputs, sizes, scalar)
         case _:
             if not hidden or any(width < 1 for width in hidden):
                 raise ValueError(f"hidden: expected widths of at least 1, found {hidden}")
             features = MLP(inputs, hidden, key=key)
-    if isinstance(actions, spaces.Choices):
-        return Composed(features, Choice(features.size, actions.sizes, actions.scalar))
-    return Composed(features, Normals(features.size, actions.size, SCALE))
-
-
-def _tiles(inputs: int, actions: spaces.Actions) -> tiles.Tiles:
-    choices = isinstance(actions, spaces.Choices)
-    outputs = sum(actions.sizes) if choices else actions.size
-    weights = np.zeros(tiles.size(inputs, outputs), np.float32)
-    if choices:
-        return tiles.Tiles(weights, inputs, outputs, actions.sizes, actions.scalar)
-    return tiles.Tiles(weights, inputs, outputs)
+    return composed(features, actions)

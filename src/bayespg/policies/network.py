@@ -25,13 +25,12 @@ from bayespg._support import checks
 from bayespg._support.types import Array
 from bayespg.environments import spaces
 from bayespg.environments.spaces import Actions, Bounded, Choices
+from bayespg.policies import fitting
 from bayespg.policies.base import Policy
-from bayespg.policies.distributions import Categorical, Categoricals, Distribution, Gaussians
+from bayespg.policies.distributions import Distribution, Gaussians, choice
 from bayespg.policies.features import Convolutional, Learned
-from bayespg.policies.heads import Choice, Composed, Normals
+from bayespg.policies.heads import Composed, composed, initial_scale
 
-SCALE = 1.0
-"""Initial standard deviation of a Gaussian policy, in units of half the action's range."""
 FORMS = (
     "an equinox module, (model, variables) of Flax, (transformed, parameters) of Haiku, or "
     "(apply, parameters) with a function apply(parameters, observation)"
@@ -55,7 +54,7 @@ class Network(Policy, Learned):
         if self.log_scale is not None:
             return Gaussians(outputs, self.log_scale)
         assert self.sizes is not None
-        return Categorical(outputs) if self.scalar else Categoricals(outputs, self.sizes)
+        return choice(outputs, self.sizes, self.scalar)
 
 
 def network(
@@ -71,13 +70,24 @@ def network(
     """
     actions = _space(actions)
     apply, parameters = _functional(given)
-    wanted = _outputs(actions)
-    if observation is not None:
-        _check(apply, parameters, observation, actions, wanted)
     if isinstance(actions, Choices):
-        return Network(parameters, None, apply, actions.sizes, actions.scalar)
-    log_scale = np.full(wanted, np.log(SCALE), np.float32)
-    return Network(parameters, log_scale, apply, None, False)
+        outputs, each = sum(actions.sizes), "a logit for each choice"
+        policy = Network(parameters, None, apply, actions.sizes, actions.scalar)
+    else:
+        outputs, each = actions.size, "a mean for each number"
+        log_scale = np.full(outputs, np.log(initial_scale(outputs)), np.float32)
+        policy = Network(parameters, log_scale, apply, None, False)
+    if observation is not None:
+        given = fitting.of_observation("the network", apply, parameters, observation)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(given)]
+        expected = f"policy: expected a network with {outputs} outputs, {each} of an action"
+        if len(shapes) != 1:
+            raise ValueError(f"{expected}, found {len(shapes)} arrays; return one of them")
+        if math.prod(shapes[0]) != outputs:
+            raise ValueError(
+                f"{expected}, found an output of shape {shapes[0]}; change the size of its output"
+            )
+    return policy
 
 
 def convolutional(
@@ -91,10 +101,7 @@ def convolutional(
     posterior is known through products alone, a batch of episodes informs few of its directions,
     and learning takes many more episodes than with a policy of a few dozen numbers.
     """
-    actions, features = _space(actions), Convolutional(shape, key=key)
-    if isinstance(actions, Choices):
-        return Composed(features, Choice(features.size, actions.sizes, actions.scalar))
-    return Composed(features, Normals(features.size, actions.size, SCALE))
+    return composed(Convolutional(shape, key=key), _space(actions))
 
 
 class _Module(eqx.Module):
@@ -144,31 +151,3 @@ def _space(actions: Any) -> Actions:
     if not isinstance(actions, gymnasium.Space):
         actions = gymnasium.spaces.Discrete(checks.whole("actions", actions, 1))
     return spaces.actions(actions)
-
-
-def _outputs(actions: Actions) -> int:
-    return sum(actions.sizes) if isinstance(actions, Choices) else actions.size
-
-
-def _check(
-    apply: Any, parameters: Any, seen: jax.ShapeDtypeStruct, actions: Actions, wanted: int
-) -> None:
-    """ValueError unless the network takes such observations and has the outputs that are needed."""
-    x = jax.ShapeDtypeStruct(seen.shape, seen.dtype)
-    try:
-        outputs = eqx.filter_eval_shape(apply, parameters, x)
-    except (TypeError, ValueError, IndexError) as problem:
-        line = str(problem).strip().split("\n")[0]
-        raise ValueError(
-            f"policy: the network does not take an observation of shape {seen.shape} and type "
-            f"{seen.dtype}: {line}"
-        ) from problem
-    each = "a logit for each choice" if isinstance(actions, Choices) else "a mean for each number"
-    expected = f"policy: expected a network with {wanted} outputs, {each} of an action"
-    leaves = jax.tree.leaves(outputs)
-    if len(leaves) != 1:
-        raise ValueError(f"{expected}, found {len(leaves)} arrays; return one of them")
-    if math.prod(leaves[0].shape) != wanted:
-        raise ValueError(
-            f"{expected}, found an output of shape {leaves[0].shape}; change the size of its output"
-        )

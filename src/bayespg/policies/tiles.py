@@ -38,17 +38,15 @@ class Tiles(SparsePolicy):
         shift = (tiling * (2 * dimension + 1) % self.tilings) / self.tilings
         at = (state - self.low) / (self.high - self.low) * self.tiles + shift.astype(state.dtype)
         at = jnp.clip(at, 0, self.tiles).astype(jnp.int32)
-        index = jnp.arange(self.tilings, dtype=jnp.int32)
-        for i in range(self.inputs):
-            index = index * (self.tiles + 1) + at[:, i]
+        shape = self.tilings, *(self.tiles + 1,) * self.inputs
+        number = jnp.arange(self.tilings, dtype=jnp.int32)
+        index = jnp.ravel_multi_index((number, *at.T), shape, mode="clip")
         return (index[:, None] * self.outputs + jnp.arange(self.outputs)).reshape(-1)
 
     def local(self, weights: Float[Array, " k"], state: Float[Array, " d"]) -> Distribution:
         sums = weights.reshape(self.tilings, self.outputs).sum(0)
-        if self.scalar:
-            return distributions.Categorical(sums)
         if self.sizes:
-            return distributions.Categoricals(sums, self.sizes)
+            return distributions.choice(sums, self.sizes, self.scalar)
         return distributions.Gaussians(sums, jnp.full_like(sums, math.log(SCALE)))
 
     def __call__(self, state: Float[Array, " d"]) -> Distribution:

@@ -1,11 +1,10 @@
 """The posterior distribution of a policy gradient: `GradientPosterior`.
 
-There are two measures of its uncertainty. The covariance of the model is right if the model is
-right; on real returns, whose noise grows with the score, it is too small. The other measure needs
-no noise model: `influence` holds the exact change of the mean when each path is left out, and the
-sum of its outer products (the jackknife, or leverage-corrected sandwich) is the
-`robust_covariance`. Three corrections bring its intervals close to nominal coverage
-(docs/calibration.md):
+The covariance of the model is right if the model is right; on real returns, whose noise grows with
+the score, it is too small. The `robust_covariance` needs no noise model: `influence` holds the
+exact change of the mean when each path is left out, and the sum of its outer products is the
+jackknife, or leverage-corrected sandwich. Three corrections bring its intervals close to nominal
+coverage (docs/calibration.md):
 
 - the prior shrinks the mean, so intervals are centred on the mean divided by the fraction
 `retained`, or `explained`, and what the paths leave of the prior's variance is part of their width;

@@ -3,38 +3,35 @@
 The gradient is a sum of contributions, one per path, and K holds their inner products in the metric
 of the step. Suppose that they are the true gradient plus independent noise in f directions, and
 that in each direction the squared gradient is expected to be mu times the noise variance of the
-sum. The posterior of the gradient is then the sum of contributions times k = mu / (1 + mu), the
-share of its squared length that is signal, and along a direction d, chosen by these paths or not,
+sum. The posterior of the gradient is then the sum times k = mu / (1 + mu), the share of its squared
+length that is signal, and along a direction d, chosen by these paths or not,
 
     P(uphill) = Phi(sqrt(k) t),   t = (sum of contributions)'d / its standard error.
 
 With k = 1 this is the ordinary t-test, which is too bold: the noise that is tested has chosen the
-direction. All that is needed is mu and f. Paths differ in how long their contributions are, and a
-few long ones dominate sums of squares. So contributions are compared by their cosines: the mean
-cosine of pairs, weighted by their lengths, is
+direction. Contributions show mu and f by their cosines, so that a few long ones do not dominate.
+The mean cosine of pairs, weighted by their lengths, is
 
     s = sum_{i != j} K_ij / sqrt(M (M - 1) sum_{i != j} K_ii K_jj),
 
 and 1 + (M - 1) s, which without signal has the mean and the variance that it has for contributions
 of equal length, takes the place of 1'K1 / tr K: divided by M less itself it is 1 + mu times
-F / (M - 1), with F an F ratio of f and f (M - 1) degrees of freedom. The mean squared cosine, about
-1 / f, shows f. So paths that agree better than chance show how large mu is. What they do not show
-is filled in by a hyperprior on
+F / (M - 1), with F an F ratio of f and f (M - 1) degrees of freedom. The mean squared cosine is
+about 1 / f. What paths do not show is filled in by a hyperprior on
 
     r = f mu / M,   the ratio of signal to noise of a single path.
 
 A contribution is a return times a score, R u. Where R = g'u + e, the gradient g itself adds (g'u) u
 - g to the spread of contributions, which hides it but never points downhill. The F ratio then shows
-r / (1 + r), and r itself where the noise is merely added. Which of the two holds is not known, and
-r / (1 + `HIDDEN` r) lies between; the probability depends on r. It is the average over r and f
-(`Weights` on a grid). One batch begins with `prior`: in `NOTHING_TO_LEARN` of all cases there is no
-gradient, and otherwise z = sqrt(M r) / `STRENGTH`, with sqrt(M r) the length of the gradient in
-standard errors, has the density 3/2 z^3 / (1 + z^2)^(5/2): gradients that are weaker than their
-standard error are rare. If they were expected, hundreds of episodes of pure noise would not show
-that there is no gradient. Averaged over batches drawn from the hyperprior the stated probability is
-the frequency of going uphill. For a fixed gradient it is not: where many directions hide a weak
-gradient, one batch cannot tell it from none, and the statement lies between. In a run r changes
-slowly, and updates learn it: `drift`, then `observe`.
+r / (1 + r), and r itself where the noise is merely added; r / (1 + `HIDDEN` r) lies between. The
+probability is the average over r and f (`Weights` on a grid). One batch begins with `prior`: in
+`NOTHING_TO_LEARN` of all cases there is no gradient, and otherwise z = sqrt(M r) / `STRENGTH`, with
+sqrt(M r) the length of the gradient in standard errors, has the density 3/2 z^3 / (1 + z^2)^(5/2):
+gradients weaker than their standard error are rare, or hundreds of episodes of pure noise would not
+show that there is no gradient. Averaged over batches drawn from the hyperprior the stated
+probability is the frequency of going uphill. For a fixed gradient it is not: where many directions
+hide a weak gradient, one batch cannot tell it from none. In a run r changes slowly, and updates
+learn it: `drift`, then `observe`.
 
 A mean can have a bias that all paths share. Where an unbiased gradient of each path is known, these
 are the contributions, and d is the biased mean; the probability may then be below one half.
@@ -69,8 +66,7 @@ MOVES, RENEWED = 0.005, 0.001
 """How r changes between updates: the probabilities of moving to the next larger value of the grid
 (and of moving to the next smaller one), and of a fresh value from the prior."""
 SHAPE = 20.0
-"""Squared cosines count as this many independent ones at most: contributions are not normal, and a
-hundred paths have thousands of pairs."""
+"""Squared cosines count as this many independent ones at most: contributions are not normal."""
 EDGE = 0.15
 """The smallest share 1 / M + (1 - 1 / M) s, and 1 less the largest, of two paths in one direction:
 cosines are then signs, and say less than a share of 0 or 1 in the F model. It falls as the
@@ -181,10 +177,6 @@ def _ratio(of: Spread, f: Float[Array, " f"]) -> Float[Array, " f"]:
     return share / (1 - share)
 
 
-def _mu(M: Float[Array, ""], dtype) -> Weights:
-    return M * jnp.asarray(RATIOS, dtype)[:, None] / jnp.asarray(DIRECTIONS, dtype)
-
-
 def probability(weights: Weights, of: Spread, cosine: Float[Array, ""] | float = 1.0):
     """The probability of going uphill along a direction that has this cosine with the sum of
     contributions, in the metric of K; one half if they say nothing.
@@ -193,7 +185,8 @@ def probability(weights: Weights, of: Spread, cosine: Float[Array, ""] | float =
 
         k t^2 = f M mu ratio / (1 + mu + ratio) cosine^2,   ratio = share / (1 - share).
     """
-    f, mu = jnp.asarray(DIRECTIONS, of.share.dtype), _mu(of.paths, of.share.dtype)
+    r, f = (jnp.asarray(grid, of.share.dtype) for grid in (RATIOS, DIRECTIONS))
+    mu = of.paths * r[:, None] / f
     nu, ratio = f * of.paths, _ratio(of, f)
     t = cosine * jnp.sqrt(nu * mu * ratio / (1 + mu + ratio))
     normal = t * (1 - 1 / (4 * nu)) / jnp.sqrt(1 + t**2 / (2 * nu))  # of Student's t
@@ -243,15 +236,11 @@ def contributions(mean: Float[Array, " n"], influence: Float[Array, "M n"]) -> F
 
     A path without any influence is padding, unless no path has any.
     """
-    present = _present(influence)
+    present = jnp.any(influence != 0, 1)
+    present = present | ~jnp.any(present)
     M = jnp.sum(present)
     square = mean @ mean
     rho = jnp.where(square > 0, influence.sum(0) @ mean / jnp.where(square > 0, square, 1.0), 0.0)
     rho = jnp.clip(rho, 0.0, 1.0)
     c = (M - 1) * influence + (1 - rho) * mean
     return jnp.where(present[:, None], c, 0.0) / jnp.where(rho < M, M - rho, 1.0)
-
-
-def _present(influence: Float[Array, "M n"]) -> Bool[Array, " M"]:
-    present = jnp.any(influence != 0, 1)
-    return present | ~jnp.any(present)

@@ -34,16 +34,16 @@ class Certain(NamedTuple):
 
 
 def ratio_quantiles(K: Float[Array, "B B"]) -> Float[Array, "3"]:
-    """Quantiles of the ratio of signal to noise of one row of contributions: 0.95, 0.5 and 0.05,
-    if there is a gradient at all; zero where they say nothing (`bayespg.posterior.agreement`). Weak
-    gradients count as much as strong ones here: they are what many episodes are needed for."""
+    """The 0.95, 0.5 and 0.05 quantiles of the ratio of signal to noise of one row of contributions,
+    if there is a gradient at all; zero where they say nothing. Weak gradients, which need many
+    episodes, count as much as strong ones here."""
     of = spread(K)
     weights = jnp.sum(observe(prior(of.paths, 1.0).astype(K.dtype), of), 1)[1:]
     below = jnp.cumsum(weights) / jnp.sum(weights)
     grid = jnp.log(jnp.asarray(RATIOS[1:], K.dtype))
     half = (grid[1] - grid[0]) / 2
-    found = jnp.exp(jnp.interp(jnp.asarray([0.95, 0.5, 0.05], K.dtype), below, grid + half))
-    return jnp.where(of.known, found, 0.0)
+    quantiles = jnp.exp(jnp.interp(jnp.asarray([0.95, 0.5, 0.05], K.dtype), below, grid + half))
+    return jnp.where(of.known, quantiles, 0.0)
 
 
 def episodes_needed(ratios: Float[Array, "3"], rows: int, paths: int, level: Any) -> Episodes:

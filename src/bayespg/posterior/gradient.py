@@ -63,8 +63,7 @@ class Interval(NamedTuple):
 
 
 class GradientPosterior(Moments):
-    """The posterior distribution of a policy gradient: what is stored of it, and the questions that
-    it answers."""
+    """The posterior distribution of a policy gradient."""
 
     @property
     def natural(self) -> Float[Array, " n"]:
@@ -101,10 +100,10 @@ class GradientPosterior(Moments):
         """For each component, bounds that should contain the true gradient with probability
         `level`.
 
-        They are about as far apart as the prior's where paths say nothing about a component, and
-        infinite where there is no prior for it either, as in a state that no path visited. Where an
-        agent's estimator has a bias, as with lambda < 1, what the returns of the paths show of it
-        is part of the bounds. With ``robust=False`` they use the model's covariance instead.
+        They are about the prior's where paths say nothing about a component, and infinite where
+        there is no prior for it either. Where an agent's estimator has a bias, as with lambda < 1,
+        what the returns of the paths show of it is part of the bounds. With ``robust=False`` they
+        use the model's covariance instead.
         """
         level, robust = checks.probability("level", level), checks.flag("robust", robust)
         centre, spread, freedom = run(component_statistics, self, robust)
@@ -117,8 +116,8 @@ class GradientPosterior(Moments):
         """Whether the joint region of probability `level` contains `gradient`.
 
         Where G is singular, `gradient` less the centre is projected onto the range of G, in units
-        of the square roots of G's diagonal. What lies outside, which no score reaches, is left out
-        of the comparison: it excludes no gradient, and nothing is said about it.
+        of the square roots of G's diagonal: what lies outside, which no score reaches, excludes no
+        gradient.
         """
         level, robust = checks.probability("level", level), checks.flag("robust", robust)
         gradient = checks.vector(
@@ -139,12 +138,11 @@ class GradientPosterior(Moments):
 
         Without `direction` it is the probability for a step along `mean`, or with `natural` along
         G^-1 mean, averaged over what paths leave open about the ratio of signal to noise (see
-        `posterior.agreement`). Over batches drawn from its hyperprior the probability is the
-        frequency of going uphill. For a given task it need not be: paths that neither agree nor
-        disagree say about 0.7, whether there is a weak gradient or none. The column `sure` of a run
-        learns that from earlier updates, and falls to one half where there is none. With M paths it
-        is at most 1 - 2^-M; with one path, or a mean of zero, it is one half. Where the posterior
-        has `unbiased` gradients of paths, they are the judges, and it may be below one half.
+        `posterior.agreement`). Over batches drawn from its hyperprior it is the frequency of going
+        uphill. For a given task it need not be: paths that neither agree nor disagree say about
+        0.7, whether there is a weak gradient or none; the column `sure` of a run learns that from
+        earlier updates. With M paths it is at most 1 - 2^-M; with one path, or a mean of zero, one
+        half. Where `unbiased` gradients of paths are the judges it may be below one half.
 
         `direction` is for a direction chosen without these paths, such as a component or the mean
         of other paths. For a direction that these paths chose, such as ``posterior.mean``, the
@@ -172,11 +170,10 @@ class GradientPosterior(Moments):
         """How many more paths of this kind are needed until a step along the mean goes uphill with
         probability `level`, with an interval of that number.
 
-        With `natural`, the step is along G^-1 mean. `probability_uphill` compares the same
-        contributions of paths. Where the posterior has `unbiased` gradients of paths, the number is
-        that of a step along their mean. At least two paths are needed. The numbers suppose that
-        there is a gradient: they are infinite where all returns are equal, and where paths show
-        nothing they are about those of a gradient of two standard errors.
+        With `natural`, the step is along G^-1 mean; with `unbiased` gradients of paths it is along
+        their mean. At least two paths are needed. The numbers suppose that there is a gradient:
+        they are infinite where all returns are equal, and where paths show nothing they are about
+        those of a gradient of two standard errors.
         """
         level = checks.probability("level", level)
         natural = checks.flag("natural", natural)
@@ -188,12 +185,11 @@ class GradientPosterior(Moments):
         return Episodes(*map(_plain, needed))
 
     def certain(self, level: float = 0.95) -> Certain:
-        """The directions whose slope is known not to be zero, among the eigenvectors of G, which do
-        not depend on the returns; without G, among the parameters.
+        """The directions whose slope is known not to be zero, jointly with probability `level`
+        (Bonferroni), among the eigenvectors of G; without G, among the parameters.
 
-        All statements are jointly right with probability `level` (Bonferroni). Directions in the
-        null space of G, which do not change the actions, are left out. Inside a transformation
-        there is a row per parameter, and `Certain.known` says which rows count.
+        Directions in the null space of G, which do not change the actions, are left out. Inside a
+        transformation there is a row per parameter, and `Certain.known` says which rows count.
         """
         level = checks.probability("level", level)
         n = self.mean.size

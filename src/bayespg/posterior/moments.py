@@ -20,8 +20,8 @@ class Moments(eqx.Module):
     influence: Float[Array, "M n"] | Influence
     """Row i is the mean minus the mean without path i; an operator where n is large."""
     explained: Float[Array, ""] | Float[Array, " n"]
-    """The fraction of the prior variance that the paths explain. The prior shrinks the mean towards
-    zero by about this factor."""
+    """The fraction of the prior variance that the paths explain, by about which the prior shrinks
+    the mean."""
     freedom: Float[Array, ""] | Float[Array, " n"]
     """The number of paths minus the effective number of parameters fitted to them."""
     info: dict[str, Any]
@@ -29,22 +29,21 @@ class Moments(eqx.Module):
     prior: Covariance | None = None
     """B_0, the covariance before any path was seen; None where there is no prior."""
     added: Float[Array, "rows n"] | Influence | None = None
-    """Row i is what path i adds to the mean; further rows are contributions that belong to no path.
-    None where contributions can be computed from `influence` only."""
+    """Row i is what path i adds to the mean; further rows belong to no path. None where `influence`
+    alone tells."""
     unbiased: Float[Array, "M n"] | None = None
-    """Row i is the gradient that path i alone shows, up to a common factor; where they are given,
-    they judge the mean. Together with `added` where the mean has a bias that all paths share, as
-    with lambda < 1, which relies on fitted values, and in Model 1, whose quadratic kernel can fit
-    noise; without it in Model 2, where paths that fit every return say little by what they add."""
+    """Row i is the gradient that path i alone shows, up to a common factor; they judge the mean.
+    Together with `added` where the mean has a bias that all paths share, as with lambda < 1 and in
+    Model 1, whose quadratic kernel can fit noise; without it in Model 2, where paths that fit every
+    return say little by what they add."""
     retained: Float[Array, ""] | None = None
     """The fraction of the gradient that is left in the mean, in the directions that paths inform:
     tr(A^2) / tr(A) with A = B C B' B_0^-1, as the mean of many batches is A times the gradient.
-    Intervals are then centred on the mean divided by it, and what A leaves of the prior is part of
-    their width. Without it they are centred on the mean divided by `explained`."""
+    Intervals are then centred on the mean divided by it instead of by `explained`, and what A
+    leaves of the prior is part of their width."""
     influence_judges: bool = eqx.field(static=True, default=False)
     """Whether `influence` judges the mean too and the smaller probability counts: where paths may
     be those of other policies, `unbiased` has a bias, and the influences of few paths are bold."""
-
     bias_shows: bool = eqx.field(static=True, default=False)
     """Whether the mean of `unbiased` is the gradient itself and not a multiple of it. It then shows
     the bias of the mean, which is part of its intervals."""

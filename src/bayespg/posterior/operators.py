@@ -116,8 +116,9 @@ class Damped(Invertible):
     def diagonal(self) -> Float[Array, " n"]:
         G, D = self.information, self.fisher
         if isinstance(G, Spectral) and isinstance(D, Spectral):  # their eigenvectors are the same
-            l = G.eigenvalues
-            return self.scale * (l**2 / jnp.where(l > 0, D.eigenvalues, 1.0)) @ G.directions**2
+            W = G.over(D)
+            GW = Spectral(G.directions, G.eigenvalues * W.eigenvalues, G.rest * W.rest)
+            return self.scale * GW.diagonal()
         return jnp.diagonal(self.multiply(jnp.eye(self.fisher.size)))
 
     def sample(self, key: PRNGKeyArray, k: int) -> Float[Array, "k n"]:

@@ -5,7 +5,6 @@ They are pure functions of a posterior, so that thousands of posteriors can be j
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
@@ -58,8 +57,6 @@ def left_over(posterior: Moments, V: Float[Array, "*k n"]) -> Float[Array, "*k n
     whose covariance is
 
         L = (A / e - I) B_0 (A / e - I)' = B_0 - 2 X / e + X B_0^-1 X / e^2.
-
-    It is zero where A = e, and B_0 where the paths say nothing.
     """
     S, prior, e = posterior.covariance, posterior.prior, _explained(posterior)[0]
     assert isinstance(prior, Invertible)
@@ -97,37 +94,38 @@ def component_statistics(posterior: Moments, robust: bool = True):
     Paths whose returns are all the same say nothing of the gradient: the spread is infinite. It is
     also infinite for a component that no path reaches and to which the prior gives no variance.
     """
-    model = (posterior.mean, standard_deviation(posterior.covariance), jnp.inf)
-    D = influences(posterior)
+    mean, (e, known) = posterior.mean, _explained(posterior)
+    model = mean, standard_deviation(posterior.covariance), jnp.full_like(mean, jnp.inf)
     if not robust:
-        return _student(posterior.mean, D, posterior, model, robust)
+        return model
+    D, freedom = influences(posterior), posterior.freedom
     left = _component_left_over(posterior) if _compared(posterior) else 0.0
+    estimate = mean / e, D / e, left
     if posterior.bias_shows and len(D) > 1:
-        mean, D, left = _less_bias(posterior, D, left)
-        centre, spread, freedom = _student(mean, D, _whole(posterior), model, robust, left)
-    else:
-        centre, spread, freedom = _student(posterior.mean, D, posterior, model, robust, left)
-    unreached = (spread == 0) & ~jnp.any(D != 0, 0) & (posterior.mean == 0)
+        estimate, known = _less_bias(*estimate, posterior.unbiased), jnp.all(known)
+        freedom = jnp.min(freedom)
+    centre, spread, freedom = _where(known, _student(*estimate, freedom), model)
+    unreached = (spread == 0) & ~jnp.any(D != 0, 0) & (mean == 0)
     return centre, jnp.where(unreached | _silent(posterior, D), jnp.inf, spread), freedom
 
 
-def _less_bias(
-    posterior: Moments, D: Float[Array, "M n"], left: Float[Array, " n"] | float
-) -> tuple[Float[Array, " n"], Float[Array, "M n"], Float[Array, " n"]]:
+def _where(known: Bool[Array, "..."], one: tuple, other: tuple) -> tuple:
+    return tuple(jnp.where(known, x, y) for x, y in zip(one, other, strict=True))
+
+
+def _less_bias(centre: Float[Array, " n"], of_c: Float[Array, "M n"], left: Any, H: Any):
     """The estimate w c + (1 - w) h, its influences, and the variance that is left of its bias.
 
-    c is the centre without regard to bias and h the mean of unbiased gradients. c - h is the bias b
-    plus noise, whose variance v follows from the influences of both. With b ~ N(0, v (1 - w) / w)
-    the posterior mean of the bias is (1 - w)(c - h), and w is uniform before (Strawderman, 1971):
-    afterwards it has a gamma density on [0, 1], from the mean of (c - h)^2 / v over components,
-    which count as f independent ones. What is left of the bias is w b, and its variance w^2 v times
-    the expectation of 1 / w - 1.
+    c is the centre without regard to bias and h the mean of unbiased gradients, the rows of H.
+    c - h is the bias b plus noise, whose variance v follows from the influences of both. With
+    b ~ N(0, v (1 - w) / w) the posterior mean of the bias is (1 - w)(c - h), and w is uniform
+    before (Strawderman, 1971): afterwards it has a gamma density on [0, 1], from the mean of
+    (c - h)^2 / v over components, which count as f independent ones. What is left of the bias is
+    w b, and its variance w^2 v times the expectation of 1 / w - 1.
     """
-    e, _ = _explained(posterior)
-    H: Any = posterior.unbiased
     h = jnp.mean(H, 0)
-    of_h, of_c = (H - h) / (len(H) - 1), D / e
-    away, apart = posterior.mean / e - h, of_c - of_h
+    of_h = (H - h) / (len(H) - 1)
+    away, apart = centre - h, of_c - of_h
     unit = largest(apart)
     v = jnp.sum((apart / unit) ** 2, 0)
     some = v > 0
@@ -161,32 +159,19 @@ def direction_statistics(posterior: Moments, direction: Float[Array, " n"], robu
 
     if not robust:
         return slope, spread(), jnp.asarray(jnp.inf)
-    known = jnp.min(posterior.explained) > NOTHING
-    # The model's spread is used only where nothing is explained. It is computed only then, because
-    # it may cost as much as a gradient.
-    model = (
-        slope,
-        jax.lax.cond(known, lambda: jnp.zeros_like(slope), spread),
-        jnp.asarray(jnp.inf),
-    )
+    e, known = _explained(posterior)
+    known = jnp.all(known)
     # In Model 1 every component has its own explained fraction: correct each before adding them.
-    weights = direction / _explained(posterior)[0]
-    whole = _whole(posterior)
+    weights = direction / e
     along = I.along(weights) if isinstance(I, Influence) else I @ weights
     left = 0.0
     if _compared(posterior):
         left = jnp.maximum(left_over(posterior, direction) @ direction, 0.0)
-    return _student(posterior.mean @ weights, along, whole, model, robust, left)
-
-
-def _whole(posterior: Moments) -> Moments:
-    """The posterior of an estimate that has been divided by the explained fraction already."""
-    known = jnp.min(posterior.explained) > NOTHING
-    return eqx.tree_at(
-        lambda p: (p.explained, p.retained, p.freedom), posterior,
-        (jnp.where(known, 1.0, 0.0), None, jnp.min(posterior.freedom)),
-        is_leaf=lambda x: x is None,
-    )  # fmt: skip
+    # The model's spread is used only where nothing is explained. It is computed only then, because
+    # it may cost as much as a gradient.
+    model = slope, jax.lax.cond(known, lambda: jnp.zeros_like(slope), spread), jnp.inf
+    estimate = posterior.mean @ weights, along, left
+    return _where(known, _student(*estimate, jnp.min(posterior.freedom)), model)
 
 
 def unbiased_statistics(posterior: Moments, direction: Float[Array, " n"], robust: bool = True):
@@ -195,11 +180,7 @@ def unbiased_statistics(posterior: Moments, direction: Float[Array, " n"], robus
     M, slope = len(each), jnp.mean(each)
     if M == 1:
         return slope, jnp.asarray(jnp.inf), jnp.ones(())
-    whole = eqx.tree_at(
-        lambda p: (p.explained, p.retained, p.freedom), posterior,
-        (jnp.ones(()), None, jnp.asarray(M - 1.0)), is_leaf=lambda x: x is None,
-    )  # fmt: skip
-    return _student(slope, (each - slope) / (M - 1), whole, (slope, slope, slope), robust)
+    return _student(slope, (each - slope) / (M - 1), 0.0, jnp.asarray(M - 1.0))
 
 
 def uphill(posterior: Moments, natural: bool = False) -> Float[Array, ""]:
@@ -221,12 +202,10 @@ def believed(
 
 
 def judges(posterior: Moments, natural: bool) -> list[tuple[Float[Array, "B B"], Float[Array, ""]]]:
-    """Inner products of the contributions that judge a step, and the cosine of the step with their
-    sum: of the unbiased gradients of paths where they are given, else of what paths add to the
-    mean, and with `influence_judges` of the influences too.
-
-    They are compared in the metric of the step, which is A for the direction A mean, and in units
-    of the largest contribution. Where influences are an operator, groups of paths replace paths.
+    """Inner products of the contributions that judge a step, in its metric, which is A for the
+    direction A mean, and the cosine of the step with their sum: of the unbiased gradients of paths
+    where they are given, else of what paths, or groups of them, add to the mean, and with
+    `influence_judges` of the influences too.
     """
     if natural and posterior.fisher is None:
         raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
@@ -254,21 +233,17 @@ def influences(posterior: Moments) -> Float[Array, "M n"]:
     return I.matrix() if isinstance(I, Influence) else I
 
 
-def _student(mean, influence, posterior, model, robust, left: Any = 0.0):
-    """`left` is the variance that the paths leave of the prior, whose scale is chosen from M
-    returns."""
-    if not robust:
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, jnp.shape(mean)), model)
-    M, (e, known) = influence.shape[0], _explained(posterior)
-    unit = largest(influence, 0)
+def _student(centre, influence, left: Any, freedom):
+    """Centre, spread and degrees of freedom of an estimate, from its influences, the variance that
+    the paths leave of the prior, whose scale is chosen from M returns, and the freedom of the fit.
+    """
+    M, unit = influence.shape[0], largest(influence, 0)
     squares = (influence / unit) ** 2
     variance = squares.sum(0)
-    freedom = _satterthwaite(squares, variance, posterior.freedom, M)
-    sampled = unit * jnp.sqrt(variance) / e
+    sampled = unit * jnp.sqrt(variance)
     spread = jnp.hypot(sampled, jnp.sqrt(left))
     share = (sampled / jnp.where(spread > 0, spread, 1.0)) ** 2
-    student = (mean / e, spread, _together(share, freedom, M))
-    return jax.tree.map(lambda new, old: jnp.where(known, new, old), student, model)
+    return centre, spread, _together(share, _satterthwaite(squares, variance, freedom, M), M)
 
 
 def _together(share, freedom, M: int):
@@ -299,9 +274,8 @@ def region_statistics(posterior: Moments, gradient: Float[Array, " n"], robust: 
 
     The model's region is the ellipsoid of its covariance. The robust one is a ball in the metric
     G^-1, which stays well defined with fewer paths than parameters: with Z_i = D_i in that metric
-    and V = sum |Z_i|^2, plus what the paths leave of the prior, distance^2 / V is compared with
-    F(f, nu), f the effective number of directions. Both are in units of the largest D_i. Where the
-    covariance is an operator, what is left of the prior is not counted.
+    and V = sum |Z_i|^2, plus what the paths leave of the prior where that is a matrix,
+    distance^2 / V is compared with F(f, nu), f the effective number of directions.
     """
     if not robust:
         return _ellipsoid(posterior, gradient)
@@ -330,8 +304,7 @@ def region_statistics(posterior: Moments, gradient: Float[Array, " n"], robust: 
     ball = (away @ metric(away), V, rank, freedom)
     if isinstance(posterior.covariance, Covariance):
         return ball
-    model = _ellipsoid(posterior, gradient)
-    return jax.tree.map(lambda new, old: jnp.where(jnp.all(known), new, old), ball, model)
+    return _where(jnp.all(known), ball, _ellipsoid(posterior, gradient))
 
 
 def _ellipsoid(posterior: Moments, gradient: Float[Array, " n"]):

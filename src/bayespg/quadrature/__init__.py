@@ -3,10 +3,16 @@
 from bayespg.quadrature.coupled import coupled, gradient_kernel
 from bayespg.quadrature.hessian import hessian, newton
 from bayespg.quadrature.integrals import Integral, bayes_hermite, integral, vector_integral
-from bayespg.quadrature.models import SINGULAR, model1, model2, sound
+from bayespg.quadrature.models import (
+    SINGULAR,
+    expected_return,
+    model1,
+    model2,
+    model2_with_prior,
+    regular,
+    sound,
+)
 from bayespg.quadrature.online import Online
-from bayespg.quadrature.returns import expected_return
-from bayespg.quadrature.transfer import model2_with_prior
 
 __all__ = [
     "SINGULAR",
@@ -22,6 +28,7 @@ __all__ = [
     "model2",
     "model2_with_prior",
     "newton",
+    "regular",
     "sound",
     "vector_integral",
 ]

@@ -17,6 +17,7 @@ from bayespg import kernels
 from bayespg._support import checks
 from bayespg._support.precision import in_float64
 from bayespg._support.types import Array
+from bayespg.algebra import conditioning
 from bayespg.fisher import Fisher
 from bayespg.quadrature.integrals import Integral
 
@@ -45,13 +46,10 @@ def coupled(
 def _coupled(U, R, G, D, noise) -> Integral:
     kernel = kernels.Quadratic(fishers.as_fisher(G))
     d, V = jnp.linalg.eigh(fishers.readout(kernel.fisher).matrix() if D is None else D)
-    spectrum, Q = jnp.linalg.eigh(kernel.gram(U, U))
-    Y, b = Q.T @ (R[:, None] * U) @ V, Q.T @ kernel.cross(U)[0]
-    variances = d * spectrum[:, None] + noise  # of every direction of paths, component by component
-    mean = d * jnp.sum(b[:, None] * Y / variances, 0)
-    left = d * kernel.prior()[0, 0] - d**2 * jnp.sum(b[:, None] ** 2 / variances, 0)
-    evidence = -0.5 * jnp.sum(Y**2 / variances + jnp.log(2 * jnp.pi * variances))
-    return Integral(V @ mean, (V * left) @ V.T, evidence)
+    Y, b, b0 = R[:, None] * U @ V, kernel.cross(U)[0], kernel.prior()[0, 0]
+    at = conditioning.by_component(kernel.gram(U, U), b, b0, Y, jnp.full_like(d, noise), d)
+    mean = jnp.sum(at.gain.T * Y, 0)
+    return Integral(V @ mean, (V * at.covariance) @ V.T, jnp.sum(at.log_evidence))
 
 
 ParameterisedKernel = Callable[[Any, Any, Any, Any], Float[Array, ""]]

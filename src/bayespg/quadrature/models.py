@@ -1,10 +1,7 @@
-"""The posterior of the gradient by Bayesian quadrature: Models 1 and 2 (Section 4).
+"""The posterior of the gradient by Bayesian quadrature: Models 1 and 2 (Section 4), from scores and
+returns of any source."""
 
-`model1` and `model2` take scores and returns from any source. The general posterior of an integral
-(`integral`, `vector_integral`, `bayes_hermite`) is made in `integrals.py` and found here too.
-"""
-
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -18,30 +15,15 @@ from bayespg._support import checks
 from bayespg._support.precision import in_float64, traced
 from bayespg._support.types import Array
 from bayespg.algebra import conditioning, sparsification
-from bayespg.algebra.conditioning import Conditioned
+from bayespg.algebra.conditioning import LOG_2PI, Conditioned
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher import Fisher
 from bayespg.posterior import LARGE, Diagonal, Downdate, GradientPosterior, informed, of_gradient
-from bayespg.quadrature.integrals import Integral, bayes_hermite, integral, vector_integral
-
-__all__ = [
-    "Integral",
-    "bayes_hermite",
-    "integral",
-    "model1",
-    "model2",
-    "vector_integral",
-]
+from bayespg.quadrature.integrals import Integral
 
 Form = Literal["auto", "dual", "weight"]
 SINGULAR = 1e12
 """The condition beyond which a system counts as singular: about three digits would be left."""
-
-
-SINGULAR_MESSAGE = (
-    "noise: the kernel matrix plus noise is singular (paths repeat, or there are more of them "
-    "than the scores can distinguish); give a larger noise variance"
-)
 
 
 def model1(
@@ -67,10 +49,11 @@ def model1(
         return _model1(scores, returns, fisher, noise, scale, sparsify, form)
     U, R, G = _checked(scores, returns, fisher, form, sparsify)
     M, n = U.shape
+    p = (n + 1) * (n + 2) // 2
     noise = checks.nonnegative("noise", noise, ((M,), (M, n)))
     scale = checks.positive("scale", scale, ((n,),))
-    form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
-    _enough_noise(noise, M, (n + 1) * (n + 2) // 2)
+    form = _choose(form, M, p, noise)
+    _enough_noise(noise, M, p)
     if noise.ndim == 2 and np.all(noise == noise[:1]):
         noise = noise[:1]
     return sound(in_float64(_model1)(U, R, G, noise, scale, sparsify, form))
@@ -81,49 +64,36 @@ def _model1(scores, returns, fisher, noise, scale, sparsify, form) -> GradientPo
     G = fishers.as_fisher(fisher)
     form = _choose(form, M, (n + 1) * (n + 2) // 2, noise)
     kernel = kernels.Quadratic(G)
+    b0 = kernel.prior()[0, 0]
     condition, info = _conditioner(kernel, U, sparsify, form)
     Y = returns[:, None] * U
     noise, scale = jnp.asarray(noise, U.dtype), jnp.asarray(scale, U.dtype)
     one_noise = noise.ndim == 0 or noise.shape == (1, n)
     if one_noise and (noise.ndim or scale.ndim) and sparsify is None and form == "dual":
         by_component = (jnp.broadcast_to(x.reshape(-1), (n,)) for x in (noise, scale))
-        at = conditioning.by_component(
-            kernel.gram(U, U), kernel.cross(U)[0], kernel.prior()[0, 0], Y, *by_component
-        )
-        covariance = at.covariance
-        influence = at.leave_one_out()
-        added = at.gain.T * Y
-        mean = jnp.sum(added, 0)
-        explained = at.gain @ kernel.cross(U)[0] / kernel.prior()[0, 0]
+        at = conditioning.by_component(kernel.gram(U, U), kernel.cross(U)[0], b0, Y, *by_component)
+        influence, gain = at.leave_one_out(), at.gain
     elif noise.ndim == 2 or scale.ndim == 1:  # one regression per component
         noise = jnp.broadcast_to(noise if noise.ndim == 2 else noise[..., None], (M, n))
         at = jax.vmap(lambda y, s2, c: condition(y[:, None], s2, c), in_axes=(1, 1, 0))(
             Y, noise, jnp.broadcast_to(scale, (n,))
         )
-        covariance = at.covariance
-        influence = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T
-        added = at.gain[:, 0].T * Y
-        mean = jnp.sum(at.gain[:, 0] * Y.T, -1)
-        explained = jax.vmap(lambda gain: kernel.explained(U, gain))(at.gain)
+        influence, gain = jax.vmap(Conditioned.leave_one_out)(at)[:, :, 0].T, at.gain[:, 0]
     else:
         at = condition(Y, noise, scale)
-        covariance = at.covariance
-        influence = at.leave_one_out()
-        added = at.gain[0][:, None] * Y
-        mean = (at.gain @ Y)[0]
-        explained = kernel.explained(U, at.gain)
-    assert covariance is not None
-    variance = covariance if covariance.ndim == 1 else covariance[..., 0, 0]
-    variance = jnp.broadcast_to(variance, (n,))
+        influence, gain = at.leave_one_out(), at.gain[0]
+    assert at.covariance is not None
+    added = gain.T.reshape(M, -1) * Y
+    variance = jnp.broadcast_to(at.covariance.reshape(-1), (n,))
     return GradientPosterior(
-        mean=mean,
+        mean=jnp.sum(added, 0),
         covariance=jnp.diag(variance) if n <= LARGE else Diagonal(variance),
         fisher=G,
         influence=influence,
-        explained=explained,
+        explained=kernel.explained(U, gain),
         freedom=at.freedom,
         info=_info(G, at) | info,
-        prior=Diagonal(jnp.broadcast_to(scale * kernel.prior()[0, 0], (n,))),
+        prior=Diagonal(jnp.broadcast_to(scale * b0, (n,))),
         added=added,
         # The quadratic kernel can fit noise, and then what all paths add agrees on it.
         unbiased=conditioning.less(returns, jnp.mean(returns))[:, None] * U,
@@ -180,8 +150,7 @@ def model2(
     _enough_noise(noise, M, n + bool(baseline))
     prior = informed.checked(prior_mean, prior_covariance, G, scale)
     if prior is not None:
-        found = in_float64(_informed)(U, R, G, noise, baseline, prior, form)
-        return sound(found)
+        return sound(in_float64(_informed)(U, R, G, noise, baseline, prior, form))
     return sound(in_float64(_model2)(U, R, G, noise, baseline, scale, sparsify, form))
 
 
@@ -218,13 +187,73 @@ def _informed(scores, returns, fisher, noise, baseline, prior, form) -> Gradient
     T = G H^-1 = S G^-1."""
     G = fishers.as_dense(fishers.as_fisher(fisher))
     rest = returns - scores @ prior.weights(G.G)
-    found = _model2(scores, rest, prior.precision(G.G), noise, baseline, 1.0, None, form)
+    posterior = _model2(scores, rest, prior.precision(G.G), noise, baseline, 1.0, None, form)
     T = jnp.linalg.solve(G.G, prior.covariance).T
-    found = eqx.tree_at(
-        lambda p: (p.mean, p.covariance, p.influence), found,
-        (T @ found.mean, T @ found.covariance @ T.T, found.influence @ T.T),
+    posterior = eqx.tree_at(
+        lambda p: (p.mean, p.covariance, p.influence), posterior,
+        (T @ posterior.mean, T @ posterior.covariance @ T.T, posterior.influence @ T.T),
     )  # fmt: skip
-    return informed.around(found, prior, G)
+    return informed.around(posterior, prior, G)
+
+
+def model2_with_prior(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    prior_gradient: Float[Array, " n"],
+    **options: Any,
+) -> GradientPosterior:
+    """Model 2 with a prior mean of the return, u(xi)'w_0 with w_0 = G^-1 g_0 (Eq. 14 with f-bar):
+
+        mean = g_0 + B C (y - U w_0),   covariance = B_0 - B C B'
+
+    g_0 = `prior_gradient`, from an earlier policy or another task, is then the prior mean of the
+    gradient, as int u u' w_0 Pr = G w_0. The kernel's `scale` says how far the gradient may lie
+    from it: it should be smaller than without prior knowledge. `options` are those of `model2`.
+    """
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
+    g0 = checks.vector("prior_gradient", prior_gradient, U.shape[1], "one entry per parameter")
+    posterior = model2(U, R - in_float64(_along)(U, G, g0), G, **options)
+    alone = (R - R.mean())[:, None] * U  # what paths show does not depend on g_0
+    return eqx.tree_at(lambda p: (p.mean, p.unbiased), posterior, (posterior.mean + g0, alone))
+
+
+def _along(U, G, g0) -> Float[Array, " M"]:
+    return U @ fishers.readout(fishers.as_fisher(G)).solve(g0)
+
+
+def expected_return(
+    scores: Float[Array, "M n"],
+    returns: Float[Array, " M"],
+    fisher: Fisher | Float[Array, "n n"],
+    *,
+    noise: float | Float[Array, " M"] = 1e-3,
+    scale: float | Float[Array, ""] = 1.0,
+) -> Integral:
+    """eta = int R(xi) Pr(xi) d xi under Model 2 with a flat constant.
+
+    R(xi) = eta + u(xi)'w, because the score integrates to zero, so that eta is the constant:
+
+        mean = 1'C y / 1'C 1,   variance = 1 / 1'C 1,   C = (scale U G^-1 U' + Sigma)^-1
+
+    It is the mean return with the scores as control variates: what a path owes to the actions it
+    happened to draw is taken away.
+    """
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
+    noise = checks.positive("noise", noise, ((R.size,),))
+    scale = checks.positive("scale", scale, ())
+    return checks.sound("scores, returns", in_float64(_expected)(U, R, G, noise, scale))
+
+
+def _expected(U, R, G, noise, scale) -> Integral:
+    ones = jnp.ones_like(R)
+    S = scale * kernels.Linear(fishers.as_fisher(G)).gram(U, U) + jnp.diag(noise * ones)
+    solved = jnp.linalg.solve(S, jnp.stack([ones, R], 1))
+    precision = ones @ solved[:, 0]
+    mean = ones @ solved[:, 1] / precision
+    misfit = R @ solved[:, 1] - mean**2 * precision
+    size = jnp.linalg.slogdet(S)[1] + jnp.log(precision)
+    return Integral(mean, 1 / precision, -0.5 * (misfit + size + (R.size - 1) * LOG_2PI))
 
 
 def _retained(A: Float[Array, "M M"]) -> Float[Array, ""]:
@@ -304,13 +333,16 @@ def _enough_noise(noise: Float[np.ndarray, "..."], M: int, p: int) -> None:
     if noise.ndim < 2 or noise.shape[1] != M:
         exact = np.sum(np.broadcast_to(noise.T, (M,) if noise.ndim < 2 else noise.T.shape) == 0, -1)
         if np.max(exact) > p:
-            raise ValueError(SINGULAR_MESSAGE)
+            regular(np.inf)
 
 
-def regular(condition: float | Float[Array, ""]) -> None:
+def regular(condition: float | Float[Array, ""], *results: Any) -> None:
     """Refuse a kernel matrix plus noise that is singular in float64."""
-    if not condition < SINGULAR:
-        raise ValueError(SINGULAR_MESSAGE)
+    if not condition < SINGULAR or not all(np.all(np.isfinite(result)) for result in results):
+        raise ValueError(
+            "noise: the kernel matrix plus noise is singular (samples repeat, or there are more of "
+            "them than the kernel can distinguish); give a larger noise variance"
+        )
 
 
 def sound(posterior: GradientPosterior) -> GradientPosterior:

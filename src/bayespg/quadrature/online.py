@@ -17,10 +17,8 @@ from bayespg._support import checks
 from bayespg._support.precision import in_float64, to_float64
 from bayespg._support.types import Array
 from bayespg.fisher import Fisher
+from bayespg.kernels import FisherKernel
 from bayespg.quadrature.models import regular
-
-FIRST = 16
-"""Paths for which there is room at first; it doubles when it is full."""
 
 
 class Online:
@@ -43,17 +41,21 @@ class Online:
     ):
         self._model = checks.whole("model", model, 1, 2)
         G, self._range = fishers.checked_matrix(fisher)
-        self._G = fishers.as_fisher(to_float64(G))
-        self._n = n = self._G.size
+        G = fishers.as_fisher(to_float64(G))
+        self._kernel = kernels.Quadratic(G) if self._model == 1 else kernels.Linear(G)
         self._noise = float(checks.positive("noise", noise, ()))
         self._scale = float(checks.positive("scale", scale, ()))
-        prior = in_float64(_quadratic_prior if self._model == 1 else _linear_prior)
-        self._prior = checks.sound("fisher, scale", self._scale * prior(self._G))
-        self.paths = 0
-        self._R, self._A = np.zeros((FIRST, FIRST)), np.zeros(FIRST)
-        self._U = np.zeros((FIRST, n))
-        self._Y = np.zeros((FIRST, n if self._model == 1 else 1))
-        self._B = np.zeros((FIRST, self._prior.shape[0]))
+        prior = in_float64(_prior)(self._kernel)
+        self._prior = checks.sound("fisher, scale", self._scale * prior)
+        self._n = n = G.size
+        self._U, self._R, self._A = np.zeros((0, n)), np.zeros((0, 0)), np.zeros(0)
+        self._Y = np.zeros((0, n if self._model == 1 else 1))
+        self._B = np.zeros((0, len(self._prior)))
+
+    @property
+    def paths(self) -> int:
+        """The number of paths so far."""
+        return len(self._A)
 
     def observe(self, score: Float[Array, " n"], path_return: float) -> None:
         """Lines 4 to 10: a path with score u(xi) and return R(xi). Either it is taken or, with a
@@ -63,43 +65,32 @@ class Online:
         if self._range is not None:
             self._range.check("score", u[None])
         with np.errstate(over="ignore", invalid="ignore"):
-            new = self._row(u, R)
-        m = self.paths
-        if m == len(self._R):
-            self._grow()
-        self._R[m, : m + 1], self._A[m], self._Y[m], self._B[m] = new
-        self._U[m] = u
-        self.paths += 1
+            below, *new = self._row(u, R)
+        self._R = np.vstack([np.pad(self._R, ((0, 0), (0, 1))), below])
+        self._U, self._A, self._Y, self._B = (
+            np.concatenate([rows, [row]])
+            for rows, row in zip((self._U, self._A, self._Y, self._B), (u, *new), strict=True)
+        )
 
     def _row(self, u: Float[np.ndarray, " n"], R: float) -> tuple[Any, ...]:
         """The rows of R, A (its diagonal), R y and R B' of a new path, or a ValueError."""
-        w, m = in_float64(_solve)(self._G, u), self.paths
-        inner, own = self._U[:m] @ w, u @ w
+        w, b = in_float64(_solved)(self._kernel, u)
+        inner, own = self._U @ w, u @ w
         if self._model == 1:  # Eq. 23, R u and 1 + u' G^-1 u
             k, kk, y = (1 + inner) ** 2, (1 + own) ** 2, R * u
         else:  # Eq. 27, R and u
             k, kk, y = inner, own, np.array([R])
-        b = in_float64(_quadratic_cross if self._model == 1 else _linear_cross)(self._G, u)
-        inverse = self._R[:m, :m]
-        row, variance = inverse @ (self._scale * k), self._scale * kk + self._noise
+        row, variance = self._R @ (self._scale * k), self._scale * kk + self._noise
         left = np.sqrt(np.maximum(variance - row @ row, np.finfo(float).tiny))
-        below = np.append(-row @ inverse, 1.0) / left
-        squares = np.append(np.sum(inverse**2, 0), 0.0) + below**2
-        diagonal = np.append(self._A[:m], variance)
+        below = np.append(-row @ self._R, 1.0) / left
+        squares = np.append(np.sum(self._R**2, 0), 0.0) + below**2
         new = (
-            below, variance, (y - row @ self._Y[:m]) / left,
-            (self._scale * b - row @ self._B[:m]) / left,
+            below, variance, (y - row @ self._Y) / left, (self._scale * b - row @ self._B) / left,
         )  # fmt: skip
         checks.sound("score, path_return", new)
-        regular(np.max(diagonal * squares))  # max_i A_ii (A^-1)_ii, as in `model2`
+        # max_i A_ii (A^-1)_ii, as in `model2`
+        regular(np.max(np.append(self._A, variance) * squares))
         return new
-
-    def _grow(self) -> None:
-        m = len(self._R)
-        self._R, self._A = np.pad(self._R, ((0, m), (0, m))), np.pad(self._A, (0, m))
-        self._U, self._Y, self._B = (
-            np.pad(rows, ((0, m), (0, 0))) for rows in (self._U, self._Y, self._B)
-        )
 
     @property
     def mean(self) -> Float[np.ndarray, " n"]:
@@ -117,21 +108,12 @@ class Online:
         return np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
 
 
-def _quadratic_prior(G: Fisher) -> Float[Array, "1 1"]:
-    return kernels.Quadratic(G).prior()
+def _prior(kernel: FisherKernel) -> Float[Array, "k k"]:
+    return kernel.prior()
 
 
-def _linear_prior(G: Fisher) -> Float[Array, "n n"]:
-    return kernels.Linear(G).prior()
-
-
-def _quadratic_cross(G: Fisher, u: Float[Array, " n"]) -> Float[Array, " 1"]:
-    return kernels.Quadratic(G).cross(u[None])[:, 0]
-
-
-def _linear_cross(G: Fisher, u: Float[Array, " n"]) -> Float[Array, " n"]:
-    return kernels.Linear(G).cross(u[None])[:, 0]
-
-
-def _solve(G: Fisher, u: Float[Array, " n"]) -> Float[Array, " n"]:
-    return G.solve(u)
+def _solved(
+    kernel: FisherKernel, u: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " k"]]:
+    """G^-1 u, and the column of B."""
+    return kernel.fisher.solve(u), kernel.cross(u[None])[:, 0]

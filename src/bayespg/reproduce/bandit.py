@@ -5,7 +5,7 @@ deviation).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -14,12 +14,12 @@ import numpy as np
 
 from bayespg._support.random import fast_key
 from bayespg._support.statistics import normal_quantile
-from bayespg.environments import Bandit, exact_gradient
+from bayespg.environments import Bandit
 from bayespg.learning.estimators import Model1, Model2, Reinforce, exact
 from bayespg.policies import Gaussian
-from bayespg.reproduce.claims import ALIKE, Claim, Effect, ratios
+from bayespg.reproduce.claims import ALIKE, Claim, Effect, jointly, ratios
 from bayespg.reproduce.gradients import estimates
-from bayespg.reproduce.report import Progress, Report, Settings, summarise
+from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Key, Samples, grouped
 from bayespg.runs import plots
 
@@ -47,66 +47,57 @@ PAPER_RUNS = 10_000
 printed ones have a sampling error too."""
 
 
+TRUTHS = {"r(a) = a": (1.0, 0.0), "r(a) = a^2": (0.0, 2.0)}
+"""The exact gradients, as printed."""
+
+
 def run(settings: Settings, progress: Progress) -> Report:
     policy = Gaussian(jnp.asarray(0.0), jnp.asarray(1.0))
-    samples, truths = {}, {}
+    values: dict[Key, np.ndarray] = {}
     cells = [(reward, M) for reward in REWARDS for M in SIZES]
     for done, (reward, M) in enumerate(cells):
         progress(done / len(cells), f"{reward}, M = {M}")
-        bandit = Bandit(reward=REWARDS[reward])
-        truths[reward] = np.asarray(exact_gradient(bandit, policy))
-        key = jax.random.fold_in(fast_key(settings.seed), done)
-        for name, values in estimates(bandit, policy, ESTIMATORS, M, settings.runs, key).items():
-            samples[reward, name, M] = values
-    return _report(settings, samples, truths)
-
-
-def _report(settings: Settings, samples: dict, truths: dict) -> Report:
-    rows = []
-    for reward in REWARDS:
-        for M in SIZES:
-            for name in ESTIMATORS:
-                values = samples[reward, name, M]
-                printed = PRINTED.get((reward, name, M))
-                here = _cell(values.mean(0), values.std(0, ddof=1))
-                rows.append([reward, str(M), name, here, _cell(*printed) if printed else ""])
-    extra = {
-        "cells": [
-            {
-                "reward": reward, "paths": M, "estimator": name,
-                "exact": truths[reward].tolist(),
-                "mean": values.mean(0).tolist(),
-                "standard_error": summarise(values)[1].tolist(),
-                "standard_deviation": values.std(0, ddof=1).tolist(),
-                "paper": PRINTED.get((reward, name, M)),
-            }
-            for (reward, name, M), values in samples.items()
-        ]
-    }  # fmt: skip
+        bandit, key = (
+            Bandit(reward=REWARDS[reward]),
+            jax.random.fold_in(fast_key(settings.seed), done),
+        )
+        each = estimates(bandit, policy, ESTIMATORS, M, settings.runs, key)
+        values |= {(reward, name, M): of for name, of in each.items()}
+    moments = {key: (of.mean(0), of.std(0, ddof=1)) for key, of in values.items()}
     return Report(
         columns=["reward", "M", "estimator", "here: mean ± sd", "paper: mean ± sd"],
-        rows=rows,
+        rows=[
+            [reward, str(M), name, _cell(*of),
+             _cell(*PRINTED[reward, name, M]) if (reward, name, M) in PRINTED else ""]
+            for (reward, name, M), of in moments.items()
+        ],
         curves=[],
-        samples=Samples(_cells(samples, truths)),
-        figure=lambda: _figure(samples, truths),
-        extra=extra,
-    )
+        samples=Samples(cells_of(values)),
+        figure=lambda: _figure(values),
+        extra={
+            "cells": [
+                {
+                    "reward": reward, "paths": M, "estimator": name, "exact": TRUTHS[reward],
+                    "mean": mean.tolist(), "standard_deviation": spread.tolist(),
+                    "standard_error": (spread / math.sqrt(settings.runs)).tolist(),
+                    "paper": PRINTED.get((reward, name, M)),
+                }
+                for (reward, name, M), (mean, spread) in moments.items()
+            ]
+        },
+    )  # fmt: skip
 
 
-def _cells(samples: dict, truths: dict) -> dict[Key, np.ndarray]:
+def cells_of(values: Mapping[Key, np.ndarray]) -> dict[Key, np.ndarray]:
     """Errors of each component and squared distances from their mean, as means over groups of runs,
     and the number of runs."""
     kept: dict[Key, np.ndarray] = {}
-    for (reward, name, M), values in samples.items():
-        error = values - truths[reward]
+    for (reward, name, M), of in values.items():
+        error = of - np.array(TRUTHS[reward])
         kept[f"{reward}: error", name, M] = grouped(error)
         kept[f"{reward}: scatter", name, M] = grouped((error - error.mean(0)) ** 2)
-        kept["runs", name, M] = np.array([len(values)])
+        kept["runs", name, M] = np.array([len(of)])
     return kept
-
-
-TRUTHS = {"r(a) = a": (1.0, 0.0), "r(a) = a^2": (0.0, 2.0)}
-"""The exact gradients, as printed."""
 
 
 class Moments(NamedTuple):
@@ -128,44 +119,58 @@ def moments(samples: Samples, reward: str, name: str, M: int, i: int) -> Moments
 
 
 def judge(samples: Samples) -> list[Claim]:
-    table = "bandit-accuracy"
-    claims = [
-        Claim(
-            "bandit-means", table,
-            "every mean is within a tenth of a standard deviation of the printed one",
-            "distance from the printed mean, less its rounding, in printed standard deviations",
-            _from_printed(samples, _mean_gap), below=0.1, above=-math.inf, kind="check",
-        ),
-        Claim(
-            "bandit-spreads", table,
-            "every standard deviation is within 10 % of the printed one, including those of 1e-6",
-            "relative distance from the printed standard deviation, less its rounding",
-            _from_printed(samples, _spread_gap), below=0.1, above=-math.inf, kind="check",
-        ),
-    ]  # fmt: skip
-    for M, factor, words in ((10, 10, "one order"), (100, 1e6, "six orders")):
-        claims.append(
-            Claim(
-                f"bandit-variance-{M}", "bandit-variance",
-                f"at M = {M} the variance of quadrature is lower by {words} of magnitude",
-                "ratio of variances, MC to BQ", _variances(samples, M), above=factor,
-            )
+    def variances(M: int) -> tuple[Effect, ...]:
+        return _variances(
+            {
+                f"{reward}, component {i + 1}":
+                    tuple(moments(samples, reward, name, M, i) for name in ("BQ", "MC"))
+                for reward in REWARDS for i in range(2)
+            }
+        )  # fmt: skip
+
+    def from_printed(gap: Callable[..., tuple[float, float]]) -> tuple[Effect, ...]:
+        return _apart(
+            {
+                f"{reward}, {name}, M = {M}, component {i + 1}":
+                    gap(moments(samples, reward, name, M, i), mean, spread)
+                for (reward, name, M), printed in PRINTED.items()
+                for i, (mean, spread) in enumerate(zip(*printed, strict=True))
+            }
         )  # fmt: skip
 
     def square(reward: str, name: str) -> np.ndarray:
         bias = samples[f"{reward}: error", name, 100].mean(0, dtype=float)
         return (samples[f"{reward}: scatter", name, 100] + bias**2).sum(1)
 
-    squares = {reward: (square(reward, "BQ"), square(reward, "MC")) for reward in REWARDS}
-
     def mean(name: str, reward: str, i: int) -> np.ndarray:
         return TRUTHS[reward][i] + samples[f"{reward}: error", name, 10][:, i]
 
+    squares = {reward: (square(reward, "BQ"), square(reward, "MC")) for reward in REWARDS}
     means = {
         reward: (mean("MC", reward, i), mean("BQ", reward, i)) for i, reward in enumerate(REWARDS)
     }
+    table = "bandit-accuracy"
     return [
-        *claims,
+        Claim(
+            "bandit-means", table,
+            "every mean is within a tenth of a standard deviation of the printed one",
+            "distance from the printed mean, less its rounding, in printed standard deviations",
+            from_printed(_mean_gap), below=0.1, above=-math.inf, kind="check",
+        ),
+        Claim(
+            "bandit-spreads", table,
+            "every standard deviation is within 10 % of the printed one, including those of 1e-6",
+            "relative distance from the printed standard deviation, less its rounding",
+            from_printed(_spread_gap), below=0.1, above=-math.inf, kind="check",
+        ),
+        *(
+            Claim(
+                f"bandit-variance-{M}", "bandit-variance",
+                f"at M = {M} the variance of quadrature is lower by {words} of magnitude",
+                "ratio of variances, MC to BQ", variances(M), above=factor,
+            )
+            for M, factor, words in ((10, 10, "one order"), (100, 1e6, "six orders"))
+        ),
         Claim(
             "bandit-accuracy-100", table,
             "at M = 100 quadrature is more accurate than Monte Carlo",
@@ -180,33 +185,21 @@ def judge(samples: Samples) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _variances(samples: Samples, M: int) -> tuple[Effect, ...]:
+@jointly
+def _variances(few: Moments, many: Moments, level: float):
     """Ratios of variances by the delta method; runs of the two estimators are treated as
     independent."""
-    cells = [(reward, i) for reward in REWARDS for i in range(2)]
-    reach = normal_quantile(1 - 0.025 / len(cells))
-    effects = []
-    for reward, i in cells:
-        few, many = (moments(samples, reward, name, M, i) for name in ("BQ", "MC"))
-        ratio, error = many.variance / few.variance, math.hypot(few.error, many.error)
-        low, high = (ratio * math.exp(sign * reach * error) for sign in (-1, 1))
-        effects.append(Effect(f"{reward}, component {i + 1}", ratio, low, high))
-    return tuple(effects)
+    ratio, error = many.variance / few.variance, math.hypot(few.error, many.error)
+    factor = math.exp(normal_quantile(0.5 + level / 2) * error)
+    return ratio, ratio / factor, ratio * factor
 
 
-def _from_printed(samples: Samples, gap: Callable[..., tuple[float, float]]) -> tuple[Effect, ...]:
-    """The distance of each number from the printed one, with an interval that accounts for the
-    sampling error of both."""
-    cells = [(cell, i) for cell in PRINTED for i in range(2)]
-    reach = normal_quantile(1 - 0.025 / len(cells))
-    effects = []
-    for (reward, name, M), i in cells:
-        mean, spread = (column[i] for column in PRINTED[reward, name, M])
-        value, error = gap(moments(samples, reward, name, M, i), mean, spread)
-        where = f"{reward}, {name}, M = {M}, component {i + 1}"
-        low, high = max(value - reach * error, 0.0), value + reach * error
-        effects.append(Effect(where, value, low, high, narrowest=(0.0, reach * error)))
-    return tuple(effects)
+@jointly
+def _apart(value: float, error: float, level: float):
+    """A distance from a printed number, with a standard error that accounts for the sampling error
+    of both."""
+    reach = normal_quantile(0.5 + level / 2) * error
+    return value, max(value - reach, 0.0), value + reach, "", (0.0, reach)
 
 
 def _mean_gap(here: Moments, mean: float, spread: float) -> tuple[float, float]:
@@ -215,14 +208,10 @@ def _mean_gap(here: Moments, mean: float, spread: float) -> tuple[float, float]:
 
 
 def _spread_gap(here: Moments, mean: float, spread: float) -> tuple[float, float]:
-    gap = abs(math.sqrt(here.variance) - spread) - 0.5 * 10.0 ** -_decimals(spread)
-    error = here.error / 2 * math.sqrt(1 + here.runs / PAPER_RUNS)
-    return max(gap, 0.0) / spread, error
-
-
-def _decimals(value: float) -> int:
-    """How many decimals the paper prints: three, or six for the smallest numbers."""
-    return 3 if value >= 0.001 else 6
+    """The paper prints three decimals, or six for the smallest numbers."""
+    rounding = 0.0005 if spread >= 0.001 else 0.0000005
+    gap = abs(math.sqrt(here.variance) - spread) - rounding
+    return max(gap, 0.0) / spread, here.error / 2 * math.sqrt(1 + here.runs / PAPER_RUNS)
 
 
 def _cell(mean, spread) -> str:
@@ -232,15 +221,14 @@ def _cell(mean, spread) -> str:
     )
 
 
-def _figure(samples: dict, truths: dict):
+def _figure(values: Mapping[Key, np.ndarray]):
     figure, axes = plots.sheet(1, 2, width=8, height=3.2, sharey=True)
     for panel, reward in zip(axes[0], REWARDS, strict=True):
         for name in ESTIMATORS:
-            rms = [
-                np.sqrt(np.mean((samples[reward, name, M] - truths[reward]) ** 2)) for M in SIZES
-            ]
             label = {"BQ": "Model 1 (the paper's BQ)"}.get(name, name)
             look = {"Model 2 + baseline": "ours exact"}.get(name, name)
+            errors = [values[reward, name, M] - np.array(TRUTHS[reward]) for M in SIZES]
+            rms = [np.sqrt(np.mean(of**2)) for of in errors]
             plots.curve(panel, SIZES, rms, label=label, look=look)
         panel.set(xscale="log", yscale="log", title=reward.replace("^2", "²"), xlabel="paths M")
         panel.set_xticks(SIZES, [str(M) for M in SIZES])

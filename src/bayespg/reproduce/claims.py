@@ -6,6 +6,7 @@ runs share initial policies and paths.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Literal, TypedDict
@@ -14,9 +15,9 @@ import numpy as np
 
 from bayespg._support.statistics import binomial_interval, student_interval, student_quantile
 from bayespg.reproduce import sentences
+from bayespg.reproduce.sentences import Verdict
 
 LEVEL = 0.95
-Verdict = Literal["holds", "does not hold", "not decided"]
 Kind = Literal["paper", "check", "ours"]
 """About a sentence of the paper; a comparison with a number that it prints; a claim of ours."""
 
@@ -44,7 +45,7 @@ class Effect:
     """The numbers that were compared, as text."""
     narrowest: tuple[float, float] | None = None
     """The interval if the runs had agreed with the claim as much as they can, where its width does
-    not follow from that of the interval found."""
+    not follow from that of the interval."""
 
 
 def judged(low: float, high: float, above: float | None, below: float | None) -> Verdict:
@@ -80,18 +81,12 @@ class Claim:
             sentences.checked(self.sentence, self.reading)
 
     @property
-    def place(self) -> str:
-        """Where in the paper."""
-        return sentences.SENTENCES[self.sentence].place if self.sentence else ""
-
-    @property
     def verdict(self) -> Verdict:
         """The claim holds if every interval is within the bounds, does not hold if one is outside,
         and is not decided otherwise."""
-        verdicts = {judged(e.low, e.high, self.above, self.below) for e in self.effects}
-        if "does not hold" in verdicts:
-            return "does not hold"
-        return "not decided" if "not decided" in verdicts else "holds"
+        return sentences.worst(
+            [judged(e.low, e.high, self.above, self.below) for e in self.effects]
+        )
 
     @property
     def confirmable(self) -> bool:
@@ -110,18 +105,19 @@ class Claim:
 
     def content(self) -> dict[str, Any]:
         """The claim as a dictionary for JSON, with infinite bounds as None."""
-        bounds = {"above": self.above, "below": self.below}
         content = dataclasses.asdict(self)
         for effect in content["effects"]:
             del effect["narrowest"]
-        return (
-            content
-            | {"effects": list(content["effects"])}
-            | {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
-            | {"verdict": self.verdict, "measured": self.measured}
-            | {"kind": self.kind or ("paper" if self.sentence else "ours")}
-            | {"confirmable": self.confirmable, "place": self.place}
-        )
+        return content | {
+            "effects": list(content["effects"]),
+            "above": self.above if math.isfinite(self.above) else None,
+            "below": self.below if math.isfinite(self.below) else None,
+            "kind": self.kind or ("paper" if self.sentence else "ours"),
+            "verdict": self.verdict,
+            "measured": self.measured,
+            "confirmable": self.confirmable,
+            "place": sentences.SENTENCES[self.sentence].place if self.sentence else "",
+        }
 
 
 def _fits(effect: Effect, above: float, below: float) -> bool:
@@ -142,86 +138,87 @@ def _sentence(effect: Effect) -> str:
 
 Pairs = Mapping[str, tuple[Samples, Samples]]
 """The samples of two methods at each size or setting."""
+RESAMPLES = 2_000
+UNDEFINED = math.nan, 0.0, math.inf
+"""A ratio of numbers that are not positive, with its interval."""
 
 
-def differences(pairs: Pairs, words: str = "{a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
+def jointly(one: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Effect, ...]]:
+    """The effects of several comparisons by their labels, with intervals that hold jointly. `one`
+    takes what is compared and the level of its interval, and returns the effect without its
+    label."""
+
+    @functools.wraps(one)
+    def effects(compared: Mapping[str, Any], *words: str, **options: Any) -> tuple[Effect, ...]:
+        level = 1 - (1 - LEVEL) / len(compared)  # Bonferroni's correction
+        return tuple(
+            Effect(where, *one(*(of if isinstance(of, tuple) else (of,)), level, *words, **options))
+            for where, of in compared.items()
+        )
+
+    return effects
+
+
+@jointly
+def differences(a: Samples, b: Samples, level: float, words: str = "{a:.3g} against {b:.3g}"):
     """mean(b - a), by how much a is below b. `words` may also use {share}, the percentage of runs
     in which a is below b."""
-
-    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
-        said = words.format(a=np.mean(a), b=np.mean(b), share=100 * np.mean(b > a))
-        return Effect(where, *_student(b - a, level), said)
-
-    return _each(pairs, one)
+    a, b = _double(a, b)
+    said = words.format(a=np.mean(a), b=np.mean(b), share=100 * np.mean(b > a))
+    return *_student(b - a, level), said
 
 
-def ratios(pairs: Pairs, words: str = "") -> tuple[Effect, ...]:
+@jointly
+def ratios(a: Samples, b: Samples, level: float, words: str = ""):
     """mean(b) / mean(a) of positive numbers, by the delta method for its logarithm."""
-
-    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
-        said = words.format(a=np.mean(a), b=np.mean(b))
-        if not (np.mean(a) > 0 and np.mean(b) > 0):
-            return _unknown(where, said)
-        ratio, influence = float(np.mean(b) / np.mean(a)), b / np.mean(b) - a / np.mean(a)
-        _, low, high = _student(influence - influence.mean(), level)
-        return Effect(where, ratio, ratio * math.exp(low), ratio * math.exp(high), said)
-
-    return _each(pairs, one)
+    a, b = _double(a, b)
+    said = words.format(a=np.mean(a), b=np.mean(b))
+    if not (np.mean(a) > 0 and np.mean(b) > 0):
+        return *UNDEFINED, said
+    ratio, influence = float(np.mean(b) / np.mean(a)), b / np.mean(b) - a / np.mean(a)
+    _, low, high = _student(influence - influence.mean(), level)
+    return ratio, ratio * math.exp(low), ratio * math.exp(high), said
 
 
-def ratios_of_ratios(
-    pairs: Mapping[str, tuple[tuple[Samples, Samples], tuple[Samples, Samples]]],
-) -> tuple[Effect, ...]:
+@jointly
+def ratios_of_ratios(first: tuple[Samples, Samples], second: tuple[Samples, Samples], level: float):
     """[mean(b) / mean(a)] / [mean(d) / mean(c)] for independent ((a, b), (c, d))."""
-    effects = []
-    for where, both in pairs.items():
-        logs = [math.log(np.mean(b) / np.mean(a)) for a, b in both]
-        shifts = [b / np.mean(b) - a / np.mean(a) for a, b in both]
-        error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
-        freedom = min(x.size for x in shifts) - 1
-        reach = student_quantile(shared_level(len(pairs)), freedom) * error
-        value = logs[0] - logs[1]
-        words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
-        low, high = math.exp(value - reach), math.exp(value + reach)
-        effects.append(Effect(where, math.exp(value), low, high, words))
-    return tuple(effects)
+    logs = [math.log(np.mean(b) / np.mean(a)) for a, b in (first, second)]
+    shifts = [b / np.mean(b) - a / np.mean(a) for a, b in (first, second)]
+    error = math.sqrt(sum(np.var(x, ddof=1) / x.size for x in shifts))
+    reach = student_quantile(level, min(x.size for x in shifts) - 1) * error
+    words = f"{math.exp(logs[0]):.3g} and {math.exp(logs[1]):.3g}"
+    return *(math.exp(logs[0] - logs[1] + of) for of in (0.0, -reach, reach)), words
 
 
-RESAMPLES = 2_000
-
-
-def times(pairs: Pairs) -> tuple[Effect, ...]:
+@jointly
+def times(a: Samples, b: Samples, level: float):
     """The ratio of the median times of b to those of a, which were measured in turn. Its interval
     is that of the bootstrap over measurements: a few that were disturbed do not decide it."""
-
-    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
-        drawn = np.random.default_rng(0).integers(a.size, size=(RESAMPLES, a.size))
-        resampled = np.median(b[drawn], 1) / np.median(a[drawn], 1)
-        low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-        first, second = np.median(a), np.median(b)
-        said = f"{1e3 * second:.3g} ms over {1e3 * first:.3g} ms"
-        return Effect(where, float(second / first), float(low), float(high), said)
-
-    return _each(pairs, one)
+    a, b = _double(a, b)
+    drawn = np.random.default_rng(0).integers(a.size, size=(RESAMPLES, a.size))
+    resampled = np.median(b[drawn], 1) / np.median(a[drawn], 1)
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    first, second = np.median(a), np.median(b)
+    said = f"{1e3 * second:.3g} ms over {1e3 * first:.3g} ms"
+    return float(second / first), float(low), float(high), said
 
 
-def spreads(pairs: Pairs, words: str = "s.d. {a:.3g} against {b:.3g}") -> tuple[Effect, ...]:
+@jointly
+def spreads(a: Samples, b: Samples, level: float):
     """Ratio of the standard deviations over runs, b to a.
 
     The interval is the wider of two: that of Pitman and Morgan, which is exact for Gaussian pairs,
     and that of the delta method, which accounts for heavy tails."""
-
-    def one(where: str, a: Samples, b: Samples, level: float) -> Effect:
-        sa, sb = (float(np.std(x, ddof=1)) for x in (a, b))
-        if sa == 0 or sb == 0:
-            return _unknown(where, words.format(a=sa, b=sb))
-        squares = [((x - np.mean(x)) / s) ** 2 for x, s in ((a, sa), (b, sb))]
-        _, low, high = _student((squares[1] - squares[0]) / 2, level)
-        reach = max(high, -low, _pitman_morgan(a, b, level))
-        low, high = (sb / sa * math.exp(sign * reach) for sign in (-1, 1))
-        return Effect(where, sb / sa, low, high, words.format(a=sa, b=sb))
-
-    return _each(pairs, one)
+    a, b = _double(a, b)
+    sa, sb = (float(np.std(x, ddof=1)) for x in (a, b))
+    said = f"s.d. {sa:.3g} against {sb:.3g}"
+    if sa == 0 or sb == 0:
+        return *UNDEFINED, said
+    squares = [((x - np.mean(x)) / s) ** 2 for x, s in ((a, sa), (b, sb))]
+    _, low, high = _student((squares[1] - squares[0]) / 2, level)
+    reach = max(high, -low, _pitman_morgan(a, b, level))
+    return sb / sa, sb / sa * math.exp(-reach), sb / sa * math.exp(reach), said
 
 
 def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:
@@ -234,27 +231,31 @@ def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:
     return math.acosh(1 + 2 * (1 - correlation**2) * t**2 / (a.size - 2)) / 2
 
 
-def means(samples: Mapping[str, Samples], words: str = "") -> tuple[Effect, ...]:
+@jointly
+def means(x: Samples, level: float):
     """The mean over runs."""
-    level = shared_level(len(samples))
-    return tuple(
-        Effect(where, *_student(np.asarray(x, float), level), words) for where, x in samples.items()
-    )
+    return _student(np.asarray(x, float), level)
 
 
-def shares(counts: Mapping[str, tuple[int, int]], rare: bool = False) -> tuple[Effect, ...]:
-    """k of n runs, as a fraction, with the interval of Clopper and Pearson."""
-    effects = []
-    for where, (k, n) in counts.items():
-        level = shared_level(len(counts))
-        low, high = binomial_interval(k, n, level)
-        best = binomial_interval(0 if rare else n, n, level)
-        effects.append(Effect(where, k / n, low, high, f"{k} of {n:,} runs", best))
-    return tuple(effects)
+@jointly
+def shares(k: int, n: int, level: float, rare: bool = False):
+    """k of n runs, as a fraction, with the interval of Clopper and Pearson. The narrowest interval
+    is that of no run if the claim is that they are `rare`, otherwise that of all of them."""
+    low, high = binomial_interval(k, n, level)
+    best = binomial_interval(0 if rare else n, n, level)
+    return k / n, low, high, f"{k} of {n:,} runs", best
 
 
-Cell = tuple[str, str]
-"""What was measured, and of which method."""
+def _double(a: Samples, b: Samples) -> tuple[Samples, Samples]:
+    return np.asarray(a, float), np.asarray(b, float)
+
+
+def _student(samples: Samples, level: float) -> tuple[float, float, float]:
+    return float(samples.mean()), *student_interval(samples, level)
+
+
+Cell = tuple[str, str] | tuple[str, str, int]
+"""What was measured, of which method, and with how many paths if not with those of the row."""
 Cells = Mapping[tuple[str, str, int], Samples]
 """What was measured, of which method and with how many paths."""
 
@@ -266,13 +267,15 @@ class Row:
     id: str
     sentence: str
     says: str
+    """{M} is the largest of the sizes."""
     effect: str
     how: Callable[[Any], tuple[Effect, ...]]
-    """`differences`, `ratios`, `spreads`, or `means` of single cells."""
-    pairs: Mapping[str, tuple[Cell, ...]]
-    """By what is said of them, in which {M} is the size."""
+    """`differences`, `ratios`, ..., or another function of what is compared, by its label."""
+    pairs: Mapping[str, tuple[Cell, ...]] | Callable[[Any], Mapping[str, Any]]
+    """Cells by their label, in which {M} is the size; or a function of all samples that returns
+    what is compared by its label."""
     sizes: Container[int] | None = None
-    """None: all that there are."""
+    """None: all of which there are samples."""
     above: float = 0.0
     below: float = math.inf
     kind: Kind | None = None
@@ -284,48 +287,55 @@ def pair(what: str, first: str, second: str) -> dict[str, tuple[Cell, ...]]:
     return {"M = {M}": ((what, first), (what, second))}
 
 
+def under(
+    rows: Iterable[Row], id: str, reading: str, names: Mapping[str, str] | None = None
+) -> tuple[Row, ...]:
+    """The rows under a reading: {} in their names is `id`, {} in what they say of the reading is
+    `reading`, and methods may have other `names` there."""
+    names, changed = names or {}, []
+    for row in rows:
+        assert not callable(row.pairs)
+        pairs = {
+            where: tuple((cell[0], names.get(cell[1], cell[1]), *cell[2:]) for cell in cells)
+            for where, cells in row.pairs.items()
+        }
+        id_, reading_ = row.id.format(id), (row.reading or "{}").format(reading)
+        changed.append(dataclasses.replace(row, id=id_, reading=reading_, pairs=pairs))
+    return tuple(changed)
+
+
 def stored(samples: Cells, what: str, name: str, M: int) -> Samples:
     return samples[what, name, M]
 
 
-def judge(table: Iterable[Row], samples: Cells, value: Any = stored) -> list[Claim]:
+def judge(
+    table: Iterable[Row], samples: Cells, value: Callable[..., Samples | None] = stored
+) -> list[Claim]:
     """The claims of a table; those for whose sizes there are no samples are left out. `value`
-    computes what is compared, where it is not stored as it is."""
-    sizes, claims = sorted({M for *_, M in samples}), []
+    computes what is compared where it is not stored as it is, or None where there is nothing."""
+    claims = []
     for row in table:
-        compared: dict[str, Any] = {
-            label.format(M=M): tuple(value(samples, *cell, M) for cell in cells)
-            for label, cells in row.pairs.items()
-            for M in sizes
-            if row.sizes is None or M in row.sizes
-        }
-        if not compared:
-            continue
-        if row.how is means:
-            compared = {where: values for where, (values,) in compared.items()}
-        effects = row.how(compared)
-        text = row.id, row.sentence, row.says, row.effect
-        claims.append(Claim(*text, effects, row.above, row.below, row.kind, row.reading))
+        sizes = _sizes(row, samples)
+        if callable(row.pairs):
+            compared = row.pairs(samples)
+        else:
+            every = {
+                label.format(M=M): tuple(value(samples, *(*cell, M)[:3]) for cell in cells)
+                for label, cells in row.pairs.items()
+                for M in sizes
+            }
+            compared = {where: of for where, of in every.items() if all(x is not None for x in of)}
+        if compared:
+            text = row.id, row.sentence, row.says.format(M=f"{max(sizes):,}"), row.effect
+            bounds = row.above, row.below
+            claims.append(Claim(*text, row.how(compared), *bounds, row.kind, row.reading))
     return claims
 
 
-def _each(pairs: Pairs, one: Any) -> tuple[Effect, ...]:
-    level = shared_level(len(pairs))
-    return tuple(
-        one(where, np.asarray(a, float), np.asarray(b, float), level)
-        for where, (a, b) in pairs.items()
-    )
-
-
-def shared_level(count: int) -> float:
-    """The level of each of `count` intervals, by Bonferroni's correction."""
-    return 1 - (1 - LEVEL) / count
-
-
-def _student(samples: Samples, level: float) -> tuple[float, float, float]:
-    return float(samples.mean()), *student_interval(samples, level)
-
-
-def _unknown(where: str, words: str) -> Effect:
-    """A ratio that is undefined because a mean is not positive."""
-    return Effect(where, math.nan, 0.0, math.inf, words)
+def _sizes(row: Row, samples: Cells) -> list[int]:
+    """The sizes of a row for which its cells are stored, or all sizes if they are computed."""
+    every = {M for *_, M in samples}
+    if not callable(row.pairs):
+        measured = {cell[0] for cells in row.pairs.values() for cell in cells}
+        every = {M for what, _, M in samples if what in measured} or every
+    return sorted(M for M in every if row.sizes is None or M in row.sizes)

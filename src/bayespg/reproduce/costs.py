@@ -5,6 +5,7 @@ reserves for what it computes on the way, which is the same in every run. Algori
 system on the LQR's paths, the actor-critic the system of all its steps on the random walk's.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,15 +17,14 @@ import numpy as np
 from bayespg._support.random import fast_key
 from bayespg.algebra.sparsification import Sparsify
 from bayespg.environments import RandomWalk
-from bayespg.fisher import exact as exact_fisher
 from bayespg.learning.estimators import BACPaper, draw, g_est
 from bayespg.policies import Tabular
+from bayespg.reproduce import claims
 from bayespg.reproduce import random_walk as rw
-from bayespg.reproduce.claims import Claim, Effect, times
-from bayespg.reproduce.gradients import lqr_setting
+from bayespg.reproduce.claims import Row, jointly, times
 from bayespg.reproduce.report import Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
-from bayespg.reproduce.sparsification import MODELS, seconds, updates
+from bayespg.reproduce.sparsification import MODELS, gradients, seconds, updates
 from bayespg.runs import plots
 
 TAU = 1e-4
@@ -66,73 +66,57 @@ def run(settings: Settings, progress: Progress) -> Report:
     )
 
 
+def _form(what: str, capacity: int) -> dict[str, Any]:
+    return {"sparsify": Sparsify(TAU, capacity)} if what == SPARSE else {"form": "dual"}
+
+
 def _programs(paths: int, seed: int) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """By name, functions of arrays and their arguments."""
-    environment, policy = lqr_setting()
-    sample = draw(environment, policy, fast_key(seed), paths)
-    arrays = sample.scores, sample.returns, exact_fisher(environment, policy)
     walk = RandomWalk(horizon=100)
     steps = draw(walk, Tabular(jnp.full(9, rw.START)), fast_key(seed), paths // 100)
     given, static = eqx.partition(steps, eqx.is_array)
     programs = {}
     for what, asked in ASKED.items():
-        sparse = what == SPARSE
-        for name, (_, model) in MODELS.items():
-            options: dict[str, Any] = {"sparsify": Sparsify(TAU, 8)} if sparse else {"form": "dual"}
-            programs[f"{name}, {what}"] = (
-                lambda U, R, G, m=model, o=options, ask=asked: ask(m(U, R, G, **o)), arrays,
-            )  # fmt: skip
-        options = {"sparsify": Sparsify(TAU, 24)} if sparse else {"form": "dual"}
-        bac = BACPaper(rw.STATE_KERNEL, rw.NOISE, rw.SCALE, fisher=g_est, **options)
+        few, more = (_form(what, capacity) for capacity in (8, 24))
+        programs |= gradients(paths, seed, {f", {what}": few}, asked)
+        bac = BACPaper(rw.STATE_KERNEL, rw.NOISE, rw.SCALE, fisher=g_est, **more)
         programs[f"BAC, {what}"] = (
             lambda arrays, e=bac, ask=asked: ask(e(eqx.combine(arrays, static))), (given,),
         )  # fmt: skip
     return programs
 
 
-def judge(samples: Samples) -> list[Claim]:
-    (many,) = samples.sizes()
+def _compared(first: str, second: str, *names: str, of: str = "seconds"):
+    return {name: ((of, f"{name}, {first}"), (of, f"{name}, {second}")) for name in names}
 
-    def taken(name: str) -> np.ndarray:
-        return samples["seconds", name, many]
 
-    def compared(first: str, second: str, names: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        return {name: (taken(f"{name}, {first}"), taken(f"{name}, {second}")) for name in names}
+@jointly
+def _memory(few: np.ndarray, full: np.ndarray, level: float):
+    """The ratio of numbers of bytes, which are the same in every run."""
+    ratio = float(full[0]) / float(few[0])
+    return ratio, ratio, ratio, f"{full[0] / 2**20:.3g} MiB over {few[0] / 2**20:.3g} MiB"
 
-    every = (*MODELS, "BAC")
-    sizes = {name: [float(samples["bytes", f"{name}, {what}", many][0]) for what in (MEAN, SPARSE)]
-             for name in every}  # fmt: skip
-    covariances = compared(MEAN, MOMENTS, MODELS)
-    covariances["an update of BPG-var to one of BPG"] = (
-        taken("update of BPG"), taken("update of BPG-var"),
-    )  # fmt: skip
-    return [
-        Claim(
-            "covariance-cost", "covariance-cost",
-            f"the covariance of the gradient comes at little extra cost (M = {many:,})",
-            "ratio of times, with covariance to without", times(covariances), below=1.1,
-        ),
-        Claim(
-            "bac-natural-cost", "bac-natural-cost",
-            f"BAC's natural gradient comes at little extra cost ({many:,} steps)",
-            "ratio of times, with natural gradient to without",
-            times(compared(MEAN, NATURAL, ["BAC"])), below=1.1,
-        ),
-        Claim(
-            "sparse-time", "sparse-both", "a dictionary makes BPG and BAC significantly faster",
-            "ratio of times, full system to dictionary", times(compared(SPARSE, MEAN, every)),
-            above=2,
-        ),
-        Claim(
-            "sparse-memory", "sparse-both", "a dictionary saves BPG and BAC most of the memory",
-            "ratio of memory, full system to dictionary",
-            tuple(
-                Effect(name, full / few, full / few, full / few,
-                       f"{full / 2**20:.3g} MiB over {few / 2**20:.3g} MiB")
-                for name, (full, few) in sizes.items()
-            ), above=2,
-        ),
-    ]  # fmt: skip
+
+EVERY = (*MODELS, "BAC")
+UPDATES = {"an update of BPG-var to one of BPG":
+           (("seconds", "update of BPG"), ("seconds", "update of BPG-var"))}  # fmt: skip
+CLAIMS = (
+    Row("covariance-cost", "covariance-cost",
+        "the covariance of the gradient comes at little extra cost (M = {M})",
+        "ratio of times, with covariance to without", times,
+        _compared(MEAN, MOMENTS, *MODELS) | UPDATES, below=1.1),
+    Row("bac-natural-cost", "bac-natural-cost",
+        "BAC's natural gradient comes at little extra cost ({M} steps)",
+        "ratio of times, with natural gradient to without", times,
+        _compared(MEAN, NATURAL, "BAC"), below=1.1),
+    Row("sparse-time", "sparse-both", "a dictionary makes BPG and BAC significantly faster",
+        "ratio of times, full system to dictionary", times, _compared(SPARSE, MEAN, *EVERY),
+        above=2),
+    Row("sparse-memory", "sparse-both", "a dictionary saves BPG and BAC most of the memory",
+        "ratio of memory, full system to dictionary", _memory,
+        _compared(SPARSE, MEAN, *EVERY, of="bytes"), above=2),
+)  # fmt: skip
+judge = functools.partial(claims.judge, CLAIMS)
 
 
 def _figure(taken: dict[str, np.ndarray]):

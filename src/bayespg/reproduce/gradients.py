@@ -15,7 +15,7 @@ from bayespg.environments import LQR, Environment, Solved, exact_gradient
 from bayespg.learning.estimators import Estimator, draw
 from bayespg.policies import LinearGaussian, Policy
 from bayespg.reproduce import parts
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, draw_panels, summarise
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, draw_panels
 from bayespg.reproduce.samples import Key, Samples, grouped
 from bayespg.runs import plots
 
@@ -98,26 +98,18 @@ class Errors(NamedTuple):
 
     def curves(self, looks: Mapping[str, str], Ms: Sequence[int], task: str = "") -> list[Curve]:
         """One panel for squared errors and one for angles, with the task in their titles."""
-        panels = (("mean squared error", self.square), ("angular error (degrees)", self.angle))
+        panels = {"mean squared error": self.square, "angular error (degrees)": self.angle}
         return [
-            Curve(
-                f"{task}: {panel}" if task else panel,
-                name,
-                look,
-                list(Ms),
-                *_columns([summarise(of(name, M)) for M in Ms]),
+            Curve.through(
+                f"{task}: {panel}" if task else panel, name, look, Ms, [of(name, M) for M in Ms]
             )
-            for panel, of in panels
+            for panel, of in panels.items()
             for name, look in looks.items()
         ]
 
     def rows(self, names: Iterable[str], Ms: Sequence[int], form: str) -> list[list[str]]:
         """Table rows of mean squared errors; `form` formats a mean and its standard error."""
         return [[name, *(cell(self.square(name, M), form) for M in Ms)] for name in names]
-
-
-def _columns(pairs: Sequence[tuple[float, float]]) -> list[list[float]]:
-    return [list(column) for column in zip(*pairs, strict=True)]
 
 
 def errors(
@@ -137,10 +129,27 @@ def errors(
         key = jax.random.fold_in(fast_key(settings.seed), M)
         return estimates(environment, policy, estimators, M, settings.runs, key, batch)
 
-    labels = {f"{task} M = {M}".strip(): M for M in Ms}
+    labels = {f"{task}, M = {M}" if task else f"M = {M}": M for M in Ms}
     means = parts.compute(labels, part, settings.parts, progress, size=float)
     by_cell = {(name, M): values for M, of in means.items() for name, values in of.items()}
     return Errors(by_cell, np.asarray(exact_gradient(environment, policy)))
+
+
+def on_tasks(
+    tasks: Mapping[str, tuple[Solved, Policy, Mapping[str, Estimator]]],
+    Ms: Sequence[int],
+    settings: Settings,
+    progress: Progress,
+    batch: int = BATCH,
+) -> dict[str, Errors]:
+    """The errors of the estimators of each task, by its name."""
+    return {
+        name: errors(
+            *task, Ms, settings, parts.between(progress, k / len(tasks), (k + 1) / len(tasks)),
+            batch, name,
+        )
+        for k, (name, task) in enumerate(tasks.items())
+    }  # fmt: skip
 
 
 def sizes(settings: Settings, default: Sequence[int]) -> tuple[int, ...]:

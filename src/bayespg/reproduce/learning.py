@@ -2,13 +2,12 @@
 9."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray
 
 from bayespg._support.precision import to_float64, to_numpy
 from bayespg._support.random import fast_key
@@ -17,15 +16,7 @@ from bayespg.learning.estimators import Estimator
 from bayespg.learning.training import History, Result, start, step, train
 from bayespg.learning.updates import conventional
 from bayespg.reproduce import parts
-from bayespg.reproduce.report import (
-    Curve,
-    Progress,
-    Report,
-    Settings,
-    cell,
-    draw_panels,
-    summarise,
-)
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, draw_panels
 from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
 
@@ -42,6 +33,8 @@ class Method:
     estimator: Estimator
     update: Callable[[int], optax.GradientTransformationExtraArgs]
     look: str
+    start: Callable[..., Any] | None = None
+    """Initial policies in place of those of the task."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,13 +58,6 @@ class Task:
         """Every method at every M, by the label of its part."""
         cells = [(name, M) for M in self.updates for name in names]
         return {f"{self.label} {name}, M = {M}".strip(): (name, M) for name, M in cells}
-
-    def begin(self, runs: int, key: PRNGKeyArray) -> tuple[Any, PRNGKeyArray]:
-        """The initial policies, and the key for training."""
-        if not self.drawn:
-            return self.start(runs), key
-        first, key = jax.random.split(key)
-        return self.start(runs, first), key
 
 
 class Learned(NamedTuple):
@@ -107,8 +93,12 @@ def _learned(
     task: Task, method: Method, M: int, settings: Settings, progress: Progress
 ) -> parts.Part:
     key = jax.random.fold_in(fast_key(settings.seed), M)
-    policies, key = task.begin(settings.runs, key)
-    updates = task.updates[M]
+    begin, updates = method.start or task.start, task.updates[M]
+    if task.drawn:
+        key_start, key = jax.random.split(key)
+        policies = begin(settings.runs, key_start)
+    else:
+        policies = begin(settings.runs)
     result = train(
         task.environment, policies, method.estimator, method.update(M), key=key, updates=updates,
         paths=M, runs=settings.runs, evaluate=task.evaluate, every=task.every,
@@ -125,7 +115,7 @@ def _learned(
 
 
 def _unpacked(task: Task, arrays: parts.Part) -> Learned:
-    structure = jax.tree.structure(task.begin(1, fast_key(0))[0])
+    structure = jax.tree.structure(task.start(1, fast_key(0)) if task.drawn else task.start(1))
     leaves = [arrays[f"policy {i}"] for i in range(structure.num_leaves)]
     policy = jax.tree.unflatten(structure, leaves)
     return Learned(arrays["updates"], arrays["values"], policy, arrays.get("ended"))
@@ -167,37 +157,34 @@ def tune(
     judge: Callable[[History], Any],
     settings: Settings,
     progress: Progress,
-    update: Callable[[Any], optax.GradientTransformationExtraArgs] = conventional,
+    update: Callable[[Any, int], optax.GradientTransformationExtraArgs] = (
+        lambda rate, M: conventional(rate)
+    ),
+    score: str = "",
+    rate: str = "rate",
 ) -> Report:
     """Try the same learning rates for all methods at every M, each with `update` in place of its
     own. The best rate has the largest mean over runs of `judge`, a number computed from the history
-    of a run."""
-    rows, curves, best, kept = [], [], {}, {}
+    of a run. `score` and `rate` say what the two are."""
 
     def part(cell: Cell, progress: Progress) -> parts.Part:
-        name, M = cell
-        estimator, N = methods[name].estimator, task.updates[M]
-        return {"judged": _judged(task, estimator, update, rates, M, N, judge, settings)}
+        return {"judged": _judged(task, methods[cell[0]], update, rates, cell[1], judge, settings)}
 
     computed = parts.compute(task.cells(methods), part, settings.parts, progress)
+    rows, curves, best, kept = [], [], {}, {}
     for (name, M), arrays in computed.items():
         judged = arrays["judged"]
-        kept |= {(f"rate {rate:g}", name, M): of for rate, of in zip(rates, judged, strict=True)}
-        mean, error = summarise(judged, 1)
-        best[f"{name}, M = {M}"] = rates[int(np.nanargmax(mean))]
-        rows.append(
-            [name, str(M), *(f"{m:.4g} ± {e:.2g}" for m, e in zip(mean, error, strict=True))]
-        )
-        curves.append(
-            Curve(f"M = {M}", name, methods[name].look, list(rates), mean.tolist(), error.tolist())
-        )
+        kept |= {(f"rate {of:g}", name, M): each for of, each in zip(rates, judged, strict=True)}
+        best[f"{name}, M = {M}"] = rates[int(np.nanargmax(judged.mean(1)))]
+        rows.append([name, str(M), *(cell(of, "{:.4g} ± {:.2g}") for of in judged)])
+        curves.append(Curve.through(f"M = {M}", name, methods[name].look, rates, judged))
     return Report(
-        columns=["", "M", *(f"rate {rate:g}" for rate in rates)],
+        columns=[score, "M", *(f"{rate} {of:g}" for of in rates)],
         rows=rows,
         curves=curves,
         samples=Samples(kept),
         figure=lambda: panels(
-            curves, "score", columns=len(task.updates), xlabel="rate", xscale="log"
+            curves, score or "score", columns=len(task.updates), xlabel=rate, xscale="log"
         ),
         notes=[
             f"± is one standard error over {settings.runs} runs of {max(task.updates.values())} "
@@ -207,38 +194,46 @@ def tune(
     )
 
 
-def _judged(
-    task: Task, estimator: Estimator, update, rates, paths, updates, judge, settings
-) -> np.ndarray:
+def _judged(task: Task, method: Method, update, rates, M: int, judge, settings) -> np.ndarray:
     """The scores as an array (rates, runs), computed side by side; NaN where a run diverged."""
+    environment, estimator = task.environment, method.estimator
 
     def run(rate, key, policy):
-        optimiser = update(rate)
+        optimiser = update(rate, M)
 
         def one(state, _):
-            state, record = step(task.environment, estimator, optimiser, state, paths, 0.0)
+            state, record = step(environment, estimator, optimiser, state, M, 0.0)
             return state, record._replace(parameters=None)
 
-        first = start(task.environment, policy, estimator, optimiser, key)
-        return judge(jax.lax.scan(one, first, None, updates)[1])
+        first = start(environment, policy, estimator, optimiser, key)
+        return judge(jax.lax.scan(one, first, None, task.updates[M])[1])
 
-    keys = jax.random.split(jax.random.fold_in(fast_key(settings.seed), paths), settings.runs)
+    keys = jax.random.split(jax.random.fold_in(fast_key(settings.seed), M), settings.runs)
     grid = jax.vmap(jax.vmap(run, (None, 0, 0)), (0, None, None))
     with jax.enable_x64(True):
         starts = to_float64(task.start(settings.runs))
         return to_numpy(jax.jit(grid)(np.asarray(rates, float), keys, starts))
 
 
-def best(samples: Samples, name: str, M: int) -> tuple[str, np.ndarray]:
-    """The rate with the largest mean over the even runs, and what `tune` measured at it in the odd
-    runs, which did not choose it."""
-    means = {
-        what: np.nan_to_num(values[::2].mean(), nan=-np.inf)
-        for (what, of, size), values in samples.items()
-        if (of, size) == (name, M)
-    }
-    chosen = max(means, key=lambda rate: means[rate])
-    return chosen.removeprefix("rate "), samples[chosen, name, M][1::2]
+def at_best(
+    first: str, second: str, sizes: Container[int], label: str, samples: Samples
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """What two methods lost at their best rates, from the samples of `tune`, by labels with M and
+    these rates a and b. The even runs choose a rate, by the largest mean; the odd ones are
+    compared."""
+    pairs = {}
+    for M in (M for M in samples.sizes() if M in sizes):
+        (a, losses), (b, others) = (_best(samples, name, M) for name in (first, second))
+        pairs[label.format(M=M, a=a, b=b)] = losses, others
+    return pairs
+
+
+def _best(samples: Samples, name: str, M: int) -> tuple[str, np.ndarray]:
+    chosen = max(
+        [what for what, of, size in samples if (of, size) == (name, M)],
+        key=lambda rate: np.nan_to_num(samples[rate, name, M][::2].mean(), nan=-np.inf),
+    )
+    return chosen.removeprefix("rate "), -samples[chosen, name, M][1::2]
 
 
 def curves(
@@ -250,9 +245,8 @@ def curves(
     result = []
     for (name, M), learned in results.items():
         some = np.unique(np.linspace(0, len(learned.updates) - 1, POINTS).round().astype(int))
-        mean, error = summarise(value(learned.values[:, some]))
-        x = learned.updates[some].astype(float).tolist()
-        result.append(Curve(f"M = {M}", name, methods[name].look, x, mean.tolist(), error.tolist()))
+        x, values = learned.updates[some].astype(float).tolist(), value(learned.values[:, some])
+        result.append(Curve.through(f"M = {M}", name, methods[name].look, x, values.T))
     return result
 
 

@@ -18,9 +18,8 @@ import numpy as np
 from bayespg.learning.estimators import Estimator, Model1, Model2, Reinforce, exact
 from bayespg.reproduce import claims, sentences
 from bayespg.reproduce.claims import Effect, Pairs, Row, ratios
-from bayespg.reproduce.gradients import errors, lqr_setting, two_panels
+from bayespg.reproduce.gradients import lqr_setting, on_tasks, two_panels
 from bayespg.reproduce.lqr_gradient import SPARSE, sizes
-from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Curve, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
@@ -67,25 +66,20 @@ UNCHANGED = ("Model 1, Σ = 10⁻³ I", "Model 2, Σ = 10⁻³ I")
 
 def run(settings: Settings, progress: Progress) -> Report:
     Ms = sizes(settings)
-    measured = {
-        noise: errors(
-            *lqr_setting(noise), estimators(noise), Ms, settings,
-            between(progress, k / len(NOISES), (k + 1) / len(NOISES)), task=f"σ_r = {noise:g},",
-        )
-        for k, noise in enumerate(NOISES)
-    }  # fmt: skip
+    tasks = {f"σ_r = {noise:g}": (*lqr_setting(noise), estimators(noise)) for noise in NOISES}
+    measured = on_tasks(tasks, Ms, settings, progress)
     quiet, _, noisy = measured.values()
     curves = quiet.curves(LOOKS, Ms) + [
         dataclasses.replace(c, label=f"{c.label}, noisy rewards") for c in noisy.curves(LOOKS, Ms)
     ]
     rows = [
-        [name, f"{noise:g}", *cells]
+        [name, task.removeprefix("σ_r = "), *cells]
         for name in LOOKS
-        for noise, at in measured.items()
+        for task, at in measured.items()
         if (name, Ms[0]) in at.estimates
         for _, *cells in at.rows([name], Ms, "{:,.0f} ± {:,.0f}")
     ]
-    kept = [at.cells(f"σ_r = {noise:g}") for noise, at in measured.items()]
+    kept = [at.cells(task) for task, at in measured.items()]
     return Report(
         columns=["mean squared error", "σ_r", *(f"M = {M}" for M in Ms)],
         rows=rows,

@@ -33,7 +33,7 @@ from bayespg.learning.estimators import (
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, mountain_car_softmax
 from bayespg.reproduce import claims, learning, sentences
-from bayespg.reproduce.claims import ALIKE, Row, differences, means, pair, ratios, spreads
+from bayespg.reproduce.claims import ALIKE, Row, differences, means, pair, ratios, spreads, under
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import Progress, Report, Settings, cell, draw_panels
 from bayespg.reproduce.samples import Samples
@@ -128,61 +128,42 @@ GAP = "difference of steps to the goal"
 SPREAD, RATIO = "ratio of standard deviations", "ratio of steps to the goal"
 
 
-def _by_size(name: str) -> dict[str, tuple[claims.Cell, ...]]:
-    return {"M = {M} against 5": (("final", name), ("at 5", name))}
+def _against_five(name: str) -> dict[str, tuple[claims.Cell, ...]]:
+    return {"M = {M} against 5": (("final", name), ("final", name, 5))}
 
 
-def _forty(id: str, bac: str, mcpg: str, reading: str) -> tuple[Row, ...]:
-    return (
-        Row(f"car-forty{id}", "car-forty", "MCPG is close to BAC at M = 40",
-            f"{RATIO}, MCPG to BAC", ratios, pair("final", bac, mcpg), (40,), **ALIKE,
-            reading=reading),
-        Row(f"car-slower{id}", "car-forty", "MCPG needs more steps than BAC while it learns",
-            f"{GAP}, mean over the evaluations", differences, pair("average", bac, mcpg), (40,),
-            reading=reading),
-    )  # fmt: skip
-
-
-def _compared(id: str, bac: str, mcpg: str, reading: str) -> tuple[Row, ...]:
-    return (
-        Row(f"car-bac{id}", "figure-8", "BAC ends with fewer steps than MCPG at every M", GAP,
-            differences, pair("final", bac, mcpg), reading=reading),
-        Row(f"car-spread{id}", "figure-8", "BAC varies less between runs than MCPG at every M",
-            f"{SPREAD}, MCPG to BAC", spreads, pair("final", bac, mcpg), above=1, reading=reading),
-        *_forty(id, bac, mcpg, reading),
-    )  # fmt: skip
-
-
+ENDS = (
+    Row("car-bac{}", "figure-8", "BAC ends with fewer steps than MCPG at every M", GAP,
+        differences, pair("final", PAPER, "MCPG")),
+    Row("car-spread{}", "figure-8", "BAC varies less between runs than MCPG at every M",
+        f"{SPREAD}, MCPG to BAC", spreads, pair("final", PAPER, "MCPG"), above=1),
+)  # fmt: skip
+FORTY = (
+    Row("car-forty{}", "car-forty", "MCPG is close to BAC at M = 40", f"{RATIO}, MCPG to BAC",
+        ratios, pair("final", PAPER, "MCPG"), (40,), **ALIKE),
+    Row("car-slower{}", "car-forty", "MCPG needs more steps than BAC while it learns",
+        f"{GAP}, mean over the evaluations", differences, pair("average", PAPER, "MCPG"), (40,)),
+)  # fmt: skip
+FIVE = (
+    Row("car-five{}", "car-five", "BAC learns a good policy even with M = 5",
+        "steps to the goal at the end", means, {"M = 5": (("final", PAPER),)}, (5,), below=70),
+    Row("car-insensitive{}", "car-five", "BAC's performance does not change much with M",
+        f"{RATIO} at the end", ratios, _against_five(PAPER), (40,), **ALIKE),
+)  # fmt: skip
+MONTE_CARLO = (
+    Row("car-mcpg-better{}", "car-mcpg", "MCPG improves with M", GAP, differences,
+        _against_five("MCPG"), (40,)),
+    Row("car-mcpg-steadier{}", "car-mcpg", "MCPG varies less between runs with more episodes",
+        f"{SPREAD}, M = 5 to 40", spreads, _against_five("MCPG"), (40,), above=1),
+)  # fmt: skip
 CLAIMS = (
-    *_compared("-printed", PRINTED, "MCPG", sentences.G_PRINTED),
-    *_compared("", PAPER, "MCPG", sentences.G_CORRECTED),
-    *_compared("-episodes", PAPER, EPISODES, sentences.G_EPISODES),
-    *(
-        row
-        for id, bac, reading in (
-            ("-printed", PRINTED, sentences.G_PRINTED), ("", PAPER, sentences.G_CORRECTED),
-        )
-        for row in (
-            Row(f"car-five{id}", "car-five", "BAC learns a good policy even with M = 5",
-                "steps to the goal at the end", means, {"M = 5": (("final", bac),)}, (5,),
-                below=70, reading=reading),
-            Row(f"car-insensitive{id}", "car-five", "BAC's performance does not change much with M",
-                f"{RATIO} at the end", ratios, _by_size(bac), (40,), **ALIKE, reading=reading),
-        )
-    ),
-    *(
-        row
-        for id, mcpg, reading in (
-            ("", "MCPG", sentences.MEAN), ("-episodes", EPISODES, sentences.SUM),
-        )
-        for row in (
-            Row(f"car-mcpg-better{id}", "car-mcpg", "MCPG improves with M", GAP, differences,
-                _by_size(mcpg), (40,), reading=reading),
-            Row(f"car-mcpg-steadier{id}", "car-mcpg", "MCPG varies less between runs with more "
-                "episodes", f"{SPREAD}, M = 5 to 40", spreads, _by_size(mcpg), (40,), above=1,
-                reading=reading),
-        )
-    ),
+    *under((*ENDS, *FORTY), "-printed", sentences.G_PRINTED, {PAPER: PRINTED}),
+    *under((*ENDS, *FORTY), "", sentences.G_CORRECTED),
+    *under((*ENDS, *FORTY), "-episodes", sentences.G_EPISODES, {"MCPG": EPISODES}),
+    *under(FIVE, "-printed", sentences.G_PRINTED, {PAPER: PRINTED}),
+    *under(FIVE, "", sentences.G_CORRECTED),
+    *under(MONTE_CARLO, "", sentences.MEAN),
+    *under(MONTE_CARLO, "-episodes", sentences.SUM, {"MCPG": EPISODES}),
     Row("car-integrated", "",
         "with the actions integrated out of G, BAC is ahead of the paper's BAC after 100 updates",
         GAP, differences, pair("after 100", "BAC, actions integrated out", PAPER)),
@@ -195,13 +176,13 @@ CLAIMS = (
 
 
 def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
-    if what == "after 100":
-        return samples["curve", name, M][:, int(np.argmax(samples["updates", name, M] >= 100))]
-    return samples["final", name, 5] if what == "at 5" else samples[what, name, M]
+    if what != "after 100":
+        return samples[what, name, M]
+    return samples["curve", name, M][:, int(np.argmax(samples["updates", name, M] >= 100))]
 
 
 judge = functools.partial(claims.judge, CLAIMS, value=_value)
-judge_long = functools.partial(claims.judge, _forty("-long", PAPER, "MCPG", sentences.LONG))
+judge_long = functools.partial(claims.judge, under(FORTY, "-long", sentences.LONG))
 
 
 def _figure(curves, learned: Learned, M: int):

@@ -2,7 +2,7 @@
 the command that repeats them. It is made only from the files that experiments write."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from bayespg.reproduce import report, sentences
@@ -61,19 +61,19 @@ def write(folder: Path, names: Sequence[str]) -> Path:
 
 
 def _head(contents: Sequence[Content]) -> list[Markup]:
-    claims = [(content["experiment"], claim) for content in contents for claim in content["claims"]]
     of_paper = sentences.tested(contents)
     counts = [
-        fill(
-            '<li><b class="{}">{}</b>{}</li>', CLASSES[outcome], count, sentences.OUTCOMES[outcome]
-        )
-        for outcome, count in sentences.counts(of_paper).items()
+        fill('<li><b class="{}">{}</b>{}</li>', CLASSES[of], count, sentences.OUTCOMES[of])
+        for of, count in sentences.counts(of_paper).items()
     ]
     others = [
-        [badge(claim), _linked(claim), KINDS[claim["kind"]], _shortest(claim), _links(name)]
-        for name, claim in claims
+        [badge(claim), _linked(claim), KINDS[claim["kind"]], _shortest(claim),
+         fill('<a href="#figure-{name}">figure</a> <a href="#data-{name}">data</a>',
+              name=content["experiment"])]
+        for content in contents
+        for claim in content["claims"]
         if claim["kind"] != "paper"
-    ]
+    ]  # fmt: skip
     return [
         Markup("<h1>The paper, sentence by sentence</h1>"),
         fill("<p>A reproduction of {}. {}</p>", PAPER, RULES),
@@ -86,39 +86,34 @@ def _head(contents: Sequence[Content]) -> list[Markup]:
 
 def _row(judged: sentences.Judged) -> list[str | Markup]:
     """A sentence with its readings, and the claims of each."""
-    shown = [
-        fill("<p>{} {}: {}</p>", _badge(r.verdict or "not run", "" if r.verdict else
-             sentences.size(r)), r.name,
-             [fill("{} ({}) ", _linked(claim), _shortest(claim)) for _, claim in r.claims])
-        for r in judged.readings
-        if r.claims
-    ]  # fmt: skip
-    missing = [reading.name for reading in judged.readings if not reading.claims]
+    shown, missing, words = [], [], judged.sentence
+    for r in judged.readings:
+        if r.claims:
+            said = _badge(r.verdict or "not run", "" if r.verdict else sentences.size(r))
+            each = [fill("{} ({}) ", _linked(claim), _shortest(claim)) for _, claim in r.claims]
+            shown.append(fill("<p>{} {}: {}</p>", said, r.name, each))
+        else:
+            missing.append(r.name)
     if missing:
-        shown.append(fill('<p class="soft">Not run here: {}.</p>', "; ".join(missing)))
-    words = judged.sentence
-    note = fill('<p class="soft">{}.</p>', words.untested) if words.untested else Markup("")
-    return [_badge(judged.verdict), words.says, words.place, fill("{}{}", shown, note)]
+        shown.append(page.note(f"Not run here: {'; '.join(missing)}."))
+    if words.untested:
+        shown.append(page.note(f"{words.untested}."))
+    return [_badge(judged.verdict), words.says, words.place, fill("{}", shown)]
 
 
 def _linked(claim: Content) -> Markup:
     return fill('<a href="#{}">{}</a>', claim["id"], claim["says"])
 
 
-def _links(name: str) -> Markup:
-    return fill('<a href="#figure-{name}">figure</a> <a href="#data-{name}">data</a>', name=name)
-
-
 def _shortest(claim: Content) -> str:
     """The effect closest to a bound, as text."""
+    above, below = (
+        (sign * math.inf if claim[bound] is None else claim[bound])
+        for bound, sign in (("above", -1), ("below", 1))
+    )
 
-    def room(effect: Content) -> float:
-        above, below = claim["above"], claim["below"]
-        if None in effect.values():
-            return -math.inf
-        low = math.inf if above is None else effect["low"] - above
-        high = math.inf if below is None else below - effect["high"]
-        return min(low, high)
+    def room(e: Content) -> float:
+        return -math.inf if None in e.values() else min(e["low"] - above, below - e["high"])
 
     e = min(claim["effects"], key=room)
     return f"{e['where']}: {_words(e)}" if e["where"] else _words(e)
@@ -160,65 +155,52 @@ def _experiment(content: Content, folder: Path) -> Markup:
 
 
 def _claim(claim: Content, experiment: str) -> Markup:
-    bounds = [
-        f"{word} {_number(claim[word])}" for word in ("above", "below") if claim[word] is not None
-    ]
+    bounds = {word: claim[word] for word in ("above", "below") if claim[word] is not None}
+    place = _scale(claim, bounds.values())
+    effects = [
+        fill(
+            '<tr><td class="where">{}</td><td>{}</td><td class="number">{}</td>'
+            '<td class="words">{}</td></tr>',
+            e["where"], _interval(e, claim, bounds.values(), place), _words(e), e["words"],
+        )
+        for e in claim["effects"]
+    ]  # fmt: skip
     said = claim["effect"][:1].upper() + claim["effect"][1:]
     return fill(
         '<article id="{id}"><header><h3>{says}</h3>{badge}</header>'
         '<p class="soft">{where}. <a href="#figure-{experiment}">Figure</a></p>'
-        '<p class="words">{effect}; the claim says {bounds}.</p>{effects}</article>',
+        '<p class="words">{effect}; the claim says {bounds}.</p>'
+        '<div class="scroll"><table class="effects"><tbody>{effects}</tbody></table></div>'
+        "</article>",
         id=claim["id"], says=claim["says"], badge=badge(claim), experiment=experiment, effect=said,
         where=", ".join(filter(None, (claim["place"], claim["reading"]))) or "ours",
-        bounds=" and ".join(bounds), effects=_effects(claim),
+        bounds=" and ".join(f"{word} {_number(at)}" for word, at in bounds.items()),
+        effects=effects,
     )  # fmt: skip
 
 
-def _effects(claim: Content) -> Markup:
-    scale = _scale(claim)
-    rows = [
-        fill(
-            '<tr><td class="where">{}</td><td>{}</td><td class="number">{}</td>'
-            '<td class="words">{}</td></tr>',
-            e["where"], _interval(e, claim, scale), _words(e), e["words"],
-        )
-        for e in claim["effects"]
-    ]  # fmt: skip
-    table = '<div class="scroll"><table class="effects"><tbody>{}</tbody></table></div>'
-    return fill(table, rows)
-
-
-def _bounds(claim: Content) -> list[float]:
-    return [claim[name] for name in ("above", "below") if claim[name] is not None]
-
-
-def _scale(claim: Content):
+def _scale(claim: Content, bounds: Iterable[float]) -> Callable[[float], float]:
     """A map from numbers to positions from 4 to 196; logarithmic if all numbers are positive and
     differ by a factor of more than 5."""
-    numbers = [e[k] for e in claim["effects"] for k in ("low", "value", "high")] + _bounds(claim)
-    numbers = [number for number in numbers if number is not None]
+    ends = [e[k] for e in claim["effects"] for k in ("low", "value", "high")]
+    numbers = [number for number in (*ends, *bounds) if number is not None]
     low, high = min(numbers), max(numbers)
-    wide = low > 0 and high > 5 * low
-    near, far = (math.log(low), math.log(high)) if wide else (low, high)
-    span = (far - near) or 1.0
-
-    def place(x: float) -> float:
-        return 4 + 192 * ((math.log(x) if wide else x) - near) / span
-
-    return place
+    of = math.log if low > 0 and high > 5 * low else float
+    near, span = of(low), (of(high) - of(low)) or 1.0
+    return lambda x: 4 + 192 * (of(x) - near) / span
 
 
-def _interval(effect: Content, claim: Content, place) -> Markup:
+def _interval(effect: Content, claim: Content, bounds: Iterable[float], place) -> Markup:
     if None in effect.values():
         return Markup("")
     low, value, high = (place(effect[k]) for k in ("low", "value", "high"))
     css = CLASSES[judged(effect["low"], effect["high"], claim["above"], claim["below"])]
-    bounds = "".join(
+    lines = "".join(
         f'<line class="bound" x1="{place(b):.1f}" x2="{place(b):.1f}" y1="0" y2="16"/>'
-        for b in _bounds(claim)
+        for b in bounds
     )
     return Markup(
-        f'<svg viewBox="0 0 200 16" class="{css}" aria-hidden="true">{bounds}'
+        f'<svg viewBox="0 0 200 16" class="{css}" aria-hidden="true">{lines}'
         f'<line x1="{low:.1f}" x2="{high:.1f}" y1="8" y2="8" stroke-width="2"/>'
         f'<circle cx="{value:.1f}" cy="8" r="3"/></svg>'
     )

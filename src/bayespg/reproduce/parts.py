@@ -67,16 +67,15 @@ def done(parts: Mapping[str, Work], folder: Path | None) -> Iterator[tuple[str, 
         yield from ((label, work()) for label, work in parts.items())
         return
     folder.mkdir(parents=True, exist_ok=True)
-    left = []
-    for label, work in parts.items():
-        with _locked(folder / f"{_slug(label)}.lock", wait=False) as mine:
-            if mine:
-                yield label, _kept(folder, label, work)
-            else:
-                left.append(label)
-    for label in left:
-        with _locked(folder / f"{_slug(label)}.lock", wait=True):
-            yield label, _kept(folder, label, parts[label])
+    taken = set()
+    for wait in (False, True):  # at first those that nobody is at work on
+        for label, work in parts.items():
+            if label in taken:
+                continue
+            with _locked(folder / f"{_slug(label)}.lock", wait) as mine:
+                if mine:
+                    taken.add(label)
+                    yield label, _kept(folder, label, work)
 
 
 def _kept(folder: Path, label: str, work: Work) -> Part:
@@ -94,20 +93,16 @@ def _kept(folder: Path, label: str, work: Work) -> Part:
 
 @contextmanager
 def _locked(path: Path, wait: bool) -> Iterator[bool]:
-    """Whether the lock was obtained; the system releases it if the process ends."""
+    """Whether the lock was obtained. It is released as the file is closed, also if the process
+    ends."""
     with path.open("a") as file:
-        if fcntl is None:
-            yield True
-            return
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
-            return
-        try:
+        else:
             yield True
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _slug(label: str) -> str:

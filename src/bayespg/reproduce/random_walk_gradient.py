@@ -30,10 +30,10 @@ from bayespg.reproduce.claims import (
     pair,
     ratios,
     ratios_of_ratios,
+    under,
 )
-from bayespg.reproduce.gradients import errors
-from bayespg.reproduce.parts import between
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, summarise
+from bayespg.reproduce.gradients import errors, on_tasks
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
 from bayespg.reproduce.samples import Samples, grouped
 
 BAC, OURS = "BAC, actions integrated out", "BAC, noise on rewards, evidence"
@@ -89,24 +89,23 @@ def _least(pairs: Pairs) -> tuple[Effect, ...]:
 
 
 SQUARES = "ratio of mean squared errors, rival to BAC"
+OF_BAC = tuple(
+    Row(f"walk-gradient-{what}{{}}", sentence, says, effect, ratios, _rivals("BAC", rivals, of),
+        above=1)
+    for what, sentence, rivals, of, effect, says in (
+        ("error", "figure-6", PAPER, "square", SQUARES,
+         "BAC is more accurate than Monte Carlo and quadrature at every M"),
+        ("angle", "figure-6", PAPER, "angle", "ratio of mean angular errors, rival to BAC",
+         "BAC's angular error is smaller than theirs at every M"),
+        ("spread", "figure-6", PAPER, "scatter", "ratio of total variances, rival to BAC",
+         "BAC's estimates vary less than those of Monte Carlo and quadrature"),
+        ("models", "bac-accurate", PAPER[2:], "square", SQUARES,
+         "BAC is more accurate than quadrature with either model at every M"),
+    )
+)  # fmt: skip
 CLAIMS = (
-    *(
-        Row(f"walk-gradient-{what}{id}", sentence, says, effect, ratios,
-            _rivals(name, rivals, of), above=1, reading=reading)
-        for id, name, reading in (
-            ("-as-printed", PRINTED, sentences.G_PRINTED), ("", "BAC", sentences.G_CORRECTED),
-        )
-        for what, sentence, rivals, of, effect, says in (
-            ("error", "figure-6", PAPER, "square", SQUARES,
-             "BAC is more accurate than Monte Carlo and quadrature at every M"),
-            ("angle", "figure-6", PAPER, "angle", "ratio of mean angular errors, rival to BAC",
-             "BAC's angular error is smaller than theirs at every M"),
-            ("spread", "figure-6", PAPER, "scatter", "ratio of total variances, rival to BAC",
-             "BAC's estimates vary less than those of Monte Carlo and quadrature"),
-            ("models", "bac-accurate", PAPER[2:], "square", SQUARES,
-             "BAC is more accurate than quadrature with either model at every M"),
-        )
-    ),
+    *under(OF_BAC, "-as-printed", sentences.G_PRINTED, {"BAC": PRINTED}),
+    *under(OF_BAC, "", sentences.G_CORRECTED),
     Row("walk-gradient-lengths", "lengths", "on the random walk, where paths differ in length, "
         "it is not: at some M its lead is less than twofold",
         "ratio of mean squared errors, MC to Model 1", _least,
@@ -139,29 +138,31 @@ COMPARED = ("BQ, Model 1", "BQ, Model 2", "BAC")
 def run_lengths(settings: Settings, progress: Progress) -> Report:
     """Total variances at policies whose episodes differ in length."""
     estimators = {name: ESTIMATORS[name] for name in COMPARED}
-    environment, cells, lengths = RandomWalk(horizon=LONGEST), {}, []
-    for i, right in enumerate(STEPS):
-        policy = Tabular(jnp.full(9, float(np.log(right / (1 - right)))))
-        measured = errors(
-            environment, policy, estimators, (EPISODES,), settings,
-            between(progress, i / len(STEPS), (i + 1) / len(STEPS)), 20, f"{right},",
-        )  # fmt: skip
-        paths = rollout(environment, policy, fast_key(settings.seed), 2_000)
-        lengths.append(float(paths.lengths.mean()))
-        cells |= {(f"scatter {i}", name, EPISODES): grouped(measured.scatter(name, EPISODES))
-                  for name in COMPARED}  # fmt: skip
-    kept = Samples(cells)
-    ends = {
-        name: [summarise(kept[f"scatter {i}", name, EPISODES]) for i in range(len(STEPS))]
+    environment = RandomWalk(horizon=LONGEST)
+    policies = [Tabular(jnp.full(9, float(np.log(right / (1 - right))))) for right in STEPS]
+    lengths = [
+        float(rollout(environment, policy, fast_key(settings.seed), 2_000).lengths.mean())
+        for policy in policies
+    ]
+    tasks = {
+        str(right): (environment, policy, estimators)
+        for right, policy in zip(STEPS, policies, strict=True)
+    }
+    measured = on_tasks(tasks, (EPISODES,), settings, progress, 20)
+    kept = Samples({
+        (f"scatter {i}", name, EPISODES): grouped(of.scatter(name, EPISODES))
+        for i, of in enumerate(measured.values())
         for name in COMPARED
+    })  # fmt: skip
+    ends = {
+        name: [kept[f"scatter {i}", name, EPISODES] for i in range(len(STEPS))] for name in COMPARED
     }
     curves = [
-        Curve("total variance", name, LOOKS[name], lengths, *map(list, zip(*of, strict=True)))
-        for name, of in ends.items()
+        Curve.through("total variance", name, LOOKS[name], lengths, of) for name, of in ends.items()
     ]
     return Report(
         columns=["total variance", *(f"{length:.0f} steps" for length in lengths)],
-        rows=[[name, *(f"{m:.3g} ± {e:.1g}" for m, e in of)] for name, of in ends.items()],
+        rows=[[name, *(cell(x, "{:.3g} ± {:.1g}") for x in of)] for name, of in ends.items()],
         curves=curves,
         samples=kept,
         figure=lambda: learning.panels(
@@ -172,22 +173,21 @@ def run_lengths(settings: Settings, progress: Progress) -> Report:
 
 
 def judge_lengths(samples: Samples) -> list[Claim]:
-    def pairs(i: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        bac = samples[f"scatter {i}", "BAC", EPISODES]
-        return {f"{name}, right {STEPS[i]}": (bac, samples[f"scatter {i}", name, EPISODES])
-                for name in COMPARED[:2]}  # fmt: skip
-
-    every = [pairs(i) for i in range(len(STEPS))]
+    scatter = {(name, i): samples[f"scatter {i}", name, EPISODES]
+               for i in range(len(STEPS)) for name in COMPARED}  # fmt: skip
+    pairs = {(name, i): (scatter["BAC", i], of) for (name, i), of in scatter.items()
+             if name != "BAC"}  # fmt: skip
     grows = {
-        f"{where}, then {STEPS[i + 1]}": (now, after)
-        for i in range(len(STEPS) - 1)
-        for (where, after), now in zip(every[i].items(), every[i + 1].values(), strict=True)
+        f"{name}, right {STEPS[i]}, then {STEPS[i + 1]}": (pairs[name, i + 1], of)
+        for (name, i), of in pairs.items()
+        if i + 1 < len(STEPS)
     }
+    differ = {k: (few[1] - few[0], many[1] - many[0]) for k, (many, few) in grows.items()}
     return [
         Claim(
             "lengths-vary", "steps-vary-less", "BAC's estimates vary less than those of either "
             "model of quadrature at every length", "ratio of total variances, model to BAC",
-            ratios({where: both for of in every for where, both in of.items()}), above=1,
+            ratios({f"{name}, right {STEPS[i]}": of for (name, i), of in pairs.items()}), above=1,
         ),
         Claim(
             "lengths-grow", "steps-vary-less", "the advantage grows with the length of episodes",
@@ -198,9 +198,6 @@ def judge_lengths(samples: Samples) -> list[Claim]:
             "lengths-grow-difference", "steps-vary-less",
             "the advantage grows with the length of episodes",
             "by how much the difference of total variances grows from each length to the next",
-            differences({
-                where: (few[1] - few[0], many[1] - many[0])
-                for where, (many, few) in grows.items()
-            }, "{b:.3g} after {a:.3g}"), reading=sentences.DIFFERENCE,
+            differences(differ, "{b:.3g} after {a:.3g}"), reading=sentences.DIFFERENCE,
         ),
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayespg._support.files import write_json
+from bayespg._support.version import __version__
 from bayespg.reproduce.claims import Claim
 from bayespg.reproduce.parts import Progress
 from bayespg.reproduce.samples import Samples
@@ -59,6 +60,14 @@ class Curve:
     x: list[float]
     mean: list[float]
     standard_error: list[float]
+
+    @classmethod
+    def through(
+        cls, panel: str, label: str, look: str, x: Iterable[float], samples: Iterable[np.ndarray]
+    ) -> "Curve":
+        """Through the means of the samples at each x."""
+        mean, error = zip(*map(summarise, samples), strict=True)
+        return cls(panel, label, look, list(x), list(map(float, mean)), list(map(float, error)))
 
     def per_cent(self) -> "Curve":
         """The same curve with fractions converted to percentages."""
@@ -119,12 +128,11 @@ class Experiment:
         return Settings(runs, seed, quick, paper, parts)
 
 
-def summarise(samples: np.ndarray, axis: int = 0) -> tuple[Any, Any]:
+def summarise(samples: np.ndarray) -> tuple[Any, Any]:
     """Mean over runs and its standard error."""
-    samples = np.asarray(samples, float)
-    count = samples.shape[axis]
-    spread = samples.std(axis, ddof=1) if count > 1 else np.full(samples.mean(axis).shape, np.nan)
-    return samples.mean(axis), spread / np.sqrt(count)
+    samples, count = np.asarray(samples, float), len(samples)
+    spread = samples.std(0, ddof=1) if count > 1 else np.full(samples.shape[1:], np.nan)
+    return samples.mean(0), spread / np.sqrt(count)
 
 
 def cell(samples: np.ndarray, form: str = "{:.4f} ± {:.4f}") -> str:
@@ -161,16 +169,12 @@ def read(path: Path, claims: bool = True) -> Content | None:
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    if not current:
-        return None
-    return {"program": PROGRAM} | content
+    return {"program": PROGRAM} | content if current else None
 
 
 def done(experiment: Experiment, settings: Settings, out: Path) -> bool:
     """Whether a folder already holds all files of this experiment, computed by this version of the
     library with these settings."""
-    from bayespg import __version__
-
     paths = [out / f"{experiment.name}{suffix}" for suffix in (".json", ".npz", ".svg", ".png")]
     content = read(paths[0]) if all(path.exists() for path in paths) else None
     return content is not None and (
@@ -183,9 +187,13 @@ def write(
     experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float
 ) -> Content:
     """Write <out>/<name>.json, .npz, .svg and .png, each atomically."""
-    from bayespg import __version__
-
     out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{experiment.name}.json"
+    with plots.styled():
+        figure = report.figure()
+        for suffix in (".svg", ".png"):
+            plots.save(figure, path.with_suffix(suffix))
+    report.samples.save(path.with_suffix(".npz"))
     content: Content = {
         "experiment": experiment.name,
         "program": experiment.program,
@@ -201,19 +209,12 @@ def write(
         "device": jax.devices()[0].device_kind,
         "seconds": round(seconds, 1),
         "table": {"columns": report.columns, "rows": report.rows},
-        "claims": [claim.content() for claim in experiment.judge(report.samples)],
+        "claims": [],
         "curves": [dataclasses.asdict(curve) for curve in report.curves],
         "notes": report.notes,
         **report.extra,
     }
-    path = out / f"{experiment.name}.json"
-    with plots.styled():
-        figure = report.figure()
-        for suffix in (".svg", ".png"):
-            plots.save(figure, path.with_suffix(suffix))
-    report.samples.save(path.with_suffix(".npz"))
-    write_json(path, content)  # last, so that its presence implies the others
-    return json.loads(path.read_text("utf-8"))
+    return _judged(experiment, report.samples, content, path)
 
 
 def judge_again(experiment: Experiment, out: Path) -> Content:
@@ -228,7 +229,12 @@ def judge_again(experiment: Experiment, out: Path) -> Content:
     content = read(path, claims=False)
     if content is None:
         raise ValueError(f"{path}: damaged, or from another version; {again} again")
-    claims = experiment.judge(Samples.load(path.with_suffix(".npz")))
-    content |= {"program": experiment.program, "claims": [claim.content() for claim in claims]}
+    content["program"] = experiment.program
+    return _judged(experiment, Samples.load(path.with_suffix(".npz")), content, path)
+
+
+def _judged(experiment: Experiment, samples: Samples, content: Content, path: Path) -> Content:
+    """The content with its claims, written last, so that the file implies the others."""
+    content["claims"] = [claim.content() for claim in experiment.judge(samples)]
     write_json(path, content)
     return json.loads(path.read_text("utf-8"))

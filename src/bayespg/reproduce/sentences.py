@@ -7,11 +7,13 @@ its sentence and reading. A reading holds if all its claims hold.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from bayespg._support import checks
 
 PRINTED = "as printed"
+Verdict = Literal["holds", "not decided", "does not hold"]
+"""Of a claim or a reading, the best first."""
 Outcome = Literal[
     "holds as printed", "holds under an admissible reading",
     "does not hold under any reading tried", "not decided",
@@ -193,7 +195,7 @@ class Reading(NamedTuple):
     """A reading of a sentence, with its claims."""
 
     name: str
-    verdict: str | None
+    verdict: Verdict | None
     """None: it was not run."""
     claims: list[tuple[dict[str, Any], dict[str, Any]]]
     """The content of the experiment, and the claim."""
@@ -214,21 +216,22 @@ def fold(contents: Sequence[dict[str, Any]]) -> list[Judged]:
     """Every sentence, judged from the claims of the experiments that there are. A claim without a
     reading belongs to all readings of its sentence; one that was run at a small size decides
     nothing where other experiments have the paper's size."""
-    every = [(content, claim) for content in contents for claim in content["claims"]]
     paper = any(content["configuration"]["paper"] for content in contents)
     judged = []
     for name, sentence in SENTENCES.items():
-        of = [(content, claim) for content, claim in every if claim["sentence"] == name]
-        own = [(content, claim) for content, claim in of if claim["kind"] == "paper"]
-        beside = [(content, claim) for content, claim in of if claim["kind"] == "ours"]
+        own, beside = (
+            [(content, claim) for content in contents for claim in content["claims"]
+             if (claim["sentence"], claim["kind"]) == (name, kind)]
+            for kind in ("paper", "ours")
+        )  # fmt: skip
         readings = []
         for reading in sentence.readings:
             some = [(c, claim) for c, claim in own if claim["reading"] in ("", reading)]
-            named = len(sentence.readings) == 1 or any(k["reading"] for _, k in some)
-            full = [k for c, k in some if c["configuration"]["paper"] or not paper]
-            small = len(full) < len(some)
-            verdict = worst([k["verdict"] for k in full]) if named and some and not small else None
-            readings.append(Reading(reading, verdict, some if named else []))
+            if len(sentence.readings) > 1 and not any(claim["reading"] for _, claim in some):
+                some = []
+            whole = all(c["configuration"]["paper"] or not paper for c, _ in some)
+            verdict = worst([claim["verdict"] for _, claim in some]) if some and whole else None
+            readings.append(Reading(reading, verdict, some))
         judged.append(Judged(name, sentence, verdict_of(sentence, readings), readings, beside))
     return judged
 
@@ -250,9 +253,9 @@ def tested(contents: Sequence[dict[str, Any]]) -> list[Judged]:
     return judged if ready else some
 
 
-def worst(verdicts: Sequence[str]) -> str:
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """Of claims that must all hold."""
-    return max(verdicts, key=("holds", "not decided", "does not hold").index)
+    return max(verdicts, key=get_args(Verdict).index)
 
 
 def verdict_of(sentence: Sentence, readings: Sequence[Reading]) -> Outcome:

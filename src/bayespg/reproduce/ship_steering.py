@@ -24,7 +24,7 @@ from bayespg.learning.estimators import BAC, GPOMDP, BACPaper, FittedValues, Mon
 from bayespg.paths.rollout import rollout
 from bayespg.policies import as_dtype, ship_steering_cmac
 from bayespg.reproduce import claims, learning, sentences
-from bayespg.reproduce.claims import Row, differences, pair, spreads
+from bayespg.reproduce.claims import Row, differences, pair, spreads, under
 from bayespg.reproduce.learning import Method, Task
 from bayespg.reproduce.parts import between
 from bayespg.reproduce.report import Progress, Report, Settings, cell, draw_panels
@@ -92,7 +92,9 @@ GRID = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 50
 PER_CENT = "{:.1f} ± {:.1f}"
 
 
-def _task(lengths: dict[int, int], environment: ShipSteering = ENVIRONMENT) -> Task:
+def _task(
+    lengths: dict[int, int], environment: ShipSteering = ENVIRONMENT, label: str = ""
+) -> Task:
     """Policies are evaluated by the share of 100 episodes that reach the goal."""
 
     def success(policy, key):
@@ -100,7 +102,7 @@ def _task(lengths: dict[int, int], environment: ShipSteering = ENVIRONMENT) -> T
         return ship_steering.succeeded(paths).mean()
 
     every = min(EVERY, min(lengths.values()))
-    return Task(environment, ship_steering_cmac, lengths, success, every)
+    return Task(environment, ship_steering_cmac, lengths, success, every, label=label)
 
 
 def run(settings: Settings, progress: Progress) -> Report:
@@ -139,27 +141,22 @@ def _assumptions(lengths, settings: Settings, progress: Progress) -> list[tuple[
     """Table rows for the paper's own rates and for other sizes of the goal."""
     N = 500 if settings.paper else lengths[5] // 2
     few = dataclasses.replace(settings, runs=min(settings.runs, 10))
+    shown = {name: RATES[name][5] for name in SHOWN}
+    cases = {"printed rates": (RADIUS, PRINTED)}
+    cases |= {f"goal of radius {radius:g} m": (radius, shown) for radius in (5.0, 20.0)}
     rows = []
-    cases = [("printed rates", RADIUS, PRINTED)] + [
-        (f"goal of radius {radius:g} m", radius, {name: RATES[name][5] for name in SHOWN})
-        for radius in (5.0, 20.0)
-    ]
-    for i, (what, radius, rates) in enumerate(cases):
+    for i, (what, (radius, rates)) in enumerate(cases.items()):
         methods = {
             name: dataclasses.replace(
                 METHODS[name], update=lambda M, r=rate: updates.conventional(r)
             )
             for name, rate in rates.items()
         }
-        task = _task({5: N}, ShipSteering(goal_radius=radius))
-        results = learning.learn(
-            dataclasses.replace(task, label=f"{what},"), methods, few,
-            lambda f, _, i=i, what=what: progress((i + f) / len(cases), what),
-        )  # fmt: skip
-        for name in methods:
-            values = 100 * results[name, 5].values
-            reached = f"{cell(values[:, -1], PER_CENT)} (from {values[:, 0].mean():.1f})"
-            rows.append((name, f"{what}, {N} updates", reached))
+        task = _task({5: N}, ShipSteering(goal_radius=radius), f"{what},")
+        stage = between(progress, i / len(cases), (i + 1) / len(cases))
+        for (name, _), of in learning.learn(task, methods, few, stage).items():
+            first, last = 100 * of.values[:, 0].mean(), cell(100 * of.values[:, -1], PER_CENT)
+            rows.append((name, f"{what}, {N} updates", f"{last} (from {first:.1f})"))
     return rows
 
 
@@ -167,7 +164,7 @@ GAP = "difference of success in %"
 FIRST = f"{GAP}, mean over the first tenth of the updates"
 points = functools.partial(differences, words="{b:.1f} against {a:.1f} %")
 MORE = range(6, 1_000)
-ROWS = (
+OF_PAPER = (
     Row("ship-more", "ship-more", "more episodes per update improve both methods",
         f"{GAP} after equally many updates, more episodes against M = 5", points,
         {f"{name}, M = {{M}}": (("few", name), ("many", name)) for name in ("MCPG", "BAC")}, MORE),
@@ -182,7 +179,7 @@ ROWS = (
         points, pair("early", "MCPG", "BAC"), MORE),
     Row("ship-early-most", "ship-early", "BAC's lead at the beginning is larger at M = 20 than at "
         "M = 10", f"{FIRST}, lead at M = 20 against lead at M = 10", points,
-        {"": (("lead at 10", "BAC"), ("lead at 20", "BAC"))}, (20,)),
+        {"": (("lead", "BAC", 10), ("lead", "BAC"))}, (20,)),
     Row("ship-bac", "ship-end", "BAC ends with more success than MCPG at every M", GAP, points,
         pair("final", "MCPG", "BAC")),
     Row("ship-bac-episodes", "ship-end", "BAC ends with more success than MCPG at every M (MCPG as "
@@ -190,25 +187,24 @@ ROWS = (
     Row("ship-spread", "ship-spread", "BAC varies less between runs than MCPG",
         "ratio of standard deviations, MCPG to BAC", spreads, pair("final", "BAC", "MCPG"),
         above=1),
+)  # fmt: skip
+CLAIMS = (
+    *under(OF_PAPER, "", sentences.SHIP_TUNED),
     Row("ship-scale", "", "with a small Fisher scale BAC ends with more success than MCPG", GAP,
         points, pair("final", "MCPG", OURS)),
     Row("ship-fitted", "", "with a small Fisher scale BAC ends with more success than Monte Carlo "
         "with fitted values", GAP, points, pair("final", "MC, fitted values", OURS)),
 )  # fmt: skip
-CLAIMS = tuple(
-    dataclasses.replace(row, reading=sentences.SHIP_TUNED) if row.sentence else row for row in ROWS
-)
 
 
 def _value(samples: Samples, what: str, name: str, M: int) -> np.ndarray:
-    """Also means over the first tenth of a curve and over the rest, what BAC leads by at first, and
-    the success after as many updates as there are at M = 5 and at M, with few episodes (5) and with
-    many (M), and what is gained by them."""
+    """Also means over the first tenth of a curve and over the rest, what a method leads MCPG by at
+    first, and the success after as many updates as there are at M = 5 and at M, with few episodes
+    (5) and with many (M), and what is gained by them."""
     if what == "final":
         return samples[what, name, M]
-    if what.startswith("lead at "):
-        leads = [_value(samples, "early", of, int(what[8:])) for of in (name, "MCPG")]
-        return leads[0] - leads[1]
+    if what == "lead":
+        return _value(samples, "early", name, M) - _value(samples, "early", "MCPG", M)
     few, many = (samples["curve", name, of] for of in (5, M))
     if what in ("early", "late"):
         end = 1 + max(many.shape[1] // 10, 1)

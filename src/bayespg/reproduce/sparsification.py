@@ -7,6 +7,7 @@ and BPNG. Times are measured on a CPU, as in the paper: a dictionary grows path 
 not suit a GPU.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,11 +23,13 @@ from bayespg.fisher import exact as exact_fisher
 from bayespg.learning.estimators import Estimator, Model1, Model2, draw, exact
 from bayespg.learning.training import start, step
 from bayespg.policies import BoundedLinearGaussian
-from bayespg.reproduce.claims import Claim, ratios, times
+from bayespg.reproduce import claims
+from bayespg.reproduce.claims import Claim, Row, ratios, times
 from bayespg.reproduce.gradients import errors, lqr_setting
+from bayespg.reproduce.learning import Method
 from bayespg.reproduce.lqr_learning import METHODS
 from bayespg.reproduce.parts import between
-from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell, summarise
+from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
 from bayespg.reproduce.samples import Samples
 from bayespg.runs import plots
 
@@ -41,32 +44,34 @@ REPEATS, RUNS, PATHS = 40, 2000, 20
 def run(settings: Settings, progress: Progress) -> Report:
     M = 20 if settings.quick else 100
     many = 300 if settings.quick else 2000
-    estimators: dict[str, Estimator] = {name: of[0](fisher=exact) for name, of in MODELS.items()}
-    estimators |= {
-        f"{name}, τ = {tau:g}": of[0](fisher=exact, sparsify=Sparsify(tau, CAPACITY))
-        for name, of in MODELS.items()
-        for tau in TAUS
+    sparse = {f", τ = {tau:g}": Sparsify(tau, CAPACITY) for tau in TAUS}
+    estimators: dict[str, Estimator] = {
+        f"{name}{form}": estimator(fisher=exact, sparsify=sparsify)
+        for name, (estimator, _) in MODELS.items()
+        for form, sparsify in {"": None, **sparse}.items()
     }
     measured = errors(*lqr_setting(), estimators, (M,), settings, between(progress, 0, 0.5))
     progress(0.5, "times")
+    forms = {", M x M system": {"form": "dual"}, "": {"form": "weight"}}
+    forms |= {form: {"sparsify": sparsify} for form, sparsify in sparse.items()}
     with jax.default_device(jax.devices("cpu")[0]):
-        taken = seconds(_gradients(many, settings.seed) | updates(("BPG", "BPNG"), settings.seed))
-    rows = []
-    for name in estimators:
-        square = cell(measured.square(name, M), "{:,.0f} ± {:,.0f}")
-        rows.append([name, square, _milliseconds(taken.get(name))])
-    rows += [
-        [name, "", _milliseconds(took)] for name, took in taken.items() if name not in estimators
-    ]
-    curves = []
-    for name in MODELS:
-        pairs = [
-            summarise(measured.square(f"{name}, τ = {tau:g}", M) / measured.square(name, M).mean())
-            for tau in TAUS
-        ]
-        mean, error = (list(column) for column in zip(*pairs, strict=True))
-        look = "BQ" if name == "Model 1" else "BQ natural"
-        curves.append(Curve("error", name, look, list(TAUS), mean, error))
+        programs = {
+            label: functools.partial(jax.jit(program), *arrays)
+            for label, (program, arrays) in gradients(many, settings.seed, forms).items()
+        }
+        taken = seconds(programs | updates(("BPG", "BPNG"), settings.seed))
+    rows = [
+        [name, cell(measured.square(name, M), "{:,.0f} ± {:,.0f}") if name in estimators else "",
+         f"{1e3 * np.median(taken[name]):.3g}"]
+        for name in dict.fromkeys((*estimators, *taken))
+    ]  # fmt: skip
+    curves = [
+        Curve.through(
+            "error", name, look, TAUS,
+            [measured.square(name + form, M) / measured.square(name, M).mean() for form in sparse],
+        )
+        for name, look in (("Model 1", "BQ"), ("Model 2", "BQ natural"))
+    ]  # fmt: skip
     return Report(
         columns=["", f"mean squared error, M = {M}", f"milliseconds, M = {many:,}"],
         rows=rows,
@@ -82,6 +87,24 @@ def run(settings: Settings, progress: Progress) -> Report:
             f"The time of an update is that of {RUNS} runs side by side with {PATHS} paths each.",
         ],
     )
+
+
+def gradients(
+    paths: int,
+    seed: int,
+    forms: Mapping[str, Mapping[str, Any]],
+    asked: Callable[[Any], Any] = lambda posterior: posterior.mean,
+) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Algorithm 1 in each form, by the name of the model and of the form, as functions of the same
+    scores, returns and Fisher matrix, which come with them."""
+    environment, policy = lqr_setting()
+    sample = draw(environment, policy, fast_key(seed), paths)
+    arrays = sample.scores, sample.returns, exact_fisher(environment, policy)
+    return {
+        f"{name}{form}": (lambda U, R, G, m=model, o=options: asked(m(U, R, G, **o)), arrays)
+        for name, (_, model) in MODELS.items()
+        for form, options in forms.items()
+    }
 
 
 def seconds(
@@ -104,81 +127,43 @@ def _seconds(program: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-def _gradients(paths: int, seed: int) -> dict[str, Callable[[], Any]]:
-    environment, policy = lqr_setting()
-    sample = draw(environment, policy, fast_key(seed), paths)
-    arrays = sample.scores, sample.returns, exact_fisher(environment, policy)
-    programs = {}
-    for name, (_, model) in MODELS.items():
-        forms: dict[str, dict[str, Any]] = {
-            f"{name}, M x M system": {"form": "dual"}, name: {"form": "weight"}
-        }  # fmt: skip
-        forms |= {f"{name}, τ = {tau:g}": {"sparsify": Sparsify(tau, CAPACITY)} for tau in TAUS}
-        for label, options in forms.items():
-            program = jax.jit(lambda U, R, G, m=model, o=options: m(U, R, G, **o).mean)
-            programs[label] = lambda p=program: p(*arrays)
-    return programs
-
-
 def updates(names: Sequence[str], seed: int) -> dict[str, Callable[[], Any]]:
     """An update of each of these methods, for `RUNS` runs side by side."""
-    programs = {}
-    kappa = jax.random.normal(fast_key(seed), (RUNS, 2))
+    policies = BoundedLinearGaussian(jax.random.normal(fast_key(seed), (RUNS, 2)))
     keys = jax.random.split(fast_key(seed), RUNS)
-    for name in names:
-        method = METHODS[name]
-        update = method.update(PATHS)
-        policies = BoundedLinearGaussian(kappa)
-        states = jax.vmap(lambda p, k, m=method, u=update: start(LQR(), p, m.estimator, u, k))(
-            policies, keys
-        )
-        one = jax.jit(
-            jax.vmap(lambda s, m=method, u=update: step(LQR(), m.estimator, u, s, PATHS, 0.0)[0])
-        )
-        programs[f"update of {name}"] = lambda f=one, s=states: f(s)
-    return programs
+
+    def program(method: Method) -> Callable[[], Any]:
+        estimator, update = method.estimator, method.update(PATHS)
+        states = jax.vmap(lambda p, k: start(LQR(), p, estimator, update, k))(policies, keys)
+        one = jax.jit(jax.vmap(lambda s: step(LQR(), estimator, update, s, PATHS, 0.0)[0]))
+        return functools.partial(one, states)
+
+    return {f"update of {name}": program(METHODS[name]) for name in names}
 
 
 def judge(samples: Samples) -> list[Claim]:
-    (M,), (many,) = samples.sizes("square"), samples.sizes("seconds")
-    taken = {name: samples["seconds", name, many] for name in samples.names("seconds")}
-    square = {name: samples["square", name, M] for name in samples.names("square")}
     sparse = {f"{name}, τ = {tau:g}": (name, tau) for name in MODELS for tau in TAUS}
-    faster = {
-        label: (taken[label], taken[f"{name}, M x M system"]) for label, (name, _) in sparse.items()
-    }
-    accurate = {
-        label: (square[name], square[label]) for label, (name, tau) in sparse.items() if tau <= 0.01
-    }
-    return [
-        Claim(
-            "sparse-faster", "sparse-faster",
-            f"sparsification makes Algorithm 1 significantly faster for many paths (M = {many:,})",
-            "ratio of times, M x M system to sparse", times(faster), above=2,
-        ),
-        Claim(
-            "sparse-accurate", "",
-            f"up to τ = 0.01 sparsification costs almost no accuracy (M = {M})",
-            "ratio of mean squared errors, sparse to full", ratios(accurate), below=1.1,
-        ),
-        Claim(
-            "natural-cost", "natural-cost",
-            "the natural gradient comes at little extra cost",
-            "ratio of times per update, BPNG to BPG",
-            times({"": (taken["update of BPG"], taken["update of BPNG"])}), below=1.1,
-        ),
-        Claim(
-            "weight-faster", "",
+    rows = (
+        Row("sparse-faster", "sparse-faster",
+            "sparsification makes Algorithm 1 significantly faster for many paths (M = {M})",
+            "ratio of times, M x M system to sparse", times,
+            {label: (("seconds", label), ("seconds", f"{name}, M x M system"))
+             for label, (name, _) in sparse.items()}, above=2),
+        Row("sparse-accurate", "",
+            "up to τ = 0.01 sparsification costs almost no accuracy (M = {M})",
+            "ratio of mean squared errors, sparse to full", ratios,
+            {label: (("square", name), ("square", label))
+             for label, (name, tau) in sparse.items() if tau <= 0.01}, below=1.1),
+        Row("natural-cost", "natural-cost", "the natural gradient comes at little extra cost",
+            "ratio of times per update, BPNG to BPG", times,
+            {"": (("seconds", "update of BPG"), ("seconds", "update of BPNG"))}, below=1.1),
+        Row("weight-faster", "",
             "in weight space Algorithm 1 is exact and at least as fast as with sparsification",
-            "ratio of times, sparse (τ = 0.0001) to weight space",
-            times({name: (taken[name], taken[f"{name}, τ = 0.0001"]) for name in MODELS}),
-            above=1,
-        ),
-    ]  # fmt: skip
-
-
-def _milliseconds(times: np.ndarray | None) -> str:
-    return "" if times is None else f"{1e3 * np.median(times):.3g}"
+            "ratio of times, sparse (τ = 0.0001) to weight space", times,
+            {name: (("seconds", name), ("seconds", f"{name}, τ = 0.0001")) for name in MODELS},
+            above=1),
+    )  # fmt: skip
+    return claims.judge(rows, samples)
 
 
 def _figure(curves: list[Curve], taken: dict[str, np.ndarray], M: int, many: int):

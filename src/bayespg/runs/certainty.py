@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from bayespg._support.statistics import normal_quantile
 from bayespg.runs import plots
 from bayespg.runs.columns import Column
-from bayespg.runs.curves import smoothed
+from bayespg.runs.curves import along
 from bayespg.runs.numbers import shown
 
 NEEDED = (
@@ -69,10 +69,8 @@ def table(seeds: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
         "steps", "return", "slope, 95 %", "probability uphill", "confirmed", "directions known",
         "episodes per update", "needed for 95 %",
     ]  # fmt: skip
-    rows = []
-    for part in range(PARTS):
-        rows.append(_row([{k: v[_part(v.size, part)] for k, v in m.items()} for m in seeds]))
-    return columns, rows
+    parts = ([{k: v[_part(v.size, i)] for k, v in m.items()} for m in seeds] for i in range(PARTS))
+    return columns, [_row(part) for part in parts]
 
 
 def _part(size: int, part: int) -> slice:
@@ -87,8 +85,9 @@ def _row(parts: list[Metrics]) -> list[str]:
     sound = np.isfinite(slope) & np.isfinite(error)
     reach = 1.96 * math.sqrt(np.sum(error[sound] ** 2)) / max(sound.sum(), 1)
     mean = _mean(slope[sound])
-    per_update, whole = _per_update(parts), {name: every(name) for name in parts[0]}
-    d = strength(whole)
+    first = parts[0][Column.EPISODES]
+    per_update = float(np.diff(first).mean()) if first.size > 1 else float(first[0])
+    d = strength({name: every(name) for name in parts[0]})
     needed = episodes_needed(d, per_update)
     return [
         f"{np.mean([m[Column.STEPS][-1] for m in parts]):,.0f}",
@@ -147,11 +146,6 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if values.size else math.nan
 
 
-def _per_update(parts: Sequence[Metrics]) -> float:
-    first = parts[0][Column.EPISODES]
-    return float(np.diff(first).mean()) if first.size > 1 else float(first[0])
-
-
 def draw(seeds: Sequence[Metrics], title: str) -> Figure:
     """Above, the slope along the step with its 95 % interval; below, the probability of going
     uphill."""
@@ -181,12 +175,9 @@ def draw(seeds: Sequence[Metrics], title: str) -> Figure:
 def _along(m: Metrics, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Slope, its error and `sure` at these steps, as running means over a tenth of the updates; the
     error is that of the mean."""
-    sound = np.isfinite(m[Column.SLOPE] + m[Column.SLOPE_ERROR] + m[Column.SURE])
-    if not sound.any():
-        nothing = np.full(steps.size, np.nan)
-        return nothing, nothing, nothing
-    at, width = m[Column.STEPS][sound], max(1, int(sound.sum()) // 10)
-    mean = [smoothed(m[name][sound].astype(float), 10) for name in (Column.SLOPE, Column.SURE)]
-    error = np.sqrt(smoothed(m[Column.SLOPE_ERROR][sound].astype(float) ** 2, 10) / width)
-    slope, sure = (np.interp(steps, at, x) for x in mean)
-    return slope, np.interp(steps, at, error), sure
+    squares = m[Column.SLOPE_ERROR].astype(float) ** 2
+    width = max(1, int(np.isfinite(squares).sum()) // 10)
+    slope, mean, sure = (
+        along(steps, m[Column.STEPS], x, 10) for x in (m[Column.SLOPE], squares, m[Column.SURE])
+    )
+    return slope, np.sqrt(mean / width), sure

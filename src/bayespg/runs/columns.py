@@ -56,8 +56,6 @@ class Column(enum.StrEnum):
 
 
 C = Column
-OF_SEARCH = (C.RETURN_AT_MEAN, C.SIMULATED, C.AHEAD, C.PREDICTED, C.INSIDE, C.SCALE)
-"""What only PGPE or MBAC report; they have no number for some of the others."""
 TOTALS = (C.UPDATE, C.STEPS, C.EPISODES, C.SECONDS)
 """Totals since the beginning of the run; the other columns describe one update."""
 ON_BAR = (C.RETURN, C.DIVERGENCE)

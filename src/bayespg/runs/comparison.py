@@ -47,16 +47,14 @@ def rows(
     runs: Runs, reached: Mapping[str, Sequence[float]], seconds: Mapping[str, Sequence[float]]
 ) -> list[list[str]]:
     """Name, return at the end, over seeds, steps to the threshold, seconds of training."""
-    lines = []
-    for name, seeds in runs.items():
-        ends = np.array([at_end(each) for each in seeds])
-        lines.append(
-            [
-                name, shown(ends.mean())[0], over_seeds(ends) or "one seed",
-                _reached(reached.get(name, ())), f"{np.mean(seconds[name]):,.0f}",
-            ]
-        )  # fmt: skip
-    return lines
+    ends = {name: np.array([at_end(each) for each in seeds]) for name, seeds in runs.items()}
+    return [
+        [
+            name, shown(end.mean())[0], over_seeds(end) or "one seed",
+            _reached(reached.get(name, ())), f"{np.mean(seconds[name]):,.0f}",
+        ]
+        for name, end in ends.items()
+    ]  # fmt: skip
 
 
 def _reached(steps: Sequence[float]) -> str:

@@ -53,23 +53,27 @@ def logged(run: Run) -> dict[str, np.ndarray]:
 
 def of_metrics(metrics: Sequence[dict[str, np.ndarray]]) -> Curves:
     """The curves of all seeds, interpolated up to the end of the shortest run."""
-    drawn = [[m[name] for name in DRAWN] for m in metrics]
-    end = min(at[-1] for at, *_ in drawn)
-    start = max(at[0] for at, *_ in drawn)
+    end = min(m[Column.STEPS][-1] for m in metrics)
+    start = max(m[Column.STEPS][0] for m in metrics)
     steps = np.linspace(min(start, end), end, POINTS)
-    returns, sure = [], []
-    for at, each, stated in drawn:
-        returns.append(np.interp(steps, at, smoothed(each)))
-        known = np.isfinite(stated)
-        sure.append(
-            np.interp(steps, at[known], smoothed(stated[known].astype(float)))
-            if known.any() else np.full(POINTS, np.nan)
-        )  # fmt: skip
-    return Curves(steps, np.stack(returns), np.stack(sure))
+    returns, sure = (
+        np.stack([along(steps, m[Column.STEPS], m[name]) for m in metrics])
+        for name in (Column.RETURN, Column.SURE)
+    )
+    return Curves(steps, returns, sure)
+
+
+def along(steps: np.ndarray, at: np.ndarray, x: np.ndarray, share: int = 30) -> np.ndarray:
+    """The running means of what was logged at some steps, at other steps. Updates without a number
+    are left out; NaN where none has one."""
+    known = np.isfinite(x)
+    if not known.any():
+        return np.full(steps.size, np.nan)
+    return np.interp(steps, at[known], smoothed(x[known].astype(float), share))
 
 
 def smoothed(x: np.ndarray, share: int = 30) -> np.ndarray:
-    """Running mean over a thirtieth of the updates."""
+    """Running mean over this share of the updates, by default a thirtieth."""
     width = max(1, x.size // share)
     ends = np.cumsum(np.concatenate([[0.0], x]))
     low = np.maximum(np.arange(x.size) - width + 1, 0)

@@ -33,13 +33,14 @@ def of(settings: Mapping[str, Sequence[Any]], places: np.ndarray) -> dict[str, I
     """
     rng = np.random.default_rng(0)
     shuffled = np.stack([rng.permutation(places) for _ in range(SHUFFLES)])
-    found = {}
+    importances = {}
     for name, values in settings.items():
         group = _groups(values)
         if 1 < group.max() + 1 < len(places):
             by_chance = np.quantile(_explained(group, shuffled), 0.95)
-            found[name] = Importance(float(_explained(group, places[None])[0]), float(by_chance))
-    return found
+            share = float(_explained(group, places[None])[0])
+            importances[name] = Importance(share, float(by_chance))
+    return importances
 
 
 def _groups(values: Sequence[Any]) -> np.ndarray:
@@ -69,16 +70,16 @@ def draw(
 ) -> Figure | None:
     """Bars of the importance of settings, and for the most important ones the return of every
     combination; None if there are too few combinations to tell."""
-    found = of(settings, places)
-    if not found:
+    importances = of(settings, places)
+    if not importances:
         return None
-    names = sorted(found, key=lambda name: found[name].share)
+    names = sorted(importances, key=lambda name: importances[name].share)
     shown = names[::-1][:SHOWN]
     with plots.styled():
         figure, (axes,) = plots.sheet(1, 1 + len(shown), width=3 + 2.4 * len(shown), height=3.0)
         bars = axes[0]
-        bars.barh(names, [found[name].share for name in names], color="#c2410c", height=0.5)
-        bars.plot([found[name].chance for name in names], names, "|", color="#444444", ms=14)
+        bars.barh(names, [importances[name].share for name in names], color="#c2410c", height=0.5)
+        bars.plot([importances[name].chance for name in names], names, "|", color="#444444", ms=14)
         bars.set_xlim(0, 1)
         bars.set_xlabel("share explained (mark: by chance)")
         bars.set_title(plots.plain(title))

@@ -1,16 +1,15 @@
 """Training runs as a page: learning curves, certainty of the gradients, settings."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from bayespg.runs import certainty, curves, page, plots, promises, seeds
+from bayespg.runs.certainty import Metrics
 from bayespg.runs.columns import ON_PAGE, TOTALS, Column
 from bayespg.runs.numbers import over_seeds, shown
 from bayespg.runs.page import Markup, fill
-from bayespg.runs.seeds import Group
 
 
 def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Path:
@@ -36,13 +35,18 @@ def write(paths: Sequence[Path], out: Path, *, reload: int | None = None) -> Pat
             body.append(_picture(curves.draw([(name, curve)], name), name, f"figure-{name}"))
         config = [[k, str(v)] for k, v in sorted(group.runs[0].config.items())]
         settings = page.details("Settings", page.table(["setting", "value"], config))
-        body += [*_certainty(group), *_promises(group), *_seeds(group), settings]
+        logged = {run.path.name: curves.logged(run) for run in group.runs}
+        body += [*_certainty(name, logged), *_promises(name, logged), *_seeds(logged), settings]
     return page.write(out, f"bayespg: {title}", *body, reload=reload)
 
 
-def _certainty(group: Group) -> list[Markup]:
+Logged = Mapping[str, Metrics]
+"""The metrics of each run of a group, by its name."""
+
+
+def _certainty(name: str, logged: Logged) -> list[Markup]:
     """How certain the run was of its gradients."""
-    metrics = certainty.known([curves.logged(run) for run in group.runs])
+    metrics = certainty.known([*logged.values()])
     if not metrics:
         return []
     note = (
@@ -55,10 +59,7 @@ def _certainty(group: Group) -> list[Markup]:
     )
     return [
         Markup("<h3>How certain the gradients were</h3>"),
-        _picture(
-            certainty.draw(metrics, group.name), f"Certainty of {group.name}",
-            f"certainty-{group.name}",
-        ),
+        _picture(certainty.draw(metrics, name), f"Certainty of {name}", f"certainty-{name}"),
         page.table(*certainty.table(metrics)),
         page.note(note),
         page.table(*certainty.counted(metrics)),
@@ -70,12 +71,12 @@ def _certainty(group: Group) -> list[Markup]:
             "of what the estimator's gradient is of (by default a mean over steps: times the "
             "length of an episode it is about the change of the return)."
         ),
-    ]  # fmt: skip
+    ]
 
 
-def _promises(group: Group) -> list[Markup]:
+def _promises(name: str, logged: Logged) -> list[Markup]:
     """What the model of MBAC had promised, and what came."""
-    metrics = promises.known([curves.logged(run) for run in group.runs])
+    metrics = promises.known([*logged.values()])
     if not metrics:
         return []
     note = (
@@ -88,12 +89,9 @@ def _promises(group: Group) -> list[Markup]:
     )
     return [
         Markup("<h3>What the model promised</h3>"),
-        _picture(
-            promises.draw(metrics, group.name), f"Promises of {group.name}",
-            f"promises-{group.name}",
-        ),
+        _picture(promises.draw(metrics, name), f"Promises of {name}", f"promises-{name}"),
         page.note(note),
-    ]  # fmt: skip
+    ]
 
 
 def _row(name: str, curve: curves.Curves) -> list[str]:
@@ -102,11 +100,8 @@ def _row(name: str, curve: curves.Curves) -> list[str]:
     return [name, str(last.size), f"{curve.steps[-1]:,.0f}", mean, over_seeds(last)]
 
 
-def _seeds(group: Group) -> list[Markup]:
-    rows = []
-    for run in group.runs:
-        metrics = curves.logged(run)
-        rows.append([run.path.name, *(_last(column, metrics) for column in ON_PAGE)])
+def _seeds(logged: Logged) -> list[Markup]:
+    rows = [[name, *(_last(column, of) for column in ON_PAGE)] for name, of in logged.items()]
     note = (
         "Return, sure and divergence: last tenth. Sure is the probability that following the "
         "gradient goes uphill, given how far episodes have agreed so far."
@@ -114,7 +109,7 @@ def _seeds(group: Group) -> list[Markup]:
     return [page.table(["seed", *ON_PAGE], rows), page.note(note)]
 
 
-def _last(column: Column, metrics: dict[str, Any]) -> str:
+def _last(column: Column, metrics: Metrics) -> str:
     """The last value of a total, the mean of any other column over the last tenth of the updates;
     empty if there is no such column."""
     if column not in metrics:
@@ -123,5 +118,31 @@ def _last(column: Column, metrics: dict[str, Any]) -> str:
     return column.show(metrics[column][-rows:].mean())
 
 
-def _picture(figure: Figure, caption: str, id: str) -> Markup:
+def _picture(figure: Any, caption: str, id: str) -> Markup:
     return page.figure(plots.svg(figure), caption, id)
+
+
+class Live:
+    """A callback of `learn` that keeps the page of a run up to date while it trains.
+
+    The page is a file that is rewritten every few seconds and reloads itself: no server and no
+    further package, and it can be looked at over a shared folder.
+    """
+
+    EVERY = 5.0
+    """Seconds between two versions of the page, at the least."""
+    SHARE = 0.05
+    """Share of the time that may be spent on drawing."""
+
+    def __init__(self, folder: Path, page: Path):
+        self.folder, self.page, self._next = folder, page, 0.0
+
+    def __call__(self, agent: Any, row: dict[str, float]) -> None:
+        if (begun := time.monotonic()) >= self._next:
+            write([self.folder], self.page, reload=round(self.EVERY))
+            now = time.monotonic()
+            self._next = now + max(self.EVERY, (now - begun) / self.SHARE)
+
+    def end(self, agent: Any) -> None:
+        """The last version, which does not reload itself."""
+        write([self.folder], self.page)

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -70,23 +70,29 @@ class Goal(NamedTuple):
         return f"{self.of}{row[self.counted]:,.0f} {self.counted}"
 
 
-class Display(Protocol):
-    """What training calls: with the row of each update, and with sentences."""
+class Display:
+    """What training calls with the row of each update and with sentences. It shows no rows."""
 
-    def __call__(self, row: dict[str, float]) -> None: ...
+    console: Console | None = None
+    """Where sentences appear, if not on the standard output."""
 
-    def say(self, sentence: str) -> None: ...
+    def __call__(self, row: dict[str, float]) -> None:
+        return
+
+    def say(self, sentence: str) -> None:
+        console = self.console or Console()
+        console.print(printable(sentence), soft_wrap=True, markup=False, highlight=False)
 
 
 def _summary(row: dict[str, float]) -> str:
     return "  ".join(f"{c} {c.show(row[c])}" for c in ON_BAR)
 
 
-class Bar:
+class Bar(Display):
     """Shows the newest row of a run as a bar on a terminal."""
 
     def __init__(self, progress: Progress, goal: Goal):
-        self._progress, self._goal = progress, goal
+        self._progress, self._goal, self.console = progress, goal, progress.console
         self._task = progress.add_task("", total=goal.amount, what="compiling")
 
     def __call__(self, row: dict[str, float]) -> None:
@@ -95,11 +101,8 @@ class Bar:
             what=_summary(row),
         )  # fmt: skip
 
-    def say(self, sentence: str) -> None:
-        _say(self._progress.console, sentence)
 
-
-class Lines:
+class Lines(Display):
     """Shows rows as lines of text: the first, one every few seconds, and the last. With `overwrite`
     each line replaces the previous one by a carriage return, as notebooks show it."""
 
@@ -134,34 +137,19 @@ class Lines:
 
     def say(self, sentence: str) -> None:
         self.end()
-        _say(Console(), sentence)
-
-
-class Silent:
-    """Shows no rows, and still says what must be said."""
-
-    def __call__(self, row: dict[str, float]) -> None:
-        pass
-
-    def say(self, sentence: str) -> None:
-        _say(Console(), sentence)
-
-
-def _say(console: Console, sentence: str) -> None:
-    console.print(printable(sentence), soft_wrap=True, markup=False, highlight=False)
+        super().say(sentence)
 
 
 @contextlib.contextmanager
 def bar(goal: Goal, wanted: bool) -> Iterator[Display]:
     """What shows the way to the goal where this process writes to; nothing unless `wanted`."""
     if not wanted:
-        yield Silent()
+        yield Display()
         return
     console = Console()
-    if console.is_jupyter or not console.is_terminal:
-        lines = Lines(
-            goal, overwrite=console.is_jupyter, every=0.5 if console.is_jupyter else EVERY
-        )
+    notebook = console.is_jupyter
+    if notebook or not console.is_terminal:
+        lines = Lines(goal, overwrite=notebook, every=0.5 if notebook else EVERY)
         try:
             yield lines
         finally:

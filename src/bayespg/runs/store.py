@@ -477,10 +477,8 @@ class Run:
         return self._numbers(Column.UPDATE, [row[columns.index(Column.UPDATE)] for row in rows])
 
     def _numbers(self, name: str, cells: Sequence[str]) -> np.ndarray:
-        try:
+        with contextlib.suppress(ValueError, OverflowError):
             return np.array(cells, np.int64)
-        except (ValueError, OverflowError):
-            pass
         try:
             return np.array(cells, np.float64)
         except ValueError as problem:

@@ -39,11 +39,7 @@ def gram(
     X: Float[Array, "M n"], taken: Bool[Array, " M"], length: Float[Array, "..."]
 ) -> Float[Array, "M M"]:
     """exp(-|x - x'|^2 / (2 length^2)) between rows that are taken, zero elsewhere."""
-    return jnp.exp(-0.5 * squared_distances(X / length)) * pairs_of(taken)
-
-
-def pairs_of(taken: Bool[Array, " M"]) -> Bool[Array, "M M"]:
-    return taken[:, None] & taken
+    return jnp.exp(-0.5 * squared_distances(X / length)) * (taken[:, None] & taken)
 
 
 def squared_distances(X: Float[Array, "M n"]) -> Float[Array, "M M"]:
@@ -72,7 +68,7 @@ def spectra(
         eigenvalues, vectors = jnp.linalg.eigh(gram(X, taken, length))
         return Spectra(jnp.asarray(length)[None], eigenvalues[None], vectors[None])
     lengths = scale * jnp.sqrt(jnp.asarray(X.shape[1], X.dtype)) * jnp.asarray(LENGTHS, X.dtype)
-    away, pairs = squared_distances(X), pairs_of(taken)
+    away, pairs = squared_distances(X), taken[:, None] & taken
     # One after another: XLA's batched decomposition is no faster on a CPU.
     return Spectra(
         lengths,

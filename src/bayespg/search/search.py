@@ -127,9 +127,8 @@ class Search:
         self.probability = 0.5
         """The probability of going uphill along the gradient at the mean before the last round's
         steps, judged by episodes that did not choose it. Decisions do not use it."""
-        self._tried: list[Array] = []
-        self._returns: list[float] = []
-        self._asked: list[Array] = []
+        self._tried, self._returns = np.empty((0, self.n)), np.empty(0)
+        self._asked = np.empty((0, self.n))
         """The current round."""
         self._answers: list[float | None] = []
         self._wins: list[float] = []
@@ -154,12 +153,12 @@ class Search:
     @property
     def parameters(self) -> Float[Array, "M n"]:
         """All parameters told, in the order in which they were told."""
-        return np.array(self._tried).reshape(-1, self.n)
+        return self._tried.copy()
 
     @property
     def returns(self) -> Float[Array, " M"]:
         """Their returns; NaN for failed episodes."""
-        return np.array(self._returns)
+        return self._returns.copy()
 
     @property
     def best(self) -> Float[Array, " n"]:
@@ -180,7 +179,7 @@ class Search:
     def ask(self) -> Float[Array, "k n"]:
         """The parameters of the current round that have not been told yet: perturbations of the
         mean, and the mean. Until they are told, `ask` returns the same parameters."""
-        if not self._asked:
+        if not self._answers:
             e = self._normals()
             lengths = np.linalg.norm(e, axis=1, keepdims=True)
             if not np.isnan(self._axes).any():
@@ -191,10 +190,9 @@ class Search:
                     e = lengths * np.linalg.qr(e.T)[0].T
             e = np.concatenate([e, -e])[: 2 * self.pairs]
             centre = self.mean if self.centred else self._normals()[-1]
-            self._asked = list(self._placed(np.stack([*(self.mean + self.scale * e), centre])))
+            self._asked = self._placed(np.stack([*(self.mean + self.scale * e), centre]))
             self._answers = [None] * len(self._asked)
-        waiting = zip(self._asked, self._answers, strict=True)
-        return np.array([theta for theta, answer in waiting if answer is None])
+        return self._asked[[answer is None for answer in self._answers]]
 
     @property
     def centred(self) -> bool:
@@ -235,9 +233,9 @@ class Search:
             )
         placed = self._placed(X.reshape(-1, self.n))
         check_distances("parameters", placed, self.mean, self.scale)
+        self._tried = np.concatenate([self._tried, placed])
+        self._returns = np.append(self._returns, y)
         for theta, value in zip(placed, y.reshape(-1), strict=True):
-            self._tried.append(theta)
-            self._returns.append(float(value))
             for i, asked in enumerate(self._asked):
                 if self._answers[i] is None and np.array_equal(asked, theta):
                     self._answers[i] = float(value)
@@ -250,8 +248,7 @@ class Search:
         X, y = self._memory()
         self.steps, self.slope, self.probability = 0, 0.0, 0.5
         self._axes[:] = np.nan
-        if self._asked:
-            self.rounds += 1
+        self.rounds += bool(self._answers)
         if y.size and np.ptp(y) > 0:
             padding = -y.size % BLOCK
             taken = np.arange(y.size + padding) < y.size
@@ -274,11 +271,11 @@ class Search:
                 self.mean = np.zeros(self.n)
         elif y.size:  # equal returns carry no information; look further away
             self._scaled(2.0)
-        self._asked, self._answers = [], []
+        self._asked, self._answers = self._asked[:0], []
 
     def _adapt(self) -> None:
         """Adapt the scale to the fraction of perturbations that did better than the mean."""
-        if not self._asked:
+        if not self._answers:
             return
         *pair, centre = (float("nan") if a is None else a for a in self._answers)
         won = [np.nan if np.isnan(r - centre) else 0.5 + 0.5 * np.sign(r - centre) for r in pair]
@@ -292,8 +289,8 @@ class Search:
 
     def restart(self) -> None:
         """Discard what was asked but not told; the next `ask` begins a new round."""
-        self.rounds += bool(self._asked)
-        self._asked, self._answers = [], []
+        self.rounds += bool(self._answers)
+        self._asked, self._answers = self._asked[:0], []
         self._axes[:] = np.nan
 
     def rescale(self, factors: Float[Array, " n"]) -> None:
@@ -301,14 +298,13 @@ class Search:
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
         with np.errstate(over="ignore"):
-            mean, best, *rest = (
+            mean, best, tried, asked = (
                 checks.sound("factors", self._placed(theta * factors))
-                for theta in (self.mean, self._best, *self._tried, *self._asked)
+                for theta in (self.mean, self._best, self._tried, self._asked)
             )
         check_mean("factors", mean, self.scale)
-        check_distances("factors", np.array([mean, best, *rest]), mean, self.scale)
-        self.mean, self._best = mean, best
-        self._tried, self._asked = rest[: len(self._tried)], rest[len(self._tried) :]
+        check_distances("factors", np.vstack([mean, best, tried, asked]), mean, self.scale)
+        self.mean, self._best, self._tried, self._asked = mean, best, tried, asked
 
     def arrays(self) -> dict[str, Array]:
         """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
@@ -326,19 +322,17 @@ class Search:
     def take(self, arrays: dict[str, Array]) -> None:
         """Continue from `arrays`."""
         known, wins = ~np.isnan(arrays["returns"]), np.asarray(arrays["wins"])
-        self._tried = list(np.array(arrays["tried"])[known])
-        self._returns = np.array(arrays["returns"])[known].tolist()
+        self._tried, self._returns = (np.array(arrays[k])[known] for k in ("tried", "returns"))
         self._wins = wins[~np.isnan(wins)].tolist()
         self.mean, self._best = np.array(arrays["mean"]), np.array(arrays["best"])
         self.scale, self._axes = float(arrays["scale"]), np.array(arrays["axes"])
         self.rounds, self.slope = int(arrays["rounds"]), float(arrays["slope"])
-        self._asked, self._answers = [], []
+        self._asked, self._answers = self._asked[:0], []
 
     def _memory(self) -> tuple[Array, Array]:
         """The latest episodes that did not fail."""
-        y = self.returns
-        kept = np.flatnonzero(~np.isnan(y))[-self.memory :]
-        return self.parameters[kept], y[kept]
+        kept = np.flatnonzero(~np.isnan(self._returns))[-self.memory :]
+        return self._tried[kept], self._returns[kept]
 
     def save(self, path: str | Path) -> None:
         """Write the search to one .npz file, atomically and without pickling."""
@@ -352,8 +346,8 @@ class Search:
         file = io.BytesIO()
         np.savez(
             file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
-            best=self._best, axes=self._axes, tried=self.parameters, returns=self.returns,
-            asked=np.array(self._asked).reshape(-1, self.n),
+            best=self._best, axes=self._axes, tried=self._tried, returns=self._returns,
+            asked=self._asked,
         )  # fmt: skip
         files.write_whole(Path(path), file.getvalue())
 
@@ -385,9 +379,9 @@ class Search:
                 draws=header["draws"], sphere=header.get("sphere", False), seed=header["seed"],
             )  # fmt: skip
             search._best, search._axes = checks.array("best", stored["best"]), stored["axes"]
-            search._tried = list(checks.array("tried", stored["tried"]))
-            search._asked = list(checks.array("asked", stored["asked"]))
-            search._returns = _returns(stored["returns"]).tolist()
+            search._tried = checks.array("tried", stored["tried"])
+            search._asked = checks.array("asked", stored["asked"])
+            search._returns = _returns(stored["returns"])
             search._answers = [
                 None if r is None else float(_returns(checks.number("answers", r)))
                 for r in header["answers"]

@@ -80,7 +80,12 @@ def gradient_posterior(
     X, m, s = _place(parameters, mean, scale)
     M, n = X.shape
     y = checks.vector("returns", returns, M, "one return per row of parameters")
-    length, amplitude = _kernel(kernel, n)
+    length, amplitude = _parts(kernel)
+    if kernel is not None:
+        length = checks.positive("kernel", length, ((n,),))
+        if length.ndim and n > LARGE:
+            raise ValueError(f"kernel: beyond {LARGE} parameters give one length, found {n}")
+        amplitude = checks.positive("kernel", amplitude, ())
     v = None if noise is None else checks.positive("noise", noise, ())
     if kernel is None or noise is None:
         if M < 2:
@@ -140,18 +145,8 @@ def check_distances(
         )
 
 
-def _kernel(kernel: Any, n: int) -> tuple[Any, Any]:
-    """Length and amplitude, or None where they are to be chosen."""
-    length, amplitude = _parts(kernel)
-    if kernel is None:
-        return None, None
-    length = checks.positive("kernel", length, ((n,),))
-    if length.ndim and n > LARGE:
-        raise ValueError(f"kernel: beyond {LARGE} parameters give one length, found {n}")
-    return length, checks.positive("kernel", amplitude, ())
-
-
 def _parts(kernel: Any) -> tuple[Any, Any]:
+    """Length and amplitude, or None where they are to be chosen."""
     match kernel:
         case None:
             return None, None
