@@ -19,11 +19,14 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nobody reads these programs
 
 import hypothesis
 import jax
 import jaxtyping
 import pytest
+from jax._src import pjit
+from jax._src.interpreters import pxla
 from oracle import Problem, problem
 
 if os.environ.get("CHECK_SHAPES"):  # as `make test-all` does; the import alone takes 7 s longer
@@ -67,6 +70,16 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_the_text_of_programs():
+    """JAX keeps the MLIR text of the last 2,048 programs, not needed once they are compiled; while
+    MLIR holds so many, it takes up to four times as long to write the next one."""
+    yield
+    for module, name in (pjit, "_pjit_lower"), (pxla, "_cached_lowering_to_hlo"):
+        if hasattr(module, name):  # as in JAX 0.10
+            getattr(module, name).cache_clear()
 
 
 @pytest.fixture

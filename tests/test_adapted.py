@@ -16,6 +16,7 @@ import pytest
 import bayespg
 from bayespg import environments, policies, rollout, training, updates
 from bayespg.agents import names
+from bayespg.agents.agent import Agent
 from bayespg.environments import adapt
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.learning.estimators import Reinforce
@@ -289,7 +290,7 @@ def walker(environment, dtype=jnp.float32):
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("x64", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_episodes_are_those_of_the_other_library(name, x64):
     environment = ENVIRONMENTS[name]()
     with jax.enable_x64(x64):
@@ -311,13 +312,16 @@ def test_what_the_time_limit_cuts_off_has_not_ended(name):
     np.testing.assert_array_equal(paths.final[:, 0], 2.0)
 
 
-def test_the_environment_s_own_limit_cuts_off_too():
+@pytest.mark.slow("gymnax before 1.0", "gymnax, wrapped", "navix")
+@pytest.mark.parametrize(
+    "name", ["gymnax", "gymnax before 1.0", "gymnax, wrapped", "jumanji", "navix"]
+)
+def test_the_environment_s_own_limit_cuts_off_too(name):
     left = Right(jnp.array([50.0, -50.0]))
-    for name in ("gymnax", "gymnax before 1.0", "gymnax, wrapped", "jumanji", "navix"):
-        paths = rollout(ENVIRONMENTS[name](), left, jax.random.key(0), 2)
-        np.testing.assert_array_equal(paths.lengths, LIMIT)
-        assert not np.any(paths.terminated), name
-        np.testing.assert_array_equal(paths.final[:, 0], -LIMIT)
+    paths = rollout(ENVIRONMENTS[name](), left, jax.random.key(0), 2)
+    np.testing.assert_array_equal(paths.lengths, LIMIT)
+    assert not np.any(paths.terminated)
+    np.testing.assert_array_equal(paths.final[:, 0], -LIMIT)
 
 
 def test_where_a_library_has_no_limit_there_is_a_usual_one():
@@ -341,9 +345,14 @@ def test_parameters_may_differ_between_runs():
     np.testing.assert_array_equal(jax.vmap(length)(jnp.array([1.0, 2.0, 4.0])), [1, 2, 4])
 
 
-@pytest.mark.parametrize("name", ["gymnax", "brax", "jumanji"])
-def test_agents_take_policies_by_name(name):
-    agent = bayespg.BAC(ENVIRONMENTS[name](), "linear", episodes=2, update="adam", rate=0.01)
+@pytest.mark.slow("jumanji-gpomdp", "gymnax-bac")
+@pytest.mark.parametrize(
+    ("name", "estimator"),
+    [("gymnax", "gpomdp"), ("brax", "gpomdp"), ("jumanji", "gpomdp"), ("gymnax", "bac")],
+)
+def test_agents_take_policies_by_name(name, estimator):
+    environment = ENVIRONMENTS[name]()
+    agent = Agent(environment, "linear", estimator, episodes=2, update="adam", rate=0.01)
     assert agent.config["normalise"] is True
     assert np.isfinite(agent.update()["step_norm"])
     observation = environments.observation(agent.world.environment)
@@ -442,7 +451,7 @@ def test_what_is_wrong_with_an_environment_is_named(name):
 def test_a_reward_that_is_not_finite_is_named():
     bad = adapt(returning(reward=lambda g: g["reward"] * jnp.nan), horizon=5, actions=2)
     with pytest.raises(EnvironmentFailure, match=r"functions, episode 1 .* the reward is nan"):
-        bayespg.BAC(bad, "linear", episodes=2, update="adam", rate=0.01).update()
+        Agent(bad, "linear", "gpomdp", episodes=2, update="adam", rate=0.01).update()
 
 
 def test_names_of_other_libraries(monkeypatch):

@@ -62,6 +62,7 @@ def oracle(C, metric=None, direction=None):
     return np.clip(answer, 2.0**-M, 1 - 2.0**-M)
 
 
+@pytest.mark.slow("3", "30")
 @pytest.mark.parametrize("M", [2, 3, 6, 30])
 def test_it_is_the_average_over_the_ratio_of_signal_to_noise(M):
     rng = np.random.default_rng(M)
@@ -189,6 +190,7 @@ def test_padding_contributes_nothing():
     assert agreement(whole @ whole.T) == pytest.approx(float(agreement(part @ part.T)))
 
 
+@pytest.mark.slow("6-3-inf", "3-6-0.0")
 @pytest.mark.parametrize("baseline", [0.0, np.inf])
 @pytest.mark.parametrize(("M", "n"), [(6, 3), (3, 6)])
 def test_model2_is_judged_by_what_each_path_shows_alone(M, n, baseline):

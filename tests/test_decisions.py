@@ -19,6 +19,7 @@ from bayespg.runs.columns import Column
 from bayespg.runs.store import Run
 
 
+@pytest.mark.slow("20-20-9.0", "8-3-9.0", "4-3-4.0")
 @pytest.mark.parametrize(
     ("M", "n", "signal"), [(20, 3, 4.0), (20, 20, 9.0), (8, 3, 9.0), (8, 10, 2.0), (4, 3, 4.0)]
 )

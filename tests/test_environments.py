@@ -44,6 +44,7 @@ def test_exact_gradient_is_the_finite_difference_of_the_exact_return(case):
         theta, rebuild = ravel_pytree(in_float64(policy))
         h = 1e-5
 
+        @jax.jit
         def value(t):
             return environment.expected_return(rebuild(t))
 
@@ -55,7 +56,7 @@ def test_exact_gradient_is_the_finite_difference_of_the_exact_return(case):
     np.testing.assert_allclose(exact, differences, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.slow("bandit", "noisy bandit", "lqr, kappa", "lqr, drifting")
+@pytest.mark.slow("noisy bandit", "lqr", "lqr, kappa", "lqr, drifting")
 @pytest.mark.usefixtures("optimised")
 def test_exact_return_gradient_and_fisher_agree_with_many_paths(case):
     environment, policy = case

@@ -223,6 +223,7 @@ def test_the_posterior_is_that_of_the_choice(batch, model):
     np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow("40")
 @pytest.mark.parametrize("paths", [5, 40])
 def test_model1_with_one_noise_per_component_is_the_same_in_every_form(paths):
     """By one spectrum of K for all components, by one factorisation for each, and by features."""
@@ -266,6 +267,7 @@ def test_no_array_is_larger_than_the_scores_by_more_than_a_factor(model, kind):
     assert largest(program.jaxpr) <= 50 * 10 * 3000
 
 
+@pytest.mark.slow("model1")
 @pytest.mark.parametrize("model", ["model1", "model2"])
 def test_a_hundred_thousand_parameters(model):
     rng = np.random.default_rng(0)

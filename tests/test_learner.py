@@ -212,6 +212,7 @@ def test_what_only_describes_an_update_does_not_stop_it_and_is_reported_once(rec
     assert not any(np.array_equal(before[k], v) for k, v in one.parameters.items())
 
 
+@pytest.mark.slow("rewards-model2", "states-model2")
 @pytest.mark.parametrize("name", ["bac", "model2"])
 @pytest.mark.parametrize("what", ["rewards", "states"])
 def test_sound_is_zero_where_anything_is_not_finite(name, what):

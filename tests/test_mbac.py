@@ -66,6 +66,11 @@ def test_one_command_draws_what_the_model_predicts(trained, tmp_path):
     assert found.exit_code == 0, found.output
     assert out.stat().st_size > 10_000
     assert "share inside 95 % intervals" in found.output
+
+
+@pytest.mark.slow
+def test_the_page_of_a_run_says_what_the_model_promised(trained, tmp_path):
+    _, folder, _ = trained
     page = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "page.html")])
     assert page.exit_code == 0, page.output
     assert "What the model promised" in (tmp_path / "page.html").read_text()

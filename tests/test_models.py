@@ -227,6 +227,7 @@ def test_the_oldest_transitions_are_replaced():
     assert int(found.seen) == 6
 
 
+@pytest.mark.slow("2", "7")
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_few_transitions_and_constant_observations_are_enough(rows):
     """One-step episodes with an observation that never changes."""

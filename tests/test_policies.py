@@ -72,7 +72,7 @@ def test_information_is_the_expectation_of_squared_scores(policy):
     x = jnp.asarray(0.7)
     nodes, weights = np.polynomial.hermite_e.hermegauss(30)
     at = policy(x)
-    U = jax.vmap(lambda a: score(policy, x, a))(at.mean + at.scale * nodes)
+    U = jax.jit(jax.vmap(lambda a: score(policy, x, a)))(at.mean + at.scale * nodes)
     expected = jnp.einsum("q,qi,qj->ij", weights / weights.sum(), U, U)
     A = information_root(policy, x)
     np.testing.assert_allclose(A.T @ A, expected, rtol=1e-9, atol=1e-12)
@@ -82,7 +82,7 @@ def test_scores_have_mean_zero(policy):
     x = jnp.asarray(-0.3)
     nodes, weights = np.polynomial.hermite_e.hermegauss(30)
     at = policy(x)
-    U = jax.vmap(lambda a: score(policy, x, a))(at.mean + at.scale * nodes)
+    U = jax.jit(jax.vmap(lambda a: score(policy, x, a)))(at.mean + at.scale * nodes)
     np.testing.assert_allclose(weights @ U / weights.sum(), 0.0, atol=1e-12)
 
 
@@ -141,9 +141,8 @@ def test_an_agent_takes_a_policy_of_any_modules(name, tmp_path):
     assert all(np.array_equal(again.parameters[k], x) for k, x in agent.parameters.items())
 
 
-@pytest.mark.slow("2")
-@pytest.mark.parametrize("runs", [None, 2])
 @pytest.mark.slow
+@pytest.mark.parametrize("runs", [None, 2])
 def test_training_takes_a_policy_of_any_modules(runs):
     def several(x):
         return np.stack([x] * runs) if runs and eqx.is_inexact_array(x) else x
@@ -283,18 +282,23 @@ def test_a_network_without_its_parameters_is_named():
         policies.network(FlaxLike(), 2)
 
 
+@pytest.mark.slow("shape0", "shape1", "shape3")
 @pytest.mark.parametrize("shape", [(10, 10, 4), (84, 84), (4, 84, 84), (3, 3)])
 def test_a_convolutional_policy_takes_images_and_flat_ones(shape):
     policy = policies.convolutional(shape, 6, key=jax.random.key(0))
     theta, rebuild = flatten(policy)
-    policy = rebuild(theta + 0.01)
-    x = jax.random.uniform(jax.random.key(1), shape)
-    logits = policy(x).logits
+    x = np.random.default_rng(1).uniform(size=shape).astype(np.float32)
+    pixels = (255 * x).astype(np.uint8)
+
+    @eqx.filter_jit
+    def ask(policy, *images):
+        return [policy(image).logits for image in images]
+
+    images = x, x.ravel(), pixels, pixels.astype(np.float32) / 255
+    logits, flat, whole, expected = ask(rebuild(theta + 0.01), *images)
     assert logits.shape == (6,)
-    np.testing.assert_allclose(policy(x.ravel()).logits, logits, rtol=1e-5)
-    pixels = (255 * x).astype(jnp.uint8)
-    expected = policy(pixels.astype(jnp.float32) / 255).logits
-    np.testing.assert_allclose(policy(pixels).logits, expected, rtol=1e-4)
+    np.testing.assert_allclose(flat, logits, rtol=1e-5)
+    np.testing.assert_allclose(whole, expected, rtol=1e-4)
 
 
 def test_what_is_no_image_is_refused():

@@ -426,20 +426,31 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.fixture(scope="module")
+def answers(several):
+    """Of each posterior alone."""
+    return {name: [ask(posterior) for posterior in several] for name, ask in QUESTIONS.items()}
+
+
 @pytest.mark.parametrize("x64", [True, False])
-def test_answers_are_the_same_inside_a_transformation(name, x64, several):
-    ask, together = QUESTIONS[name], jax.tree.map(lambda *x: np.stack(x), *several)
+def test_answers_are_the_same_inside_a_transformation(x64, several, answers):
+    @jax.jit
+    @jax.vmap
+    def ask(posterior):
+        return {name: ask(posterior) for name, ask in QUESTIONS.items()}
+
     with jax.enable_x64(x64):
-        found = jax.jit(jax.vmap(ask))(together)
-    for i, posterior in enumerate(several):
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(ask(posterior)), strict=True):
-            if name == "sample" and not x64:  # other random numbers in the other precision
-                assert a[i].shape == np.shape(b)
-                continue
-            np.testing.assert_allclose(a[i], b, rtol=1e-8 if x64 else 1e-3, atol=1e-4)
+        together = ask(jax.tree.map(lambda *x: np.stack(x), *several))
     dtype = np.float64 if x64 else np.float32
-    assert all(a.dtype in (dtype, bool) for a in jax.tree.leaves(found))
+    for name, found in together.items():
+        assert all(a.dtype in (dtype, bool) for a in jax.tree.leaves(found)), name
+        for i, expected in enumerate(answers[name]):
+            for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+                if name == "sample" and not x64:  # other random numbers in the other precision
+                    assert a[i].shape == np.shape(b)
+                    continue
+                tolerance = {"rtol": 1e-8 if x64 else 1e-3, "atol": 1e-4}
+                np.testing.assert_allclose(a[i], b, **tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
@@ -455,13 +466,14 @@ def test_the_certain_directions_are_masked_inside_a_transformation(level, severa
 
 
 def test_the_level_of_an_interval_may_be_traced(posterior):
-    found = jax.vmap(lambda level: posterior.interval(level).upper)(jnp.array([0.5, 0.95]))
+    upper = jax.jit(jax.vmap(lambda level: posterior.interval(level).upper))
+    found = upper(jnp.array([0.5, 0.95]))
     for row, level in zip(found, (0.5, 0.95), strict=True):
         np.testing.assert_allclose(row, posterior.interval(level).upper, rtol=1e-4)
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("M", [4, 16, 64])
+@pytest.mark.parametrize("M", [pytest.param(M, marks=pytest.mark.slow) for M in (4, 64)] + [16])
 def test_the_bias_that_unbiased_gradients_show_is_part_of_an_interval(M, bias):
     """Components of less noise and with a bias, beside unbiased ones. The standard error of a
     coverage of 0.95 over 100 batches of 10 components is 0.007, that of 0.5 is 0.016; without a

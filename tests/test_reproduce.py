@@ -109,7 +109,7 @@ def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
     check("uphill-tasks", 3, tmp_path)
 
 
-@pytest.mark.slow("lqr-fisher", "lqr-variance", "lqr-fisher-readings")
+@pytest.mark.slow("lqr-fisher", "lqr-variance", "lqr-readings", "lqr-fisher-readings")
 @pytest.mark.parametrize(
     "name",
     ["lqr-optimisation", "lqr-fisher", "lqr-variance", "lqr-readings", "lqr-fisher-readings"],

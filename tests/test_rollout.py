@@ -12,6 +12,10 @@ from bayespg.learning.estimators import draw
 from bayespg.paths.rollout import rollout
 from bayespg.policies import Gaussian, LinearGaussian, score
 
+rollout, draw, score, of_paths, of_steps = map(
+    eqx.filter_jit, (rollout, draw, score, scores.of_paths, scores.of_steps)
+)
+
 
 class Countdown(Environment):
     """Ends after the first action above zero; a reward of 1 a step."""
@@ -61,14 +65,12 @@ def test_a_path_s_score_sums_the_scores_of_steps_taken():
         sum(score(policy, jnp.zeros(()), a) for a in paths.actions[: paths.lengths[i], i])
         for i in range(5)
     ]
-    np.testing.assert_allclose(
-        scores.of_paths(policy, paths), np.array(expected), rtol=1e-5, atol=1e-6
-    )
-    assert not np.asarray(scores.of_steps(policy, paths))[~np.asarray(paths.mask)].any()
+    np.testing.assert_allclose(of_paths(policy, paths), np.array(expected), rtol=1e-5, atol=1e-6)
+    assert not np.asarray(of_steps(policy, paths))[~np.asarray(paths.mask)].any()
 
 
 def test_sums_taken_on_the_way_equal_sums_over_stored_paths():
     policy = Gaussian(0.1, 0.9)
     sample = draw(Countdown(discount=0.9), policy, jax.random.key(3), 50)
-    np.testing.assert_allclose(sample.scores, scores.of_paths(policy, sample.paths), atol=1e-5)
+    np.testing.assert_allclose(sample.scores, of_paths(policy, sample.paths), atol=1e-5)
     np.testing.assert_allclose(sample.returns, returns(sample.paths, 0.9), rtol=1e-5)

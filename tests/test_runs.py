@@ -688,7 +688,7 @@ def test_a_reader_does_not_mix_two_saves(tmp_path):
 def test_runs_leave_nothing_behind(tmp_path):
     def held():
         gc.collect()
-        alive = sum(isinstance(thing, Run) for thing in gc.get_objects())
+        alive = sum(type(thing) is Run for thing in gc.get_objects())
         return alive, len(os.listdir("/dev/fd"))
 
     before = held()

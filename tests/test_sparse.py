@@ -64,7 +64,9 @@ def test_squares_of_columns_are_summed_where_no_row_repeats_one():
         )
 
 
-@pytest.mark.parametrize("rows", [1, 31, 70])  # below, near and above one batch of 32
+@pytest.mark.parametrize(
+    "rows", [pytest.param(M, marks=pytest.mark.slow) for M in (1, 31)] + [70]
+)  # below, near and above one batch of 32
 def test_gram_is_the_product_with_the_transpose(pair, rows):
     U, full = make(rows, 3, True)
     np.testing.assert_allclose(sparse.gram(U, pair[0]), full @ pair[1].T, rtol=1e-12, atol=1e-12)

@@ -16,7 +16,7 @@ from bayespg import policies, training, updates
 from bayespg.agents import sweep as module
 from bayespg.environments import LQR
 from bayespg.environments.classic import CartPole
-from bayespg.learning.estimators import MonteCarlo, Reinforce
+from bayespg.learning.estimators import Reinforce
 from bayespg.policies import BoundedLinearGaussian
 
 RATES, SCALES, SEEDS = [0.001, 0.01, 0.03], [1.0, 2.0], [4, 0, 9]
@@ -48,6 +48,7 @@ def test_every_setting_and_seed_has_its_place(found):
     assert repr(found).startswith("Sweep(3 rate x 2 scale x 3 seeds, 3 updates, mean return -")
 
 
+@pytest.mark.slow("0-0-0", "1-0-2")
 @pytest.mark.parametrize(("i", "j", "k"), [(0, 0, 0), (2, 1, 1), (1, 0, 2)])
 def test_a_run_of_a_sweep_is_the_run_alone(found, i, j, k):
     key, key_policy = jax.random.split(jax.random.key(SEEDS[k]))
@@ -61,9 +62,11 @@ def test_a_run_of_a_sweep_is_the_run_alone(found, i, j, k):
 
 def test_the_precision_is_that_of_the_policy(found):
     assert found.returns.dtype == np.float32
-    double = swept({"rate": [0.01]}, policy=BoundedLinearGaussian(np.zeros(2)))
+    double = swept({"rate": [0.01]}, policy=BoundedLinearGaussian(np.zeros(2)), seeds=1)
     assert double.policy.kappa.dtype == np.float64
     assert not jax.config.read("jax_enable_x64")
+    with pytest.raises(ValueError, match="seeds: an interval needs at least 2"):
+        double.interval()
 
 
 def test_the_policies_can_act():
@@ -76,6 +79,7 @@ def test_the_policies_can_act():
     assert np.isfinite(last.step((), jnp.ones(4))[0].log_prob(1))
 
 
+@pytest.mark.slow("1", "7")
 @pytest.mark.parametrize("most", [1, 4, 7])
 def test_chunks_of_any_size_give_the_same(found, most, monkeypatch):
     """Also where the last chunk is not full."""
@@ -129,16 +133,15 @@ def test_two_devices_give_the_same(found):
     np.testing.assert_allclose(json.loads(numbers), found.policy.kappa, rtol=1e-4, atol=1e-6)
 
 
-def test_a_field_that_decides_the_program_is_compiled_once_for_each_value():
-    def make(weights, rate, lambda_):
-        return MonteCarlo("mean", lambda_, weights), updates.conventional(rate)
+def test_a_field_that_decides_the_program_is_compiled_once_for_each_value(found):
+    def make(baseline, rate, scale):
+        return Reinforce(baseline), updates.conventional(rate * scale)
 
-    given = {"rate": [0.001, 0.01], "weights": ["uniform", "discounted"], "lambda_": [0.5]}
-    found = swept(given, make)
-    assert found.programs == 2
-    assert found.returns.shape == (2, 2, 1, 3, 3)
-    alone = swept({"rate": [0.01]}, lambda rate: make("discounted", rate, 0.5))
-    np.testing.assert_allclose(found.returns[1, 1, 0], alone.returns[0], rtol=1e-4)
+    both = swept({"rate": RATES, "baseline": ["none", "mean"], "scale": [2.0]}, make)
+    assert both.programs == 2
+    assert both.returns.shape == (3, 2, 1, 3, 3)
+    np.testing.assert_allclose(both.returns[:, 1, 0], found.returns[:, 1], rtol=1e-4)
+    assert not np.allclose(both.returns[:, 0], both.returns[:, 1], rtol=1e-4)
 
 
 def test_evaluations_have_the_axes_of_settings_and_seeds():
@@ -177,8 +180,3 @@ def test_intervals_and_a_picture(found, tmp_path):
 def test_wrong_arguments_are_named(settings, more, says):
     with pytest.raises(ValueError, match=says):
         swept(settings, **more)
-
-
-def test_an_interval_needs_two_seeds():
-    with pytest.raises(ValueError, match="seeds: an interval needs at least 2"):
-        swept({"rate": [0.1]}, seeds=1).interval()

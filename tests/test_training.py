@@ -98,7 +98,7 @@ def test_runs_on_eight_devices_are_those_of_one():
 TRACED = []
 
 
-class Watched(Model2):
+class Watched(Reinforce):
     """Counts how often it is traced: once per program that is compiled."""
 
     def __call__(self, sample):
@@ -107,7 +107,7 @@ class Watched(Model2):
 
 
 def test_progress_and_evaluations_change_nothing_because_the_same_program_runs():
-    calls, few = [], {"estimator": Watched(baseline=float("inf")), "runs": 2, "paths": 5}
+    calls, few = [], {"estimator": Watched("mean"), "runs": 2, "paths": 5}
     plain = learn(**few)
     compiled = len(TRACED)
     shown = learn(progress=lambda *at: calls.append(at), **few)
@@ -303,6 +303,7 @@ def test_train_inside_jit_and_vmap_is_train():
             np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_settings_and_seeds_are_two_axes_of_one_program():
     rates = jnp.array([0.001, 0.01])
 
@@ -316,6 +317,7 @@ def test_settings_and_seeds_are_two_axes_of_one_program():
     np.testing.assert_allclose(found.parameters[1, 1], alone.parameters, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow("update")
 @pytest.mark.parametrize("traced", ["estimator", "update"])
 def test_fields_of_estimators_and_updates_may_differ_between_runs(traced):
     noise, limits = jnp.array([1e-3, 10.0]), jnp.array([0.001, 0.01])
@@ -330,13 +332,15 @@ def test_fields_of_estimators_and_updates_may_differ_between_runs(traced):
 
     others = OURS, updates.trust_region(0.01)
     arguments = (made, others[1]) if traced == "estimator" else (others[0], made)
-    a, b = jax.vmap(run, axes)(*arguments)
+    a, b = jax.jit(jax.vmap(run, axes))(*arguments)
     assert not np.allclose(a, b, rtol=1e-3)
 
 
 def test_an_optimiser_of_optax_may_have_a_rate_that_is_traced():
     rates = jnp.array([0.001, 0.01])
-    a, b = jax.vmap(lambda r: cheaply(KEYS[0], updates.ascending(optax.sgd(r))).policy.kappa)(rates)
+    a, b = jax.jit(
+        jax.vmap(lambda r: cheaply(KEYS[0], updates.ascending(optax.sgd(r))).policy.kappa)
+    )(rates)
     expected = cheaply(KEYS[0]).policy.kappa
     np.testing.assert_allclose(b, expected, rtol=1e-3)
     assert not np.allclose(a, b, rtol=1e-3)

@@ -91,6 +91,7 @@ def test_poor_combinations_are_stopped_and_the_best_is_trained_to_the_end(tmp_pa
     assert all(steps == 4000 for _, steps in done)
 
 
+@pytest.mark.slow("3", "26")
 @pytest.mark.parametrize("after", [3, 18, 26])
 def test_an_interrupted_search_ends_as_one_that_was_not(tmp_path, trained, after):
     done, fake = trained

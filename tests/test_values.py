@@ -36,6 +36,7 @@ def paths() -> Trajectories:
 LINEAR = Values(Linear(D), jnp.asarray(WEIGHTS, jnp.float32), jnp.asarray(True))
 advantages = eqx.filter_jit(values.advantages)
 fit = eqx.filter_jit(values.fit)
+conditioned = eqx.filter_jit(values.conditioned)
 
 
 def value(x) -> float:
@@ -172,7 +173,7 @@ def test_values_of_two_batches_are_those_of_all_their_steps(x64, monkeypatch):
     for N in (7, 12):
         Psi, y = jnp.asarray(rng.normal(size=(N, D + 1))), jnp.asarray(rng.normal(size=N))
         root = values.widened(found, variances)
-        found = values.conditioned(found, root, Psi, y - Psi @ found.weights)
+        found = conditioned(found, root, Psi, y - Psi @ found.weights)
         batches.append((Psi, y))
     Psi, y = (np.concatenate(each) for each in zip(*batches, strict=True))
     covariance = np.linalg.inv(Psi.T @ Psi + np.diag(1 / np.asarray(variances)))
@@ -196,7 +197,7 @@ def test_a_batch_without_news_leaves_values_as_they_are(left):
     before = values.carried(Linear(D), jnp.float32)
     assert before is not None
     root = values.widened(before, jnp.ones(D + 1))
-    after = values.conditioned(before, root, jnp.ones((5, D + 1)), jnp.asarray(left, jnp.float32))
+    after = conditioned(before, root, jnp.ones((5, D + 1)), jnp.asarray(left, jnp.float32))
     assert not after.fitted
     np.testing.assert_array_equal(after.weights, before.weights)
 
