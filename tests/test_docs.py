@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import experiments
+import front
 import matplotlib as mpl
 import model_based
 import numpy as np
 import pytest
-import solved
 import time_limits
 
 from bayespg import training
@@ -587,12 +587,12 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
 
 def test_the_first_table_and_picture_of_the_readme_are_those_of_the_stored_runs(tmp_path):
     readme = (ROOT / "README.md").read_text("utf-8")
-    found = solved.medians()
-    assert f"<!-- first table -->\n{solved.table(found)}\n<!-- /first table -->" in readme
-    solved.draw(found, tmp_path / "solved.svg", dark=False)
-    drawn = (tmp_path / "solved.svg").read_text("utf-8")
+    scores = front.scores()
+    assert f"<!-- first table -->\n{front.table(scores)}\n<!-- /first table -->" in readme
+    front.draw(scores, tmp_path / "front.svg", dark=False)
+    drawn = (tmp_path / "front.svg").read_text("utf-8")
     # Versions of Matplotlib differ in the last digits of a path, and not in the letters of a text.
-    for name in ("solved.svg", "solved-dark.svg"):
+    for name in ("front.svg", "front-dark.svg"):
         assert f"docs/results/{name}" in readme
         stored = (RESULTS / name).read_text("utf-8")
         assert all(drawn.count(mark) == stored.count(mark) for mark in ("<path", "<use"))
