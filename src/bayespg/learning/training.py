@@ -336,7 +336,7 @@ def _updated(loop: Loop, state: State, fixed: State, count, room, many, everywhe
     return jax.vmap(run)(state) if everywhere is None else everywhere(jax.vmap(run), state)
 
 
-def everywhere(function: Callable[[Any], Any], state: State) -> Any:
+def everywhere(function: Callable[[Any], Any], state: Any) -> Any:
     """A function of runs side by side, with an equal share of them on every device.
 
     Devices that would leave shares unequal are not used. Runs do not depend on one another, so

@@ -108,15 +108,16 @@ def sparse_information_root(
     return active, policy.local(weights, state).fisher_root() @ J
 
 
-def information_root(policy: Policy, state: State) -> Float[Array, "r n"]:
+def information_root(policy: eqx.Module, state: State) -> Float[Array, "r n"]:
     """A J with (A J)'(A J) = E_{a|x}[u u']: the Fisher matrix at a state, the action integrated
-    out.
+    out, of a policy, or of another module that maps states to distributions.
 
     J is the Jacobian of the distribution's parameters and A a root of their Fisher information.
     """
     theta, rebuild = flatten(policy)
     J = jax.jacobian(lambda t: ravel_pytree(rebuild(t)(state))[0])(theta)
-    return policy(state).fisher_root() @ J
+    at: Distribution = policy(state)  # pyright: ignore[reportCallIssue]
+    return at.fisher_root() @ J
 
 
 def flatten(policy: P) -> tuple[Float[Array, " n"], Callable[[Float[Array, " n"]], P]]:
