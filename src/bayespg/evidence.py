@@ -212,18 +212,11 @@ def choose_model2(
 ) -> Choice:
     """Kernel scale and noise of Model 2 that maximise the evidence.
 
-    Arguments are those of `evidence.model2`, which is `quadrature.model2` with this choice.
+    Arguments are those of `evidence.model2`, which computes the posterior with this choice. By
+    hand: ``quadrature.model2(..., scale=choice.scale, noise=choice.noise,
+    baseline=choice.baseline)``.
     """
-    baseline = None if baseline is None else checks.number("baseline", baseline)
-    if baseline not in (None, 0, np.inf):
-        raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
-    inside, problem = traced(scores, returns, fisher), (scores, returns, fisher)
-    U, R, G = problem if inside else fishers.checked_problem(*problem)
-    if baseline != 0 and R.shape[0] == 1:
-        raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
-    if inside:
-        return _choose_model2(U, R, G, baseline)
-    return _sound(in_float64(_choose_model2)(U, R, G, baseline))
+    return _for_model2(_choose_model2, scores, returns, fisher, baseline)
 
 
 def model2(
@@ -255,19 +248,33 @@ def model2(
         >>> posterior = evidence.model2(scores, returns, np.eye(2))
         >>> posterior.mean, posterior.interval(0.95), posterior.probability_uphill()
     """
-    if not traced(scores, returns, fisher):  # once for both: a large array is factorised here
-        scores, returns, fisher = fishers.checked_problem(scores, returns, fisher)
-    choice = choose_model2(scores, returns, fisher, baseline=baseline)
-    return quadrature.model2(
-        scores, returns, fisher, scale=choice.scale, noise=choice.noise, baseline=choice.baseline
-    )
+    found = _for_model2(_model2, scores, returns, fisher, baseline)
+    return found if traced(scores, returns, fisher) else quadrature.sound(found)
 
 
-def _choose_model2(U, R, fisher, baseline) -> Choice:
+def _for_model2(function, scores, returns, fisher, baseline):
+    """`function` of the checked arguments of `model2`, with the choice it returns checked."""
+    baseline = None if baseline is None else checks.number("baseline", baseline)
+    if baseline not in (None, 0, np.inf):
+        raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
+    inside = traced(scores, returns, fisher)
+    problem = (scores, returns, fisher)
+    U, R, G = problem if inside else fishers.checked_problem(*problem)
+    if baseline != 0 and R.shape[0] == 1:
+        raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
+    if inside:
+        return function(U, R, G, baseline)[0]
+    found, choice = in_float64(function)(U, R, G, baseline)
+    _sound(choice)
+    return found
+
+
+def _choose_model2(U, R, fisher, baseline) -> tuple[Choice, Choice]:
     kernel, (M, n) = kernels.Linear(fishers.as_fisher(fisher)), U.shape
     diagonal = spectrum_of_gram if n >= M else spectrum
     of = kernel.gram(U, U) if n >= M else kernel.features(U)
-    return _in_units(lambda y: diagonal(of, y), R, baseline, SIGNAL * _share(kernel.fisher))
+    choice = _in_units(lambda y: diagonal(of, y), R, baseline, SIGNAL * _share(kernel.fisher))
+    return choice, choice
 
 
 def _share(D: Fisher) -> float | Float[Array, ""]:
@@ -277,6 +284,15 @@ def _share(D: Fisher) -> float | Float[Array, ""]:
         return 1.0
     kept = D.effective(D.information)
     return jnp.where(kept > 0, fishers.rank(D) / jnp.where(kept > 0, kept, 1.0), 1.0)
+
+
+def _model2(U, R, fisher, baseline) -> tuple[GradientPosterior, Choice]:
+    G = fishers.as_fisher(fisher)
+    choice, _ = _choose_model2(U, R, G, baseline)
+    found = quadrature.model2(
+        U, R, G, noise=choice.noise, scale=choice.scale, baseline=choice.baseline
+    )
+    return found, choice
 
 
 def _in_units(
@@ -319,8 +335,8 @@ def choose_model1(
 ) -> Choice:
     """Kernel scale and noise of Model 1, one of each per component.
 
-    `evidence.model1` is ``quadrature.model1(..., scale=choice.scale,
-    noise=np.broadcast_to(choice.noise, scores.shape))``.
+    `evidence.model1` computes the posterior with this choice. By hand: ``quadrature.model1(...,
+    scale=choice.scale, noise=np.broadcast_to(choice.noise, scores.shape))``.
     """
     if traced(scores, returns, fisher):
         return _choose_model1(scores, returns, fisher)
@@ -341,12 +357,12 @@ def model1(
         >>> posterior = evidence.model1(scores, returns, np.eye(2))
         >>> posterior.mean, posterior.interval(0.95)
     """
-    # Inside a transformation one row stands for all paths; on arrays `quadrature` sees that itself.
-    if not (inside := traced(scores, returns, fisher)):
-        scores, returns, fisher = fishers.checked_problem(scores, returns, fisher)
-    choice = choose_model1(scores, returns, fisher)
-    noise = choice.noise[None] if inside else np.broadcast_to(choice.noise, np.shape(scores))
-    return quadrature.model1(scores, returns, fisher, noise=noise, scale=choice.scale)
+    if traced(scores, returns, fisher):
+        return _model1(scores, returns, fisher)[0]
+    U, R, G = fishers.checked_problem(scores, returns, fisher)
+    found, choice = in_float64(_model1)(U, R, G)
+    _sound(choice)
+    return quadrature.sound(found)
 
 
 def _choose_model1(U, R, fisher) -> Choice:
@@ -374,3 +390,9 @@ def _choose_model1(U, R, fisher) -> Choice:
     fits = jax.lax.map(choose, padded.reshape(count, -1, M))
     scale, noise, _, value = (x.reshape(-1)[:n] for x in fits)
     return Choice(scale, noise, jnp.zeros(()), jnp.sum(value))
+
+
+def _model1(U, R, fisher) -> tuple[GradientPosterior, Choice]:
+    G = fishers.as_fisher(fisher)
+    choice = _choose_model1(U, R, G)
+    return quadrature.model1(U, R, G, noise=choice.noise[None], scale=choice.scale), choice
