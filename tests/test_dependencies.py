@@ -36,17 +36,22 @@ def canonical(name):
 
 
 @functools.cache
+def nodes(file):
+    """All of the syntax tree."""
+    return list(ast.walk(ast.parse(file.read_text("utf-8"))))
+
+
+@functools.cache
 def imported(file):
     """(top-level module, whether it is imported inside a function) of every import of a file."""
     found = []
-    tree = ast.parse(file.read_text("utf-8"))
     inside = {
         id(node)
-        for function in ast.walk(tree)
+        for function in nodes(file)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
     }
-    for node in ast.walk(tree):
+    for node in nodes(file):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -71,8 +76,11 @@ def foreign(folder):
                 yield file.relative_to(ROOT), module, inside
 
 
+distributions_of = functools.cache(importlib.metadata.packages_distributions)
+
+
 def undeclared(folder, always, sometimes=frozenset()):
-    distributions = importlib.metadata.packages_distributions()
+    distributions = distributions_of()
     for file, module, inside in foreign(folder):
         names = {canonical(name) for name in distributions.get(module, [module])}
         if not names & (always | (sometimes if inside else frozenset())):
@@ -100,20 +108,25 @@ def test_a_missing_declaration_is_found():
     assert {line.split(": ")[1] for line in found} >= {"numpy", "PIL"}
 
 
-@pytest.mark.parametrize("package", ["cli", "learning", "reproduce", "runs"])
+PACKAGE = ROOT / "src" / "bayespg"
+
+
+@pytest.mark.parametrize(
+    "package", sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+)
 def test_files_of_a_package_do_not_import_one_another_in_a_circle(package):
-    """Imports inside functions count too: they hide a circle, and do not break it."""
+    """Imports inside functions and for type checkers count too: they hide a circle, and do not
+    break it."""
     files = {}
-    for path in (ROOT / "src" / "bayespg" / package).rglob("*.py"):
+    for path in (PACKAGE / package).rglob("*.py"):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
-        files[".".join(parts).removesuffix(".__init__")] = ast.parse(path.read_text("utf-8"))
+        files[".".join(parts).removesuffix(".__init__")] = path
     imports = {}
-    for name, tree in files.items():
-        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        targets = [(node.module, f"{node.module}.{a.name}") for node in nodes for a in node.names]
+    for name, path in files.items():
+        made = [node for node in nodes(path) if isinstance(node, ast.ImportFrom)]
+        targets = [(node.module, f"{node.module}.{a.name}") for node in made for a in node.names]
         own = {whole if whole in files else module for module, whole in targets}
         imports[name] = own & files.keys()
-    assert any(imports.values())
     assert len(list(graphlib.TopologicalSorter(imports).static_order())) == len(files)
 
 
@@ -139,27 +152,8 @@ def test_the_mark_slow_is_for_the_cases_that_it_names(tmp_path):
     assert "test_none: slow names cases that do not exist: {'d'}" in done.stdout
 
 
-PACKAGE = ROOT / "src" / "bayespg"
-
-
 def test_no_function_is_longer_than_eighty_lines():
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in nodes(file):
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 80, (file.name, node.name)
-
-
-@pytest.mark.parametrize("folder", ["agents", "posterior", "learning", "search", "actor_critic"])
-def test_files_of_a_folder_do_not_import_one_another_in_a_circle(folder):
-    """Imports inside functions and for type checkers count too."""
-    imports = {}
-    for file in (PACKAGE / folder).glob("*.py"):
-        used = set()
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == f"bayespg.{folder}":
-                used |= {name.name for name in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                used.add(node.module.removeprefix(f"bayespg.{folder}."))
-        imports[file.stem] = used
-    files = imports.keys() - {"__init__"}
-    graphlib.TopologicalSorter({name: imports[name] & files for name in files}).prepare()

@@ -120,17 +120,17 @@ def test_a_copy_goes_on_alike(trained):
 class Noise(gymnasium.Env):
     """Observations and rewards are noise, so that no model predicts them."""
 
-    observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    observation_space = spaces.Box(-np.inf, np.inf, (4,))
     action_space = spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
-        return self.np_random.normal(size=2).astype(np.float32), {}
+        return self.np_random.normal(size=4).astype(np.float32), {}
 
     def step(self, action):
         self.steps += 1
-        seen, reward = self.np_random.normal(size=2).astype(np.float32), self.np_random.normal()
+        seen, reward = self.np_random.normal(size=4).astype(np.float32), self.np_random.normal()
         return seen, float(reward), False, self.steps >= 30, {}
 
 
@@ -152,7 +152,7 @@ def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch
         assert row["steps"] == one.state.steps > 90
     for name, value in agent.parameters.items():
         np.testing.assert_array_equal(other.parameters[name], value)
-    assert agent.predict(np.zeros(2)) in (0, 1)
+    assert agent.predict(np.zeros(4)) in (0, 1)
 
 
 def test_a_model_that_predicts_is_kept(trained):

@@ -80,7 +80,7 @@ def test_it_fades_fast_if_independent_episodes_return_more(rewards, left):
 
 
 def test_agents_report_it_and_the_paper_has_none():
-    agent = Agent("CartPole-v1", "linear", episodes=2, seed=0)
+    agent = Agent("CartPole-v1", "linear", "gpomdp", episodes=2, seed=0)
     rows = [agent.update(), agent.update()]
     assert rows[0]["persistence"] == pytest.approx(0.9)
     assert 0 < rows[1]["persistence"] < 0.9

@@ -303,20 +303,6 @@ def test_train_inside_jit_and_vmap_is_train():
             np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.slow
-def test_settings_and_seeds_are_two_axes_of_one_program():
-    rates = jnp.array([0.001, 0.01])
-
-    def run(rate, key):
-        return cheaply(key, updates.conventional(rate)).history
-
-    found = jax.jit(jax.vmap(jax.vmap(run, (None, 0)), (0, None)))(rates, KEYS)
-    assert found.sample_return.shape == (2, 3, 3)
-    assert found.sample_return.dtype == jnp.float32, "the precision of the policy"
-    alone = cheaply(KEYS[1], updates.conventional(0.01)).history
-    np.testing.assert_allclose(found.parameters[1, 1], alone.parameters, rtol=1e-3, atol=1e-5)
-
-
 @pytest.mark.slow("update")
 @pytest.mark.parametrize("traced", ["estimator", "update"])
 def test_fields_of_estimators_and_updates_may_differ_between_runs(traced):
