@@ -10,7 +10,8 @@ Learners are `ours` (the default policy), `network` (ours with the rivals' netwo
 `rejax` and `PureJaxRL` (rivals/ppo.py). Every few updates each policy plays 16 episodes as it
 explores; a seed has reached the threshold where their mean return is at least that. Neither
 evaluations nor compiling count as time. All compute in single precision, ours
-with full products of matrices where a GPU would round their factors.
+with full products of matrices where a GPU would round their factors, and all are compiled for a GPU
+with the options of agents.
 
 `sweep`: `bayespg.sweep` over four limits of the step on CartPole, 30 updates, with `--seeds` runs
 in all.
@@ -164,6 +165,7 @@ def on_the_clock(function: Any, *arguments: Any) -> tuple[float, float, Any]:
 
 
 def learn(options: argparse.Namespace) -> dict[str, Any]:
+    from bayespg._support import compilation
     from bayespg.environments import classic
 
     name, task = options.who, options.task
@@ -184,9 +186,10 @@ def learn(options: argparse.Namespace) -> dict[str, Any]:
 
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
     begun = time.perf_counter()
+    quick = compilation.quickly() if jax.default_backend() == "gpu" else {}
     make = jax.jit(jax.vmap(of.init))
     state = make(keys)
-    program = jax.jit(jax.vmap(block), donate_argnums=0).lower(state).compile()
+    program = jax.jit(jax.vmap(block), donate_argnums=0).lower(state).compile(quick)
     compiled = time.perf_counter() - begun
     judging = jax.jit(jax.vmap(judge)).lower(state, keys).compile()
     reached, rows = np.full(options.seeds, np.inf), []

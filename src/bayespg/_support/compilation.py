@@ -30,11 +30,13 @@ def remember() -> None:
 
 @functools.cache
 def quickly(platform: str | None = None, double: bool = True) -> dict[str, Any]:
-    """XLA's options for programs of many small kernels, as those of an agent, on a CPU.
+    """XLA's options for programs of many small kernels, as those of an agent.
 
-    They halve the compile time and do not change the run time: LLVM's first level of optimisation
-    vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions do not have
-    that option and refuse its name. Where JAX was asked for no optimisations, there are none here.
+    On a CPU they halve the compile time and do not change the run time: LLVM's first level of
+    optimisation vectorises too and, with JAX 0.10, kernels are made without MLIR. Later versions do
+    not have that option and refuse its name. On a GPU XLA would compile and time dozens of Triton
+    kernels for every product of matrices, which takes minutes and gains nothing for small ones.
+    Where JAX was asked for no optimisations, there are none here.
 
     In `double` precision sums are taken term by term: XLA would make each a tree of two or three
     kernels, for the sake of single precision, and a quarter of the compile time is spent on them.
@@ -42,8 +44,10 @@ def quickly(platform: str | None = None, double: bool = True) -> dict[str, Any]:
     if platform is None:
         device.require()
         platform = jax.default_backend()
-    if platform != "cpu" or jax.config.read("jax_disable_most_optimizations"):
+    if jax.config.read("jax_disable_most_optimizations"):
         return {}
+    if platform != "cpu":
+        return {"xla_gpu_enable_triton_gemm": False} if platform in ("gpu", "cuda") else {}
     plain = jax.__version__.startswith("0.10.")
     return (
         {"xla_backend_optimization_level": 1}

@@ -43,7 +43,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.stats import norm
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support.types import Array
@@ -190,7 +189,8 @@ def probability(weights: Weights, of: Spread, cosine: Float[Array, ""] | float =
     nu, ratio = f * of.paths, _ratio(of, f)
     t = cosine * jnp.sqrt(nu * mu * ratio / (1 + mu + ratio))
     normal = t * (1 - 1 / (4 * nu)) / jnp.sqrt(1 + t**2 / (2 * nu))  # of Student's t
-    stated = jnp.sum(weights.astype(of.share.dtype) * norm.cdf(normal))
+    below = (1 + jax.lax.erf(normal / np.sqrt(2).astype(normal.dtype))) / 2
+    stated = jnp.sum(weights.astype(of.share.dtype) * below)
     return jnp.where(of.known, jnp.where(jnp.isnan(cosine), jnp.nan, stated), 0.5)
 
 
