@@ -61,7 +61,10 @@ LARGEST = 1e12
 FADE, ENDED = 0.05, 0.2
 """Share of the persistence of exploration that an update takes away, and the further share if all
 its episodes ended before the horizon."""
-CURIOSITY = 1.0
+CURIOSITY, COST = 1.0, 1e-4
+"""What is earned per standard deviation of what is not known, while rewards say nothing about
+states; and the rounding, as a share of the largest reward, up to which a reward is a function of
+the action."""
 FIRST, WINDOW = 5, 20
 """Updates whose real returns are compared, at the beginning of a run and now."""
 HALF = 0.5
@@ -360,10 +363,12 @@ class MBAC(BaseAgent):
     ) -> Any:
         """The policy and its values after updates on simulated episodes, and how it went."""
         where = self.world
-        silent = np.ptp(data.rewards[: data.count]) == 0 and not data.terminated.any()
+        known, curiosity = self.known, 0.0
+        if known.reward is None and _silent(data):
+            known, curiosity = known._replace(reward=_nothing), CURIOSITY
         environment = model.environment(
-            horizon=min(LONGEST, where.horizon), discount=where.discount,
-            curiosity=CURIOSITY if silent else 0.0, known=self.known,
+            horizon=min(LONGEST, where.horizon), discount=where.discount, curiosity=curiosity,
+            known=known,
         )  # fmt: skip
         with self.precision():
             environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
@@ -383,6 +388,24 @@ class MBAC(BaseAgent):
         self.reset()
         self._double = self._plain._double and bool(self.state.record.useless)
         self._fitted = None
+
+
+def _silent(data: Transitions) -> bool:
+    """Whether rewards have said nothing about states: no episode ended, and each reward is what the
+    action costs, a sum of functions c + b a + d a^2 + e |a| of its numbers. Until then episodes are
+    simulated that go where the model is uncertain, whatever they cost: doing nothing would look
+    best, and a goal would never be seen."""
+    n = data.count
+    if data.terminated[:n].any():
+        return False
+    A, rewards = np.asarray(data.actions[:n], float), np.asarray(data.rewards[:n], float)
+    terms = np.concatenate([np.ones((n, 1)), A, A**2, np.abs(A)], 1)
+    left = rewards - terms @ np.linalg.lstsq(terms, rewards, rcond=None)[0]
+    return bool(np.abs(left).max() <= COST * max(np.abs(rewards).max(), 1e-300))
+
+
+def _nothing(*_: Any) -> Float[Array, ""]:
+    return jnp.zeros(())
 
 
 def _explained(true: Any, predicted: Any) -> float:
