@@ -38,7 +38,7 @@ LEAST = 0.006
 a sixth of the limit and two a fortieth: on tasks with many parameters such steps still improve a
 policy, though their episodes do not tell this agreement from none."""
 AUTO = "auto"
-SIZES = (2, 4, 8, 16, 32, 64)
+SIZES = (2, 4, 8, 16)
 """Numbers of episodes to choose from. There are few, because each is a compiled program."""
 ENOUGH = 0.29
 """Two episodes are enough while a seventh of their squared sum is signal, as is assumed before the
