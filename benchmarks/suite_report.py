@@ -148,13 +148,14 @@ def table(found: Runs) -> None:
             f"{np.mean([kept(line) for line in runs]):.0%}", seeds,
         ]  # fmt: skip
         print(f"| {label} | {' | '.join(cells)} |")
-    print("\n| score | " + " | ".join(listed) + " |\n|" + "---|" * (len(listed) + 1))
     tasks = [task for task in TASKS if any(task in of_tasks for of_tasks in listed.values())]
-    for task in tasks:
-        cells = [
-            _interval([of_tasks[task]]) if task in of_tasks else "" for of_tasks in listed.values()
-        ]
-        print(f"| {task} | {' | '.join(cells)} |")
+    for name, until in (("score", 1.0), (f"first {EARLY:.0%}", EARLY)):
+        print(f"\n| {name} | " + " | ".join(listed) + " |\n|" + "---|" * (len(listed) + 1))
+        for task in tasks:
+            cells = [
+                _interval([of[task]], until) if task in of else "" for of in listed.values()
+            ]
+            print(f"| {task} | {' | '.join(cells)} |")
     for task in tasks:
         _task_table(task, {name: of[task] for name, of in listed.items() if task in of})
 

@@ -360,6 +360,11 @@ def test_the_scores_of_the_suite_are_those_of_the_stored_runs(monkeypatch, capsy
     scores = "\n\n".join(capsys.readouterr().out.split("\n\n")[:2])
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     assert f"<!-- suite -->\n{scores}\n<!-- /suite -->" in page
+    beside = suite_report.stored([RESULTS / "suite.jsonl", RESULTS / "suite-sac.jsonl"])
+    suite_report.table(beside)
+    early = capsys.readouterr().out.split("\n\n")[2].splitlines()
+    (shown,) = re.findall(r"<!-- suite-sac -->\n(.*)\n<!-- /suite-sac -->", page, re.DOTALL)
+    assert shown.splitlines() == [row for row in early if not row.endswith("|  |")]
     readme = (ROOT / "README.md").read_text("utf-8")
 
     def scores_of(method, until):
@@ -502,7 +507,8 @@ def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypat
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     tables = importlib.import_module("thousands").table(RESULTS / "thousands.jsonl").split("\n\n")
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    for name, table in zip(("cpu", "first", "gpu"), tables, strict=True):
+    names = ("cpu", "first", "gpu", "gpu-others")
+    for name, table in zip(names, tables, strict=True):
         assert f"<!-- thousands {name} -->\n{table}\n<!-- /thousands {name} -->" in page, name
     lines = map(json.loads, (RESULTS / "thousands.jsonl").read_text("utf-8").splitlines())
     of = {
@@ -516,9 +522,15 @@ def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypat
     )
     each = [cost[*acrobot, name] / of[*acrobot, name]["steps"] for name in ("ours", "rejax")]
     slow, fast = of[False, "Pendulum-v1", "rejax"], of[False, "CartPole-v1", "rejax"]
+    half, most = (
+        [of[False, "CartPole-v1", name][share] for name in ("ours", "rejax", "PureJaxRL")]
+        for share in ("half_s", "most_s")
+    )
     for said in (
         f"On CartPole our default takes {rejax / ours:.1f} times less time than rejax, "
         f"and {pure / ours:.1f} times less than PureJaxRL",
+        f"are there in {half[0] / half[1]:.1f} times rejax's time and {half[0] / half[2]:.1f} times "
+        f"PureJaxRL's, nine in ten in {most[0] / most[1]:.1f} and {most[0] / most[2]:.1f} times",
         f"takes {network / ours:.1f} times as long on CartPole: {rejax / network:.1f} times less",
         f"each step costs {each[0] / each[1]:.1f} times as much",
         f"{slow['steps']:,.0f} steps, more than the 150,000 of its settings; the mean return is "
