@@ -34,6 +34,7 @@ from bayespg.agents import mbac  # isort: skip
 from bayespg.learning.advance import NotFinite  # isort: skip
 from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
 
+RIVALS = Path(__file__).parents[1] / "docs" / "results" / "rivals.jsonl"
 EPISODES, ROW = 20, 2
 """Episodes per evaluation, and evaluations in a row that must pass."""
 
@@ -55,10 +56,9 @@ TASKS = {
     "MountainCar": Task(-75, 30_000),
     "ShipSteering": Task(0.5, 60_000),
 }
-BEFORE, FEWER = "MBAC before", "MBAC, 32 paths"
-"""Runs that were stored before their lines named the algorithm, slower and without falling back;
-and runs with 32 simulated episodes per update instead of 64."""
-ALGORITHMS = ("MBAC", FEWER, BEFORE, "useless", "BAC")
+BEFORE = "MBAC before"
+"""Runs of MountainCarContinuous before the model explored where rewards are the cost of actions."""
+ALGORITHMS = ("MBAC", BEFORE, "useless", "BAC")
 PAPER = {"LQR": LQR, "MountainCar": MountainCar, "ShipSteering": ShipSteering}
 
 
@@ -141,15 +141,19 @@ def shuffle_what_models_learn_from() -> None:
 
 
 def table(path: Path) -> None:
-    """Median real steps over seeds, with the range, and the median time of an update after the
-    first, which compiles."""
+    """Medians over seeds: real steps, with their range; seconds of the first update, which compiles
+    unless a process before it has; processor seconds of each update after it; seconds of training
+    until the task is solved or the steps are spent."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    print("| task | threshold | algorithm | solved | median steps | range | processor seconds |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| task | threshold | algorithm | solved | median steps | range | best rival | first update, "
+        "s | later, processor s | whole run, s |"
+    )
+    print("|" + "---|" * 10)
     for (task, (threshold, _)), algorithm in itertools.product(TASKS.items(), ALGORITHMS):
         those = [
             line for line in lines
-            if (line["task"], line.get("algorithm", BEFORE)) == (task, algorithm)
+            if (line["task"], line["algorithm"]) == (task, algorithm)
         ]  # fmt: skip
         if not those:
             continue
@@ -158,12 +162,25 @@ def table(path: Path) -> None:
             f"{x:,.0f}" if np.isfinite(x) else "never"
             for x in (np.median(solved), solved.min(), solved.max())
         )
-        later = [x for line in those for x in line.get("processor_seconds", [])[1:]]
-        spent = f"{np.median(later):.1f}" if later else ""
+        first, whole = (np.median([line[n] for line in those]) for n in ("first_seconds", "seconds"))
+        later = np.median([x for line in those for x in line["processor_seconds"][1:]])
         print(
             f"| {task} | {threshold:g} | {algorithm} | {np.isfinite(solved).sum()} of "
-            f"{len(those)} | {median} | {least} to {most} | {spent} |"
+            f"{len(those)} | {median} | {least} to {most} | {best_rival(task)} | {first:.0f} | "
+            f"{later:.1f} | {whole:.0f} |"
         )
+
+
+def best_rival(task: str) -> str:
+    """The least median of steps to the threshold among the algorithms of benchmarks/rivals/sb3.py,
+    by the most probable actions, evaluated every 2,000 steps; empty where they were not run."""
+    steps: dict[str, list[float]] = {}
+    for line in map(json.loads, RIVALS.read_text().splitlines()):
+        if line["task"] == task:
+            (taken,) = line["steps_to_threshold"]["deterministic"].values()
+            steps.setdefault(line["algorithm"], []).append(np.inf if taken is None else taken)
+    best = min(steps, key=lambda name: np.median(steps[name]), default=None)
+    return "" if best is None else f"{best}, {np.median(steps[best]):,.0f}"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import bayespg
 from bayespg.agents import mbac
 from bayespg.cli import app
 from bayespg.environments.host import EnvironmentFailure
+from bayespg.models.data import empty, numbers
 
 TASK = "jax/MountainCarContinuous-v0"
 
@@ -254,3 +255,24 @@ def test_a_run_with_a_user_s_function_asks_for_it_again(tmp_path):
     with pytest.raises(ValueError, match="reward: was a function when this was saved"):
         bayespg.load(tmp_path / "agent")
     assert bayespg.load(tmp_path / "agent", reward=reward).known.reward is reward
+
+
+@pytest.mark.parametrize(
+    ("reward", "ended", "silent"),
+    [
+        (lambda x, a: -0.1 * a[:, 0] ** 2, False, True),
+        (lambda x, a: -np.abs(a).sum(1) - 1.0, False, True),
+        (lambda x, a: np.full(len(a), -1.0), False, True),
+        (lambda x, a: np.full(len(a), -1.0), True, False),
+        (lambda x, a: -0.1 * a[:, 0] ** 2 - x[:, 1] ** 2, False, False),
+        (lambda x, a: -0.1 * a[:, 0] ** 2 + (x[:, 0] > 1.5), False, False),
+    ],
+)
+def test_rewards_that_are_the_cost_of_actions_say_nothing_about_states(reward, ended, silent):
+    rng = np.random.default_rng(0)
+    x, a = rng.normal(size=(200, 2)).astype(np.float32), rng.uniform(-1, 1, (200, 2))
+    rows = (x, a.astype(np.float32), reward(x, a).astype(np.float32), x + 0.1)
+    over, first = (np.zeros(200, bool) for _ in range(2))
+    over[-1] = ended
+    data = empty(2, numbers(2), 512).with_rows(*rows, over, first)
+    assert mbac._silent(data) == silent
