@@ -87,7 +87,7 @@ def draw(
         for panel, name in zip(axes[1:], shown, strict=True):
             _panel(panel, settings[name], np.asarray(returns), np.asarray(stopped))
             panel.set_xlabel(plots.plain(name))
-        crosses = ", cross: failed" if np.isnan(returns).any() else ""
+        crosses = ",\ncross: failed" if np.isnan(returns).any() else ""
         axes[1].set_ylabel(f"return (hollow: stopped early{crosses})")
         return figure
 
