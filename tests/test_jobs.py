@@ -87,7 +87,7 @@ def one_after_the_other(monkeypatch) -> list[tuple[str, int]]:
     """Runs are trained in this process; returns the list to which each adds its name and how far
     it is to go."""
 
-    def here(runs, number, advance, *, address, imports, until):
+    def here(runs, number, advance, *, address, imports, until, failed):
         for name, one in runs.items():
             trained.append((name, until))
             yield name, jobs.train(name, *one, [], False, until, lambda fraction, what: None)

@@ -43,6 +43,18 @@ def test_an_error_is_told_when_the_others_have_ended(x, says):
     assert not multiprocessing.active_children()
 
 
+def test_an_error_may_be_told_at_once_and_drop_others():
+    told = []
+
+    def failed(name, error):
+        told.append((name, str(error)))
+        return ["c"]
+
+    work = {"a": (1,), "b": (3,), "c": (3,), "d": (4,)}
+    assert dict(together.run(work, trouble, 1, print, failed)) == {"b": 3, "d": 4}
+    assert told == [("a", "one is too few")]
+
+
 # Ctrl-C and other ends of the command. Output is read to its end, which comes when the last
 # process that shares it has ended.
 

@@ -35,10 +35,16 @@ def trained(monkeypatch):
     monkeypatch.setattr(trials, "optuna_is_installed", lambda: False)
     done = []
 
-    def fake(runs, jobs, advance, *, address, imports, until):
+    def fake(runs, jobs, advance, *, address, imports, until, failed):
+        dropped = set()
         for name, (path, config) in runs.items():
             if len(done) == fake.interrupt_after:
                 raise KeyboardInterrupt
+            if name in dropped:
+                continue
+            if fake.fails(config):
+                dropped |= {*failed(name, ZeroDivisionError("by zero\nand more"))}
+                continue
             begun = (path / CONFIG).exists()
             run = Run.open(path) if begun else Run.create(path, config)
             last = int(run.metrics()["steps"][-1]) if begun else 0
@@ -51,7 +57,7 @@ def trained(monkeypatch):
             done.append((name, until))
             yield name, 0.0
 
-    fake.interrupt_after = math.inf
+    fake.interrupt_after, fake.fails = math.inf, lambda config: False
     monkeypatch.setattr(continuing, "side_by_side", fake)
     monkeypatch.setattr(sweep.overview, "write", lambda paths, out: out)
     return done, fake
@@ -106,6 +112,67 @@ def test_an_interrupted_search_ends_as_one_that_was_not(tmp_path, trained, after
     )
     assert whole["combinations"] == parts["combinations"]
     assert len(done) == 28
+
+
+def test_a_combination_that_fails_does_not_end_the_others(tmp_path, trained, monkeypatch):
+    done, fake = trained
+    pages = []
+    monkeypatch.setattr(sweep.overview, "write", lambda paths, out: pages.append(paths) or out)
+    fake.fails = lambda config: config["limit"] > 0.1 and config["seed"] == 1
+    shown = search(tmp_path, "--trials", "8", "--no-early-stopping")
+    assert shown.exit_code == 0, (shown.output, shown.exception)
+    kept = json.loads((tmp_path / sweep.TABLE).read_text())["combinations"]
+    poor = [one for one in kept if one["settings"]["limit"] > 0.1]
+    assert 0 < len(poor) < 6
+    assert all(one["failed"] == "seed 1: ZeroDivisionError: by zero and more" for one in poor)
+    assert all("returns_at_the_end" not in one for one in poor)
+    assert len(done) == 16 - len(poor)
+    assert f"{len(poor)} of 8 combinations failed; the same command tries them" in shown.output
+    assert len(pages[0]) == min(8 - len(poor), sweep.CURVES)
+    assert (tmp_path / sweep.PICTURE).stat().st_size > 5000
+    done.clear()
+    fake.fails = lambda config: False  # the cause was mended
+    assert search(tmp_path, "--trials", "8", "--no-early-stopping").exit_code == 0
+    assert len(done) == len(poor)
+    assert "failed" not in (tmp_path / sweep.TABLE).read_text()
+
+
+def test_seeds_of_a_combination_that_has_failed_are_not_begun(tmp_path, trained):
+    done, fake = trained
+    fake.fails = lambda config: config["limit"] > 0.1 and config["seed"] == 0
+    assert search(tmp_path, "--trials", "8").exit_code == 0
+    kept = json.loads((tmp_path / sweep.TABLE).read_text())["combinations"]
+    failed = [one for one in kept if "failed" in one]
+    assert all(one["settings"]["limit"] > 0.1 for one in failed)
+    assert count(done, 1000) == 2 * (8 - len(failed)) < 16
+    assert count(done, 4000) > 0
+
+
+def test_a_sweep_whose_combinations_all_fail_is_an_error(tmp_path, trained):
+    _, fake = trained
+    fake.fails = lambda config: True
+    shown = search(tmp_path, "--trials", "3")
+    assert shown.exit_code == 1
+    assert "all combinations failed; the first, limit=" in shown.stderr
+    assert "seed 0: ZeroDivisionError: by zero" in shown.stderr
+
+
+def test_refused_settings_are_named_before_anything_is_trained(tmp_path, trained):
+    done, _ = trained
+    for words, says in (
+        (["--set", "hidden=8x8"], "hidden=8x8 is refused: hidden: (8, 8) would have no effect"),
+        (["--set", "discount=0.9,2"], "discount=2 is refused: discount: expected a number"),
+    ):
+        assert says in str(search(tmp_path, "--trials", "8", *words).exception)
+    assert done == list(tmp_path.iterdir()) == []
+
+
+def test_a_combination_that_failed_is_behind_those_that_were_stopped():
+    failed, stopped, best = Trial({}, [9.0]), Trial({}, [-5.0], 0.25), Trial({}, [-5.0, -6.0])
+    failed.fail("seed 0: no")
+    failed.fail("seed 1: nor here")
+    assert failed.failed == "seed 0: no"
+    assert trials.places([failed, best, stopped, failed]).tolist() == [0.5, 3, 2, 0.5]
 
 
 def test_more_seeds_of_a_search_train_what_is_missing(tmp_path, trained):
@@ -178,6 +245,9 @@ def test_optuna_looks_where_returns_were_high():
         one = trials.by_optuna(SPACE, tried, 0, [trial.settings for trial in tried])
         stopped = 0.25 if k % 3 == 2 else None
         tried.append(Trial(one, [height(one["limit"])], stopped))
+        if one["limit"] > 0.5:
+            tried[-1].fail("seed 0: too large")
     first, last = tried[: trials.FIRST], tried[trials.FIRST :]
-    assert np.mean([t.scores[0] for t in last]) > np.mean([t.scores[0] for t in first])
+    early, late = (np.mean([height(t.settings["limit"]) for t in of]) for of in (first, last))
+    assert late > early
     assert len({json.dumps(t.settings) for t in tried}) == 30

@@ -18,6 +18,7 @@ from typing import Any
 
 import cloudpickle
 
+from bayespg._support.together import Failed
 from bayespg._support.workers import Lost, RequestHandler, Worker, WorkerPool
 
 LARGE = 100_000
@@ -62,13 +63,14 @@ def run(
     jobs: int,
     advance: Callable[[str, float, str], None],
     address: str,
+    failed: Failed | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """`bayespg._support.together.run` on Ray: a task with one CPU for each name. A task whose
     machine is lost is started again elsewhere."""
     ray = connect(address)
     listener = ray.remote(num_cpus=0)(ProgressListener).remote()
     task = ray.remote(num_cpus=1, max_retries=3)(_task)
-    waiting, failed, running = list(names), None, {}
+    waiting, error, running = list(names), None, {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -83,12 +85,17 @@ def run(
                 try:
                     yield name, ray.get(one)
                 except Exception as problem:
-                    failed = failed or getattr(problem, "cause", None) or problem
+                    problem = getattr(problem, "cause", None) or problem
+                    if failed is None:
+                        error = error or problem
+                    else:
+                        dropped = failed(name, problem)
+                        waiting = [one for one in waiting if one not in dropped]
     finally:
         for one in running:
             ray.cancel(one, force=True)
-    if failed is not None:
-        raise failed
+    if error is not None:
+        raise error
 
 
 class ProgressListener:

@@ -8,7 +8,7 @@ reserve its memory in advance; the command line sets that up.
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from multiprocessing import connection
 from typing import Any
 
@@ -17,19 +17,26 @@ from bayespg._support import processes, threads
 Work = Callable[..., Any]
 """A function called with a name, its arguments and ``advance(fraction, what)``. It must be
 importable, because another process calls it."""
+Failed = Callable[[str, Exception], Collection[str]]
+"""Called with the name of work that has failed and its error. It returns the names of work that is
+not begun any more."""
 SPAWN = multiprocessing.get_context("spawn")
 
 
 def run(
-    names: Mapping[str, tuple], work: Work, jobs: int, advance: Callable[[str, float, str], None]
+    names: Mapping[str, tuple],
+    work: Work,
+    jobs: int,
+    advance: Callable[[str, float, str], None],
+    failed: Failed | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Call ``work(name, *arguments, advance)`` for every name, `jobs` at a time, and yield the
     results as they finish.
 
-    If one fails, the others finish first and then its error is raised. Ctrl-C ends all processes
-    at once.
+    If one fails, the others finish first and then its error is raised, unless `failed` is given,
+    which is told at once. Ctrl-C ends all processes at once.
     """
-    waiting, shares, failed = list(names), _shares(jobs), None
+    waiting, shares, error = list(names), _shares(jobs), None
     running: dict[Any, tuple[str, Any, set[int] | None]] = {}
     try:
         while waiting or running:
@@ -53,14 +60,17 @@ def run(
                 shares.append(cores)
                 if isinstance(said, tuple):
                     yield name, said[0]
+                elif failed is None:
+                    error = error or said
                 else:
-                    failed = failed or said
+                    dropped = failed(name, said)
+                    waiting = [one for one in waiting if one not in dropped]
     finally:
         for _, process, _ in running.values():
             if process.pid is not None:
                 process.terminate()
-    if failed is not None:
-        raise failed
+    if error is not None:
+        raise error
 
 
 def _heard(pipe: Any, name: str, process: Any) -> tuple[float, str] | tuple[Any] | Exception:

@@ -30,17 +30,19 @@ def side_by_side(
     imports: Sequence[str] = (),
     tensorboard: bool = False,
     until: int | None = None,
+    failed: together.Failed | None = None,
 ) -> Iterator[tuple[str, float]]:
     """Train runs, `jobs` at a time, and yield each name with the mean return of its last batch as
     it ends. With `address`, "ray" or that of a cluster, they are tasks of Ray. They pause after
-    `until` steps, for a later call to continue."""
+    `until` steps, for a later call to continue. A run that raises does not end the others; its
+    error is raised after them, or told to `failed` at once."""
     tasks = {name: (*one, list(imports), tensorboard, until) for name, one in runs.items()}
     if address is None:
-        yield from together.run(tasks, train, jobs, advance)
+        yield from together.run(tasks, train, jobs, advance, failed)
     else:
         from bayespg._support import cluster
 
-        yield from cluster.run(tasks, train, jobs, advance, address)
+        yield from cluster.run(tasks, train, jobs, advance, address, failed)
 
 
 def train(

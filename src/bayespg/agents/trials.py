@@ -98,10 +98,17 @@ class Trial:
     """Its mean return over seeds after each of the shares of the steps that it was trained for."""
     stopped_at: float | None = None
     """The share of the steps after which it was stopped."""
+    failed: str | None = None
+    """Why it could not be trained, in one line; it has no scores then."""
 
     @property
     def stopped(self) -> bool:
-        return self.stopped_at is not None
+        return self.stopped_at is not None or self.failed is not None
+
+    def fail(self, why: str) -> None:
+        """The first failure is kept."""
+        self.failed = self.failed or why
+        self.scores.clear()
 
 
 def every(space: Space) -> list[dict[str, Any]]:
@@ -142,7 +149,7 @@ def by_optuna(
     where that is among those `known`, and None if nothing new is left.
 
     The study is made anew from the trials, so that nothing but them has to be stored. One that was
-    stopped is a pruned trial.
+    stopped or has failed is a pruned trial, the worst if it has no scores.
     """
     import optuna  # pyright: ignore[reportMissingImports]
 
@@ -152,7 +159,7 @@ def by_optuna(
     study = optuna.create_study(direction="maximize", sampler=sampler)
     states = optuna.trial.TrialState
     for trial in trials:
-        if trial.scores and trial.settings.keys() == space.keys():
+        if (trial.scores or trial.failed) and trial.settings.keys() == space.keys():
             past = optuna.trial.create_trial(
                 params={name: space[name].number(v) for name, v in trial.settings.items()},
                 distributions=distributions,
@@ -205,8 +212,11 @@ def stop_poor(trials: Sequence[Trial], judged: Sequence[Trial], point: int) -> N
 
 def places(trials: Sequence[Trial]) -> np.ndarray:
     """The place of each trial, 0 for the worst: one that was trained for longer is ahead of those
-    that were stopped, and equals are ordered by their scores."""
-    order = sorted(range(len(trials)), key=lambda i: (len(trials[i].scores), trials[i].scores[-1]))
+    that were stopped, and equals are ordered by their scores. Those that failed share the last
+    places."""
+    order = sorted(range(len(trials)), key=lambda i: (len(trials[i].scores), trials[i].scores[-1:]))
     found = np.empty(len(trials))
     found[order] = np.arange(len(trials))
+    failed = [trial.failed is not None for trial in trials]
+    found[failed] = (sum(failed) - 1) / 2
     return found

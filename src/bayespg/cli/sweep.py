@@ -1,10 +1,12 @@
 """bayespg sweep: combinations of some settings, all of them or a search, over seeds."""
 
 import dataclasses
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from bayespg._support import checks
 from bayespg._support.files import read_json, refuse_link, write_json
@@ -13,7 +15,7 @@ from bayespg.agents import load, trials
 from bayespg.agents.jobs import Runs
 from bayespg.agents.trials import SHARES, Choice, Range, Trial
 from bayespg.cli import continuing
-from bayespg.cli.common import MaybeAddress, app, say, table
+from bayespg.cli.common import MaybeAddress, app, say, sentence, table
 from bayespg.cli.options import IMPORTS, RAY, argument, dashed, option, registered, setting, value
 from bayespg.runs import curves, importance, overview, plots
 from bayespg.runs import seeds as folders
@@ -60,7 +62,8 @@ def sweep(
     with --trials a search.
 
     The same command finishes a sweep that was stopped; with more values, trials or seeds it trains
-    what is missing. Each combination is a folder of seeds, as 'bayespg train' writes it.
+    what is missing. A combination that fails does not end the others; the same command tries it
+    again. Each combination is a folder of seeds, as 'bayespg train' writes it.
     """
     task = registered(environment, imports or [])
     space = parsed(varied)
@@ -163,14 +166,18 @@ class _Sweep:
         self.tried += more
         if not self.tried:
             return
-        for trial in self.tried:
+        self._refuse(more)
+        for trial in (t for t in self.tried if not t.failed):
             refuse_link(self.folder(trial))
             folders.plan(self.folder(trial), self.seeds, self._config(trial))
         self._write()
         judged = [t for t in self.tried if not t.stopped and self._missing([t], self.steps)]
         for point, share in enumerate(self.shares):
             until = round(share * self.steps)
-            live = [t for t in self.tried if t.stopped_at is None or share <= t.stopped_at]
+            live = [
+                t for t in self.tried
+                if not t.failed and (t.stopped_at is None or share <= t.stopped_at)
+            ]  # fmt: skip
             missing = self._missing(live, until)
             if missing:
                 say(
@@ -182,13 +189,34 @@ class _Sweep:
             continuing.train_runs(
                 missing, self.jobs, "Every run keeps its whole updates; the same command finishes "
                 "the sweep.", address=self.ray, imports=self.imports, until=until,
+                failed=self._failed,
             )  # fmt: skip
             for trial in live:
-                if len(trial.scores) == point:
+                if not trial.failed and len(trial.scores) == point:
                     trial.scores.append(self._score(trial, until))
             if share < 1:
                 trials.stop_poor(self.tried, [t for t in judged if t in live], point)
             self._write()
+
+    def _refuse(self, more: list[Trial]) -> None:
+        """ValueError if new settings are refused before anything is trained. Settings that are
+        refused later, in a search that is under way, have failed."""
+        begun = any(trial.scores for trial in self.tried)
+        for trial in (t for t in self.tried if not t.failed):
+            try:
+                self._config(trial)
+            except ValueError as problem:
+                if trial in more and not begun:
+                    raise ValueError(f"set: {self.name(trial)} is refused: {problem}") from problem
+                trial.fail(_line(problem))
+
+    def _failed(self, run: str, error: Exception) -> list[str]:
+        """Mark the combination of a run that has failed, and return the names of its runs."""
+        name, _, seed = run.rpartition(", seed ")
+        trial = next(trial for trial in self.tried if self.name(trial) == name)
+        trial.fail(f"seed {seed}: {_line(error)}")
+        say((run, "bold"), f" failed: {_line(error)}")
+        return [f"{name}, seed {k}" for k in self.seeds]
 
     def _config(self, trial: Trial) -> dict[str, Any]:
         """The configuration of a trial's first seed."""
@@ -225,13 +253,15 @@ class _Sweep:
         kept = []
         for trial in self.tried:
             one: dict[str, Any] = {"settings": trial.settings}
-            if trial.scores:
+            if trial.failed:
+                one["failed"] = trial.failed
+            elif trial.scores:
                 last, mean = self._returns(trial)
                 one |= {
                     "returns_at_the_end": last.round(3).tolist(),
                     "returns_over_the_run": mean.round(3).tolist(),
                 }
-            kept.append(one | ({"stopped_at": trial.stopped_at} if trial.stopped else {}))
+            kept.append(one | ({"stopped_at": trial.stopped_at} if trial.stopped_at else {}))
         settings = {"environment": self.task, "steps": self.steps}
         seeds = [self.seeds[0], self.seeds[-1]]
         content = settings | {"seeds": seeds, "combinations": kept, "version": __version__}
@@ -244,10 +274,12 @@ class _Sweep:
 
     def report(self, *, grid: bool) -> None:
         """Show the combinations side by side, in the order of their success if they were searched
-        for, and write the page and the picture."""
+        for and those that failed last, and write the page and the picture."""
         order = np.arange(len(self.tried)) if grid else np.argsort(-trials.places(self.tried))
+        ordered = [self.tried[i] for i in order]
+        able, failed = ([t for t in ordered if bool(t.failed) == bad] for bad in (False, True))
         rows, ends = [], []
-        for trial in (self.tried[i] for i in order):
+        for trial in able:
             last, mean = self._returns(trial)
             ends.append(-np.inf if trial.stopped else float(last.mean()))
             note = " (stopped early)" if trial.stopped else ""
@@ -255,11 +287,19 @@ class _Sweep:
                 self.name(trial) + note, shown(last.mean())[0], over_seeds(last),
                 shown(mean.mean())[0],
             ])  # fmt: skip
+        rows += [[f"{self.name(t)} (failed: {t.failed})", "", "", ""] for t in failed]
         table(["settings", "return at the end", "over seeds", "mean over the run"], rows)
+        if failed:
+            say(f"{len(failed)} of {len(ordered)} combinations failed; the same command tries them "
+                "again.")  # fmt: skip
+        if not able:
+            why = f"the first, {self.name(failed[0])}, with: {failed[0].failed}"
+            typer.echo(sentence(f"bayespg: sweep: all combinations failed; {why}"), err=True)
+            raise typer.Exit(1)
         best = rows[int(np.argmax(ends))][0]
         say("Best at the end: ", (best, "bold"), ". Its seeds were used to choose it; train it on "
             "others before you report it.")  # fmt: skip
-        drawn = [self.folder(self.tried[i]) for i in order]
+        drawn = [self.folder(trial) for trial in able]
         page = overview.write(drawn if grid else drawn[:CURVES], self.out / PAGE)
         say("Page: ", (str(page), "bold"), ". Numbers: ", (str(self.out / TABLE), "bold"))
         self._picture()
@@ -268,12 +308,18 @@ class _Sweep:
         figure = importance.draw(
             {dashed(k): [trial.settings.get(k) for trial in self.tried]
              for k in self.tried[0].settings},
-            trials.places(self.tried), [trial.scores[-1] for trial in self.tried],
+            trials.places(self.tried),
+            [np.nan if trial.failed else trial.scores[-1] for trial in self.tried],
             [trial.stopped for trial in self.tried], f"which settings mattered: {self.task}",
         )  # fmt: skip
         if figure is not None:
             plots.save(figure, self.out / PICTURE)
             say("Which settings mattered: ", (str(self.out / PICTURE), "bold"))
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...").rstrip(":")
 
 
 def _done(path: Path, until: int) -> bool:

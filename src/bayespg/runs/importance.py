@@ -69,7 +69,7 @@ def draw(
     title: str,
 ) -> Figure | None:
     """Bars of the importance of settings, and for the most important ones the return of every
-    combination; None if there are too few combinations to tell."""
+    combination, NaN where it failed; None if there are too few combinations to tell."""
     importances = of(settings, places)
     if not importances:
         return None
@@ -87,7 +87,8 @@ def draw(
         for panel, name in zip(axes[1:], shown, strict=True):
             _panel(panel, settings[name], np.asarray(returns), np.asarray(stopped))
             panel.set_xlabel(plots.plain(name))
-        axes[1].set_ylabel("return (hollow: stopped early)")
+        crosses = ",\ncross: failed" if np.isnan(returns).any() else ""
+        axes[1].set_ylabel(f"return (hollow: stopped early{crosses})")
         return figure
 
 
@@ -97,6 +98,9 @@ def _panel(axes: Any, values: Sequence[Any], returns: np.ndarray, stopped: np.nd
     x = np.array(values if numbers else [words.index(str(value)) for value in values], float)
     axes.scatter(x[stopped], returns[stopped], s=18, facecolors="none", edgecolors="#9a9a9a")
     axes.scatter(x[~stopped], returns[~stopped], s=22, color="#c2410c")
+    failed = x[np.isnan(returns)]
+    at_the_bottom = axes.get_xaxis_transform()
+    axes.plot(failed, np.full(failed.size, 0.03), "x", color="#9a9a9a", transform=at_the_bottom)
     if not numbers:
         axes.set_xticks(range(len(words)), [plots.plain(word) for word in words])
         axes.set_xlim(-0.5, len(words) - 0.5)
