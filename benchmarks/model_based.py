@@ -146,8 +146,8 @@ def table(path: Path) -> None:
     until the task is solved or the steps are spent."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     print(
-        "| task | threshold | algorithm | solved | median steps | range | best rival | first update, "
-        "s | later, processor s | whole run, s |"
+        "| task | threshold | algorithm | solved | median steps | range | best rival | "
+        "first update, s | later, processor s | whole run, s |"
     )
     print("|" + "---|" * 10)
     for (task, (threshold, _)), algorithm in itertools.product(TASKS.items(), ALGORITHMS):
@@ -162,7 +162,8 @@ def table(path: Path) -> None:
             f"{x:,.0f}" if np.isfinite(x) else "never"
             for x in (np.median(solved), solved.min(), solved.max())
         )
-        first, whole = (np.median([line[n] for line in those]) for n in ("first_seconds", "seconds"))
+        first = np.median([line["first_seconds"] for line in those])
+        whole = np.median([line["seconds"] for line in those])
         later = np.median([x for line in those for x in line["processor_seconds"][1:]])
         print(
             f"| {task} | {threshold:g} | {algorithm} | {np.isfinite(solved).sum()} of "

@@ -152,9 +152,7 @@ def table(found: Runs) -> None:
     for name, until in (("score", 1.0), (f"first {EARLY:.0%}", EARLY)):
         print(f"\n| {name} | " + " | ".join(listed) + " |\n|" + "---|" * (len(listed) + 1))
         for task in tasks:
-            cells = [
-                _interval([of[task]], until) if task in of else "" for of in listed.values()
-            ]
+            cells = [_interval([of[task]], until) if task in of else "" for of in listed.values()]
             print(f"| {task} | {' | '.join(cells)} |")
     for task in tasks:
         _task_table(task, {name: of[task] for name, of in listed.items() if task in of})

@@ -304,7 +304,15 @@ def test_episodes_are_those_of_the_other_library(name, x64):
     np.testing.assert_array_equal(paths.final[:, 0], GOAL if kept else 0)
 
 
-@pytest.mark.slow("gymnax before 1.0", "gymnax, wrapped", "gymnax before 1.0, wrapped", "brax, with its own reset", "playground", "jumanji", "navix")
+@pytest.mark.slow(
+    "gymnax before 1.0",
+    "gymnax, wrapped",
+    "gymnax before 1.0, wrapped",
+    "brax, with its own reset",
+    "playground",
+    "jumanji",
+    "navix",
+)
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_what_the_time_limit_cuts_off_has_not_ended(name):
     environment = ENVIRONMENTS[name](horizon=2)

@@ -529,8 +529,9 @@ def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypat
     for said in (
         f"On CartPole our default takes {rejax / ours:.1f} times less time than rejax, "
         f"and {pure / ours:.1f} times less than PureJaxRL",
-        f"are there in {half[0] / half[1]:.1f} times rejax's time and {half[0] / half[2]:.1f} times "
-        f"PureJaxRL's, nine in ten in {most[0] / most[1]:.1f} and {most[0] / most[2]:.1f} times",
+        f"are there in {half[0] / half[1]:.1f} times rejax's time and "
+        f"{half[0] / half[2]:.1f} times PureJaxRL's, nine in ten in "
+        f"{most[0] / most[1]:.1f} and {most[0] / most[2]:.1f} times",
         f"takes {network / ours:.1f} times as long on CartPole: {rejax / network:.1f} times less",
         f"each step costs {each[0] / each[1]:.1f} times as much",
         f"{slow['steps']:,.0f} steps, more than the 150,000 of its settings; the mean return is "

@@ -38,7 +38,7 @@ def test_each_has_its_process_and_says_how_far_it_is():
 def test_an_error_is_told_when_the_others_have_ended(x, says):
     found = together.run({"a": (x,), "b": (3,)}, trouble, 2, print)
     assert next(found) == ("b", 3)
-    with pytest.raises((ValueError, RuntimeError), match=says):
+    with pytest.raises((ValueError, ChildProcessError), match=says):
         next(found)
     assert not multiprocessing.active_children()
 

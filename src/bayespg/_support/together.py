@@ -79,7 +79,7 @@ def _heard(pipe: Any, name: str, process: Any) -> tuple[float, str] | tuple[Any]
         return pipe.recv()
     except EOFError:
         process.join()
-        return RuntimeError(
+        return ChildProcessError(
             f"{name}: its process ended with status {process.exitcode} before it had finished, "
             "perhaps because memory ran out; run it alone, or with fewer --jobs"
         )
