@@ -248,8 +248,8 @@ def model2(
         >>> posterior = evidence.model2(scores, returns, np.eye(2))
         >>> posterior.mean, posterior.interval(0.95), posterior.probability_uphill()
     """
-    found = _for_model2(_model2, scores, returns, fisher, baseline)
-    return found if traced(scores, returns, fisher) else quadrature.sound(found)
+    posterior = _for_model2(_model2, scores, returns, fisher, baseline)
+    return posterior if traced(scores, returns, fisher) else quadrature.sound(posterior)
 
 
 def _for_model2(function, scores, returns, fisher, baseline):
@@ -264,9 +264,9 @@ def _for_model2(function, scores, returns, fisher, baseline):
         raise ValueError("returns: one path cannot tell signal from baseline; give two or more")
     if inside:
         return function(U, R, G, baseline)[0]
-    found, choice = in_float64(function)(U, R, G, baseline)
+    posterior, choice = in_float64(function)(U, R, G, baseline)
     _sound(choice)
-    return found
+    return posterior
 
 
 def _choose_model2(U, R, fisher, baseline) -> tuple[Choice, Choice]:
@@ -289,10 +289,10 @@ def _share(D: Fisher) -> float | Float[Array, ""]:
 def _model2(U, R, fisher, baseline) -> tuple[GradientPosterior, Choice]:
     G = fishers.as_fisher(fisher)
     choice, _ = _choose_model2(U, R, G, baseline)
-    found = quadrature.model2(
+    posterior = quadrature.model2(
         U, R, G, noise=choice.noise, scale=choice.scale, baseline=choice.baseline
     )
-    return found, choice
+    return posterior, choice
 
 
 def _in_units(
@@ -360,9 +360,9 @@ def model1(
     if traced(scores, returns, fisher):
         return _model1(scores, returns, fisher)[0]
     U, R, G = fishers.checked_problem(scores, returns, fisher)
-    found, choice = in_float64(_model1)(U, R, G)
+    posterior, choice = in_float64(_model1)(U, R, G)
     _sound(choice)
-    return quadrature.sound(found)
+    return quadrature.sound(posterior)
 
 
 def _choose_model1(U, R, fisher) -> Choice:

@@ -86,8 +86,8 @@ class Judge:
         """Time spent on evaluations."""
 
     def __call__(self, steps: int, predict: Callable[[np.ndarray], Any]) -> None:
-        """After so many steps of training; `predict` is a function from a batch of observations to
-        actions."""
+        """After this many steps of training; `predict` is a function from a batch of observations
+        to actions."""
         last = self.evaluations[-1][0] // self._every if self.evaluations else -1
         if steps // self._every > last:
             begun = time.perf_counter()

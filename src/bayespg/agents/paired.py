@@ -105,6 +105,6 @@ def compare(
                 for agent in (first, second)
             ])
         )  # fmt: skip
-        found = compare_returns(*np.concatenate(returns, 1))
-        if done + count >= episodes or max(found.probability, 1 - found.probability) >= level:
-            return found
+        outcome = compare_returns(*np.concatenate(returns, 1))
+        if done + count >= episodes or max(outcome.probability, 1 - outcome.probability) >= level:
+            return outcome

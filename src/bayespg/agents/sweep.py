@@ -3,12 +3,12 @@
     def learner(limit, advantage):
         return estimators.BAC(advantage=advantage), updates.trust_region(limit)
 
-    found = bayespg.sweep(
+    outcome = bayespg.sweep(
         environment, policy, learner, {"limit": [0.01, 0.03], "advantage": [0.05, 0.2]},
         seeds=256, updates=50, paths=2,
     )
-    found.returns.shape                    # limits, advantages, seeds, updates
-    found.interval()                       # of the mean over seeds
+    outcome.returns.shape                  # limits, advantages, seeds, updates
+    outcome.interval()                     # of the mean over seeds
     found.plot("sweep.png")
 
 Numbers become arguments of the compiled program, so that one program serves all settings. Runs are
@@ -200,10 +200,10 @@ def sweep(
                 evaluate=evaluate, every=every,
             )  # fmt: skip
             before = len(outcomes) * len(cells)
-            found, count = _in_chunks(
+            outcome, count = _in_chunks(
                 one, columns, lambda n, b=before: progress and progress(b + n, total), single
             )
-            outcomes.append(found)
+            outcomes.append(outcome)
             programs += count
     whole = jax.tree.map(lambda *parts: np.stack(parts), *outcomes)
     order = [*fixed, *free]
@@ -332,14 +332,14 @@ def _in_chunks(
     if smaller < size:
         size, programs = smaller, 2
         program = compiled(size)
-    found = []
+    parts = []
     for first in range(0, runs, size):
         rows = np.minimum(np.arange(first, first + size), runs - 1)
         part = to_numpy(program([c[rows] for c in columns]))
         left = min(size, runs - first)
-        found.append(jax.tree.map(lambda x, n=left: x[:n], part))
+        parts.append(jax.tree.map(lambda x, n=left: x[:n], part))
         report(first + left)
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *found), programs
+    return jax.tree.map(lambda *each: np.concatenate(each), *parts), programs
 
 
 def _even(runs: int, most: int, devices: int) -> int:

@@ -215,8 +215,8 @@ def places(trials: Sequence[Trial]) -> np.ndarray:
     that were stopped, and equals are ordered by their scores. Those that failed share the last
     places."""
     order = sorted(range(len(trials)), key=lambda i: (len(trials[i].scores), trials[i].scores[-1:]))
-    found = np.empty(len(trials))
-    found[order] = np.arange(len(trials))
+    ranks = np.empty(len(trials))
+    ranks[order] = np.arange(len(trials))
     failed = [trial.failed is not None for trial in trials]
-    found[failed] = (sum(failed) - 1) / 2
-    return found
+    ranks[failed] = (sum(failed) - 1) / 2
+    return ranks

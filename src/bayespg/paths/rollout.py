@@ -121,8 +121,8 @@ AT_ONCE, GROWTH = 4096, 4
 """Batches of up to `AT_ONCE` steps in all are padded to the horizon, so that their program is
 compiled once. Larger ones are padded to that many steps, or to that times a power of `GROWTH`."""
 OPEN_ENDED = 16
-"""Where the environment has no time limit and the horizon is long, episodes are padded to so many
-steps each, or to that times a power of `GROWTH`."""
+"""Where the environment has no time limit and the horizon is long, episodes are padded to this
+many steps each, or to that times a power of `GROWTH`."""
 
 
 Act = Callable[[np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
