@@ -353,4 +353,6 @@ def _key(line: dict[str, Any]) -> tuple[str, str, int]:
 
 
 if __name__ == "__main__":
-    main()
+    import learning  # by its name, under which other processes find its functions
+
+    learning.main()

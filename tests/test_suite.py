@@ -3,8 +3,10 @@
 import itertools
 import json
 import math
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -258,3 +260,13 @@ class TestRivals:
         assert played("dqn") | played("sac") == set(suite.TASKS)
         assert suite.METHODS["dqn"].plays("navigation")
         assert not suite.METHODS["sac"].plays("navigation")
+
+
+@pytest.mark.slow
+def test_steps_to_a_threshold_are_measured_by_a_script(tmp_path):
+    """Its functions run in other processes, which must find them."""
+    script, out = Path(suite.__file__).with_name("learning.py"), tmp_path / "ours.jsonl"
+    arguments = ["learn", "--tasks", TASK, "--seeds", "1", "--steps", "100", "--out", str(out)]
+    subprocess.run([sys.executable, str(script), *arguments, "--jobs", "1"], check=True)
+    (of,) = map(json.loads, out.read_text().splitlines())
+    assert (of["task"], of["seed"]) == (TASK, 0)
