@@ -3,6 +3,8 @@ with any kernel, active sampling, other partitions of the integrand, a non-param
 GPSARSA."""
 
 import itertools
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -367,3 +369,16 @@ def test_a_bandit_is_known_from_few_chosen_actions():
         jnp.array([0.0, 1.0])
     )
     np.testing.assert_allclose(estimate, exact, atol=0.02)
+
+
+def test_the_tables_of_the_page_are_those_of_the_stored_results(monkeypatch):
+    root = Path(__file__).parents[1]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    import future_work
+    from rivals import sb3
+
+    printed = future_work.table(list(sb3.read(root / "docs/results/future-work.jsonl")))
+    page = (root / "docs" / "future-work.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| .* \| .*±|\| .* \| [\d.]+, ", line)]
+    assert len(rows) > 30
+    assert set(rows) <= set(printed.splitlines())
