@@ -134,7 +134,7 @@ SEQUENCES = kernels.Signature(kernels.Gaussian(1.0), 2)
 WHOLE = f"Monte Carlo, best baseline, {NODES} paths more"
 
 
-def by_sequences(batch, other, scale: float) -> dict[str, jax.Array]:
+def by_sequences(batch, other, scale: float) -> dict[str, Any]:
     """The gradients of quadrature with signature kernels, scale and noise by evidence, and of the
     Fisher kernel with the same nodes."""
     found = {}
@@ -149,7 +149,7 @@ def by_sequences(batch, other, scale: float) -> dict[str, jax.Array]:
     return found
 
 
-def integrated(kernel, X, y, Z, W) -> jax.Array:
+def integrated(kernel, X, y, Z, W):
     choice = evidence.choose(kernels.gram(kernel, X), y)
     kernel = kernels.Scaled(kernel, choice.scale)
     return quadrature.sampled(kernel, X, y, Z, W, noise=choice.noise, baseline=FLAT).mean
@@ -581,7 +581,7 @@ def of_fisher(some: list[Line]) -> list[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--runs", type=int, default=100, help="runs of gradients")
     parser.add_argument("--actors", type=int, default=10, help="runs of actor and sarsa")

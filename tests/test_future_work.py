@@ -6,12 +6,14 @@ import itertools
 import re
 from pathlib import Path
 
+import future_work
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
 from numpy.linalg import inv
+from rivals import sb3
 
 from bayespg import Sparsify, estimators, evidence, gptd, kernels, partitions, policies, quadrature
 from bayespg._support.random import fast_key
@@ -371,12 +373,8 @@ def test_a_bandit_is_known_from_few_chosen_actions():
     np.testing.assert_allclose(estimate, exact, atol=0.02)
 
 
-def test_the_tables_of_the_page_are_those_of_the_stored_results(monkeypatch):
+def test_the_tables_of_the_page_are_those_of_the_stored_results():
     root = Path(__file__).parents[1]
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    import future_work
-    from rivals import sb3
-
     printed = future_work.table(list(sb3.read(root / "docs/results/future-work.jsonl")))
     page = (root / "docs" / "future-work.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| .* \| .*±|\| .* \| [\d.]+, ", line)]

@@ -11,7 +11,7 @@ Both take the returns-to-go less their mean, in units in which they have varianc
 after the time limit is not asked for.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -56,7 +56,8 @@ def _targets(batch: Batch, noise: float):
 def _by_path(posterior: GradientPosterior, batch: Batch) -> GradientPosterior:
     """Leaving out a path instead of a step: the sum over its steps, to first order."""
     T, M = batch.paths.mask.shape
-    by_path = Groups(M, length=T).sum(posterior.influence)
+    by_step: Any = posterior.influence
+    by_path = Groups(M, length=T).sum(by_step)
     return eqx.tree_at(
         lambda p: (p.influence, p.added, p.unbiased), posterior, (by_path, None, None),
         is_leaf=lambda x: x is None,

@@ -123,11 +123,11 @@ def design(
     if traced(kernel, candidates, noise):
         return _design(kernel, cross, candidates, count, noise, first)
     kernel, X = _checked(kernel), _rows("candidates", candidates)
-    count, noise = checks.whole("count", count, 1), checks.positive("noise", noise, ())
+    count, s2 = checks.whole("count", count, 1), checks.positive("noise", noise, ())
     C = len(jax.tree.leaves(X)[0])
     if any(not 0 <= i < C for i in first):
         raise ValueError(f"observed: expected indices of the {C} candidates, found {first}")
-    found = in_float64(_design)(kernel, cross, X, count, noise, first)
+    found = in_float64(_design)(kernel, cross, X, count, s2, first)
     return checks.sound("candidates, cross", found)
 
 
