@@ -169,6 +169,8 @@ def test_the_first_candidate_of_a_design_is_chosen_by_the_prior():
         ("observed", lambda: quadrature.design(kernels.Gaussian(1.0), len, X, 2, observed=[12])),
         ("baseline", lambda: evidence.choose(np.eye(12), R, baseline=3.0)),
         ("y", lambda: evidence.choose(np.eye(1), R[:1])),
+        ("epsilon", lambda: gptd.sarsa(None, RandomWalk(), 2, fast_key(0), 1, epsilon=2.0)),
+        ("choices", lambda: gptd.sarsa(None, RandomWalk(), 1, fast_key(0), 1)),
         ("states", lambda: policies.expansion(kernels.Gaussian(1.0), [1.0], None, None)),
         ("policy", lambda: policies.expanded(Tabular(jnp.zeros(9)), X, Sparsify(0.1))),
     ],

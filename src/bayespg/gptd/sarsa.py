@@ -5,12 +5,12 @@ The critic of Section 7.1 on pairs (x, a) learns while its greedy actions are pl
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, PRNGKeyArray, Shaped
 
 from bayespg._support import checks
+from bayespg._support.precision import run, traced
 from bayespg._support.types import Array
 from bayespg.environments import Environment, observe
 from bayespg.gptd.critic import Critic
@@ -25,12 +25,11 @@ def greedy(
     M = states.shape[0]
     x = jnp.repeat(states.reshape(M, -1), choices, 0)
     a = jnp.tile(jnp.arange(choices), M)[:, None]
-    dtype = critic.weights.dtype
+    dtype = jnp.result_type(critic.weights)
     Q = critic.mean((x.astype(dtype), a.astype(dtype))).reshape(M, choices)
     return jnp.argmax(Q, -1).astype(jnp.int32), Q
 
 
-@eqx.filter_jit
 def sarsa(
     critic: Online,
     environment: Environment,
@@ -48,9 +47,13 @@ def sarsa(
     are the observations as vectors, through `state_map` if it is given. An episode that reaches the
     environment's horizon is truncated.
     """
-    checks.whole("choices", choices, 2)
-    checks.whole("episodes", episodes, 1)
+    choices, episodes = checks.whole("choices", choices, 2), checks.whole("episodes", episodes, 1)
+    if not traced(epsilon):
+        epsilon = checks.real("epsilon", epsilon, least=0, most=1)
+    return run(_sarsa, critic, environment, choices, key, episodes, epsilon, state_map)
 
+
+def _sarsa(critic, environment, choices, key, episodes, epsilon, state_map):
     def seen(states):
         x = observe(environment, states)
         return (x if state_map is None else state_map(x)).reshape(states.shape[0], -1)
@@ -62,14 +65,14 @@ def sarsa(
         return jnp.where(jax.random.uniform(explore, best.shape) < epsilon, other, best)
 
     def pair(states, actions):
-        dtype = critic.noise.dtype
+        dtype = jnp.result_type(critic.noise)
         return seen(states)[0].astype(dtype), actions.astype(dtype)
 
     def step(carry):
         critic, states, actions, t, key, _ = carry
         key, key_step, key_act = jax.random.split(key, 3)
         following, rewards, ended = environment.step(key_step, states, actions)
-        ended, reward = ended[0], rewards[0].astype(critic.noise.dtype)
+        ended, reward = ended[0], rewards[0].astype(jnp.result_type(critic.noise))
         chosen = act(critic, following, key_act)
         critic = jax.lax.cond(
             ended,
