@@ -270,7 +270,7 @@ def actor(options: argparse.Namespace) -> Iterator[Line]:
             yield {"part": "actor", "task": task, "method": name,
                    "parameters": policies.count(policies.as_arrays(policy)),
                    "updates": found.updates.tolist(),
-                   "values": np.round(found.values, 2).tolist(), "seed": options.seed,
+                   "values": np.round(np.asarray(found.values, float), 2).tolist(), "seed": options.seed,
                    "cpu_seconds": round(time.process_time() - begun, 1)}  # fmt: skip
 
 
@@ -547,8 +547,10 @@ def table(found: list[Line]) -> str:
     for part in dict.fromkeys(line["part"] for line in found):
         for task in dict.fromkeys(line.get("task", "") for line in found if line["part"] == part):
             some = [line for line in found if (line["part"], line.get("task", "")) == (part, task)]
-            runs = len(some[0].get("errors", some[0].get("values", [])))
             base = BASES.get(task) or BASES[part]
+            of_base = [line for line in some if line["method"] == base]
+            runs = len(of_base[0].get("errors") or of_base[0]["values"])
+            runs = len(of_base) if "run" in some[0] else runs
             rows += [
                 "",
                 f"{part}, {task or 'mountain car'}: {runs} runs, compared with: {base}",
