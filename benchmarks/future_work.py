@@ -270,7 +270,8 @@ def actor(options: argparse.Namespace) -> Iterator[Line]:
             yield {"part": "actor", "task": task, "method": name,
                    "parameters": policies.count(policies.as_arrays(policy)),
                    "updates": found.updates.tolist(),
-                   "values": np.round(np.asarray(found.values, float), 2).tolist(), "seed": options.seed,
+                   "values": np.round(np.asarray(found.values, float), 2).tolist(),
+                   "seed": options.seed,
                    "cpu_seconds": round(time.process_time() - begun, 1)}  # fmt: skip
 
 
