@@ -74,6 +74,7 @@ NODES = 100
 
 SCALES = {"LQR": 2.0, "random walk": 9.0}
 """Of states, in sequences."""
+SIZES = {"LQR": (5, 20, 50), "random walk": (5, 20)}
 
 
 def lqr() -> tuple[LQR, Policy]:
@@ -161,7 +162,7 @@ def gradients(options: argparse.Namespace) -> Iterator[Line]:
         with jax.enable_x64(True):
             environment, policy = make()
             exact = np.asarray(exact_gradient(environment, policy))
-            for M in (5, 20, 50):
+            for M in SIZES[task]:
 
                 def run(key, M=M, environment=environment, policy=policy, judged=judged, task=task):
                     first, second = jax.random.split(key)
