@@ -587,7 +587,7 @@ def of_fisher(some: list[Line]) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--runs", type=int, default=100, help="runs of gradients")
-    parser.add_argument("--actors", type=int, default=10, help="runs of actor and sarsa")
+    parser.add_argument("--runs", type=int, default=60, help="runs; design has four times as many")
+    parser.add_argument("--actors", type=int, default=5, help="runs of actor and sarsa")
     parser.add_argument("--seed", type=int, default=1)
     lines.run(parser, measure, table)
