@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `__getattr__` below loa
     from bayespg.environments.trajectories import Trajectories as Trajectories
     from bayespg.learning import estimators as estimators
     from bayespg.learning import line_search as line_search
+    from bayespg.learning import partitions as partitions
     from bayespg.learning import training as training
     from bayespg.learning import updates as updates
     from bayespg.paths import scores as scores
@@ -70,8 +71,8 @@ _MODULES = {
     for place in (
         "actor_critic", "calibration", "environments", "evidence", "fisher", "gptd", "kernels",
         "models", "monte_carlo", "policies", "posterior", "quadrature", "search",
-        "learning.estimators", "learning.line_search", "learning.training", "learning.updates",
-        "agents.callbacks", "_support.random", "paths.scores",
+        "learning.estimators", "learning.line_search", "learning.partitions", "learning.training",
+        "learning.updates", "agents.callbacks", "_support.random", "paths.scores",
     )
 }  # fmt: skip
 """Modules that are attributes of this package, and where they are."""

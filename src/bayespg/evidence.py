@@ -27,6 +27,7 @@ from bayespg.posterior import GradientPosterior
 __all__ = [
     "SIGNAL",
     "Choice",
+    "choose",
     "choose_model1",
     "choose_model2",
     "chosen",
@@ -203,6 +204,27 @@ def _on_a_grid(
     return grid[jnp.argmin(quadratic / s2 + log_det[:, None] + M * jnp.log(s2), 0)]
 
 
+def choose(
+    K: Float[Array, "M M"], y: Float[Array, " M"], *, baseline: float | None = float("inf")
+) -> Choice:
+    """Scale and noise of greatest evidence for any kernel matrix K: y ~ N(0, c K + v 1 1' + s^2 I).
+
+    `baseline` is that of `evidence.model2`.
+    """
+    if traced(K, y):
+        return _choose(K, y, baseline)
+    y = checks.array("y", y)
+    if y.ndim != 1 or y.size < 2:
+        raise ValueError(f"y: expected shape (M,) with at least two samples, found {y.shape}")
+    if baseline not in (None, 0, np.inf):
+        raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
+    return _sound(in_float64(_choose)(checks.psd("K", K, y.size), y, baseline), "K, y")
+
+
+def _choose(K, y, baseline) -> Choice:
+    return _in_units(lambda units: spectrum_of_gram(K, units), y, baseline)
+
+
 def choose_model2(
     scores: Float[Array, "M n"],
     returns: Float[Array, " M"],
@@ -319,13 +341,14 @@ def _in_units(
     )
 
 
-def _sound(choice: Choice) -> Choice:
+def _sound(choice: Choice, names: str = "scores, returns") -> Choice:
     """Variances that float64 can hold; the flat baseline alone is infinite."""
-    checks.sound("scores, returns", choice._replace(baseline=np.nan_to_num(choice.baseline)))
+    checks.sound(names, choice._replace(baseline=np.nan_to_num(choice.baseline)))
     least = 2 * LEAST * np.finfo(np.float64).tiny
     if not (np.all(choice.scale > least) and np.all(choice.noise > least)):
         raise ValueError(
-            "returns: so small that their variance is zero in float64; give them in other units"
+            f"{names.split(', ')[-1]}: so small that their variance is zero in float64; give them "
+            "in other units"
         )
     return choice
 

@@ -34,8 +34,10 @@ __all__ = [
     "OfFeatures",
     "Pair",
     "Pairs",
+    "Product",
     "Quadratic",
     "Scaled",
+    "Signature",
     "StateAction",
     "Sum",
     "diagonal",
@@ -214,6 +216,47 @@ class Scaled(Batched):
 
     def diagonal(self, X: Any) -> Float[Array, " M"]:
         return self.scale * diagonal(self.kernel, X)
+
+
+class Product(Batched):
+    """k_1(x, x') k_2(a, a') of pairs (x, a), such as states and actions."""
+
+    first: Kernel
+    second: Kernel
+
+    def __call__(self, x: tuple[Any, Any], y: tuple[Any, Any]) -> Float[Array, ""]:
+        return self.first(x[0], y[0]) * self.second(x[1], y[1])
+
+    def gram(self, X: tuple[Any, Any], Y: tuple[Any, Any]) -> Float[Array, "M N"]:
+        return gram(self.first, X[0], Y[0]) * gram(self.second, X[1], Y[1])
+
+    def diagonal(self, X: tuple[Any, Any]) -> Float[Array, " M"]:
+        return diagonal(self.first, X[0]) * diagonal(self.second, X[1])
+
+
+class Signature(Kernel):
+    """The signature kernel of whole sequences x_0 .. x_T and y_0 .. y_S, up to `levels` (Kiraly and
+    Oberhauser, 2019):
+
+        1 + sum_m sum_{i_1 < .. < i_m} sum_{j_1 < .. < j_m} D_{i_1 j_1} ... D_{i_m j_m}
+
+    D_ij is the inner product of the increments x_{i+1} - x_i and y_{j+1} - y_j in the space of the
+    kernel `points`: D_ij = k(x_{i+1}, y_{j+1}) - k(x_i, y_{j+1}) - k(x_{i+1}, y_j) + k(x_i, y_j).
+    Sequences in one array have the same number of points; one that is shorter stays at its last
+    point, where it has no increments.
+    """
+
+    points: Kernel
+    levels: int = eqx.field(static=True, default=3)
+
+    def __call__(self, x: Float[Array, "T d"], y: Float[Array, "S d"]) -> Float[Array, ""]:
+        D = jnp.diff(jnp.diff(gram(self.points, x, y), axis=0), axis=1)
+        level, total = D, 1 + jnp.sum(D)
+        for _ in range(self.levels - 1):
+            before = jnp.cumsum(jnp.cumsum(level, 0), 1)[:-1, :-1]  # sums over i < i', j < j'
+            level = D * jnp.pad(before, ((1, 0), (1, 0)))
+            total += jnp.sum(level)
+        return total
 
 
 class FisherKernel(Batched):

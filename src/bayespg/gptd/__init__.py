@@ -15,6 +15,7 @@ v_i = gamma^(steps to the last pair), spans the null space of its H. No H is eve
 from bayespg.gptd.critic import Critic, Targets, posterior, targets
 from bayespg.gptd.inputs import checked_kernel, checked_steps
 from bayespg.gptd.online import Online, online
+from bayespg.gptd.sarsa import greedy, sarsa
 
 __all__ = [
     "Critic",
@@ -22,8 +23,10 @@ __all__ = [
     "Targets",
     "checked_kernel",
     "checked_steps",
+    "greedy",
     "online",
     "posterior",
+    "sarsa",
     "targets",
 ]
 

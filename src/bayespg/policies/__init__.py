@@ -26,6 +26,7 @@ from bayespg.policies.distributions import (
     Pair,
     UnitNormal,
 )
+from bayespg.policies.expansion import Expansion, expanded, expansion
 from bayespg.policies.gaussian import (
     BoundedLinearGaussian,
     Gaussian,
@@ -44,6 +45,7 @@ __all__ = [
     "BoundedLinearGaussian",
     "Categorical",
     "Distribution",
+    "Expansion",
     "FiniteStateController",
     "Gaussian",
     "LinearGaussian",
@@ -62,6 +64,8 @@ __all__ = [
     "as_dtype",
     "convolutional",
     "count",
+    "expanded",
+    "expansion",
     "flatten",
     "information_root",
     "mountain_car_softmax",

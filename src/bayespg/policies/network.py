@@ -68,7 +68,7 @@ def network(
     `actions` is a number of choices, or an action space of Gymnasium. With the shape and type of an
     `observation`, the size of the output is checked; agents do so by themselves.
     """
-    actions = _space(actions)
+    actions = space_of(actions)
     apply, parameters = _functional(given)
     if isinstance(actions, Choices):
         outputs, each = sum(actions.sizes), "a logit for each choice"
@@ -101,7 +101,7 @@ def convolutional(
     posterior is known through products alone, a batch of episodes informs few of its directions,
     and learning takes many more episodes than with a policy of a few dozen numbers.
     """
-    return composed(Convolutional(shape, key=key), _space(actions))
+    return composed(Convolutional(shape, key=key), space_of(actions))
 
 
 class _Module(eqx.Module):
@@ -145,7 +145,7 @@ class _WithoutRandomness(eqx.Module):
         return self.apply(parameters, None, x)
 
 
-def _space(actions: Any) -> Actions:
+def space_of(actions: Any) -> Actions:
     if isinstance(actions, Choices | Bounded):
         return actions
     if not isinstance(actions, gymnasium.Space):

@@ -13,13 +13,16 @@ from bayespg.quadrature.models import (
     sound,
 )
 from bayespg.quadrature.online import Online
+from bayespg.quadrature.sampled import Design, design, sampled
 
 __all__ = [
     "SINGULAR",
+    "Design",
     "Integral",
     "Online",
     "bayes_hermite",
     "coupled",
+    "design",
     "expected_return",
     "gradient_kernel",
     "hessian",
@@ -29,6 +32,7 @@ __all__ = [
     "model2_with_prior",
     "newton",
     "regular",
+    "sampled",
     "sound",
     "vector_integral",
 ]
