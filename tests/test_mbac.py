@@ -136,11 +136,11 @@ class Noise(gymnasium.Env):
 
 
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(judging, "WINDOW", 3)
+    monkeypatch.setattr(judging, "WINDOW", 4)
     monkeypatch.setattr(judging, "FIRST", 2)
     agent = bayespg.MBAC(Noise, seed=0)
     with pytest.warns(UserWarning, match="BAC goes on without it"):
-        agent.learn(90, run=tmp_path / "run", progress=False)
+        agent.learn(120, run=tmp_path / "run", progress=False)
     assert agent.state.record.useless
     assert np.nanmax(agent.state.record.predicted) < 0.5
     plain = bayespg.BAC(Noise, seed=0)
@@ -150,7 +150,7 @@ def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch
     for one in (agent, other):
         row = one.update()
         assert np.isfinite(row["slope_error"])
-        assert row["steps"] == one.state.steps > 90
+        assert row["steps"] == one.state.steps > 120
     for name, value in agent.parameters.items():
         np.testing.assert_array_equal(other.parameters[name], value)
     assert agent.predict(np.zeros(4)) in (0, 1)
@@ -170,29 +170,45 @@ def test_a_useless_model_is_kept_where_returns_rise():
     flat, risen = record, record
     for k in range(judging.WINDOW):
         noise = rng.normal()
-        flat, risen = (one.after(x, 0.1, np.nan) for one, x in ((flat, noise), (risen, noise + k)))
+        flat, risen = (
+            one.after(x, (0.2, 0.1), np.nan) for one, x in ((flat, noise), (risen, noise + k))
+        )
         assert not (flat.useless and k + 1 < judging.WINDOW)
     assert flat.useless
     assert not risen.useless
-    assert not record.after(0.0, 0.9, np.nan).useless
+    assert not record.after(0.0, (0.9, 0.9), np.nan).useless
 
 
 def test_a_policy_that_gains_too_little_of_what_was_promised_is_given_up_and_then_the_model():
-    record = judging.begin().after(0.0, 0.9, 10.0)
+    record = judging.begin().after(0.0, (0.9, 0.9), 10.0)
     for number in range(judging.MISSES):
         record = record.promising(50.0, begun=True)
         for k in range(judging.TRIED):
             assert not record.missed
-            record = record.after(0.0, 0.9, 12.0 + k).promising(50.0, begun=False)
+            record = record.after(0.0, (0.9, 0.9), 12.0 + k).promising(50.0, begun=False)
         assert record.kept == pytest.approx(3.5 / 40)
         assert record.missed
         assert record.misses == number + 1
     assert record.useless
-    kept = judging.begin().after(0.0, 0.9, 10.0)
+    kept = judging.begin().after(0.0, (0.9, 0.9), 10.0)
     for _ in range(judging.TRIED):
-        kept = kept.promising(50.0, begun=False).after(0.0, 0.9, 48.0)
+        kept = kept.promising(50.0, begun=False).after(0.0, (0.9, 0.9), 48.0)
     assert kept.kept == pytest.approx(38 / 40)
     assert not kept.missed
+
+
+def test_a_model_that_predicts_no_changes_of_the_state_is_kept_only_while_returns_rise():
+    """As where velocities are hidden: returns have risen a little, and rise no more."""
+    rng = np.random.default_rng(0)
+    stalled = rising = known = judging.begin()
+    for k in range(2 * judging.WINDOW):
+        value = rng.normal() + (20 if k >= judging.FIRST else 0)
+        stalled = stalled.after(value, (0.0, np.nan), np.nan)
+        rising = rising.after(value + k, (0.0, np.nan), np.nan)
+        known = known.after(value, (0.9, 0.0), np.nan)
+    assert stalled.useless
+    assert not rising.useless
+    assert not known.useless
 
 
 def test_a_policy_is_replaced_only_by_one_that_returns_more_in_the_same_episodes():
@@ -204,6 +220,7 @@ def test_a_policy_is_replaced_only_by_one_that_returns_more_in_the_same_episodes
     assert not mbac._better(returns, returns)
 
 
+@pytest.mark.slow
 def test_the_model_s_gradient_is_the_prior_of_the_real_one(trained):
     agent, *_ = trained
     posterior, prior = agent.gradient(4, draws=3)

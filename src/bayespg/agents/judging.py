@@ -10,9 +10,10 @@ from bayespg.models.data import Transitions
 
 FIRST, WINDOW = 5, 20
 """Updates whose real returns are compared, at the beginning of a run and now."""
-HALF = 0.5
-"""A model that predicts a smaller share of the variance of new transitions is of little use, unless
-returns have risen."""
+HALF, NOTHING = 0.5, 0.1
+"""A model that predicts a smaller share of the variance of new transitions than the first is of
+little use, unless returns have risen; one that predicts less than the second of the changes of the
+state is of none, unless they are rising."""
 TRIED, SHARE = 4, 0.5
 """Updates of a policy after which what real episodes gained is compared with what the model had
 promised, and the share of it below which a policy is given up for one from scratch. The model now
@@ -31,8 +32,9 @@ class Record(eqx.Module):
     """Returns of the first updates."""
     returns: Float[np.ndarray, " w"]
     """Returns of the last ones, the newest last."""
-    predicted: Float[np.ndarray, " w"]
-    """The share of the variance of their transitions that the model before had predicted."""
+    predicted: Float[np.ndarray, "w 2"]
+    """The shares of the variance of their changes of state, and of their rewards, that the model
+    before had predicted."""
     base: Float[np.ndarray, ""]
     """The discounted return of the first update."""
     promise: Float[np.ndarray, ""]
@@ -56,20 +58,22 @@ class Record(eqx.Module):
         """Whether that is too little."""
         return self.kept < SHARE
 
-    def after(self, value: float, predicted: float, came: float) -> "Record":
+    def after(self, value: float, predicted: tuple[float, float], came: float) -> "Record":
         """With another update, its mean return and its discounted one. The model is given up if
-        `MISSES` policies in a row gained too little of what it promised, or if `WINDOW` updates
+        `MISSES` policies in a row gained too little of what it promised; if `WINDOW` updates
         returned no more than the first ones did, by two standard errors, and it predicted less than
-        `HALF` of their variance."""
+        `HALF` of their variance; or if their second half returned no more than the first half, and
+        it predicted `NOTHING` of the changes of the state, as where velocities are hidden."""
         first = np.array(self.first)
         if np.isnan(first).any():
             first[np.argmax(np.isnan(first))] = value
         returns = np.append(self.returns[1:], value)
-        shares = np.append(self.predicted[1:], predicted)
-        error = np.sqrt(returns.var(ddof=1) / WINDOW + first.var(ddof=1) / FIRST)
-        risen = returns.mean() > first.mean() + 2 * error
-        known = np.nanmean(shares) if np.isfinite(shares).any() else np.nan
-        useless = np.isfinite(returns).all() and not risen and known < HALF
+        shares = np.concatenate([self.predicted[1:], [predicted]])
+        worse = np.fmin(*shares.T)
+        useless = np.isfinite(returns).all() and (
+            (_mean(worse) < HALF and not _risen(first, returns))
+            or (_mean(shares[:, 0]) < NOTHING and not _risen(*np.split(returns, [WINDOW // 2])))
+        )
         new = dataclasses.replace(
             self, first=first, returns=returns, predicted=shares,
             base=np.where(np.isnan(self.base), came, self.base),
@@ -86,12 +90,24 @@ class Record(eqx.Module):
         return dataclasses.replace(self, promise=np.asarray(promise), tried=tried)
 
 
+def _mean(x: np.ndarray) -> float:
+    """The mean of those that are known."""
+    return float(np.nanmean(x)) if np.isfinite(x).any() else np.nan
+
+
+def _risen(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether the mean has, by two standard errors."""
+    error = np.sqrt(sum(x.var(ddof=1) / len(x) for x in (before, after)))
+    return bool(after.mean() > before.mean() + 2 * error)
+
+
 def begin() -> Record:
     """Nothing is known yet."""
-    first, returns, predicted = (np.full(n, np.nan) for n in (FIRST, WINDOW, WINDOW))
+    first, returns = (np.full(n, np.nan) for n in (FIRST, WINDOW))
     return Record(
-        first, returns, predicted, base=np.asarray(np.nan), promise=np.asarray(np.nan),
-        tried=np.full((TRIED, 2), np.nan), misses=np.asarray(0), useless=np.asarray(False),
+        first, returns, predicted=np.full((WINDOW, 2), np.nan), base=np.asarray(np.nan),
+        promise=np.asarray(np.nan), tried=np.full((TRIED, 2), np.nan), misses=np.asarray(0),
+        useless=np.asarray(False),
     )  # fmt: skip
 
 

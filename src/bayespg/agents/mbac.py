@@ -263,14 +263,14 @@ class MBAC(BaseAgent):
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
             data, fresh = data.with_paths(paths), fresh.with_paths(paths)
-        tested = self._tested(fresh)
+        shares, within = self._tested(fresh)
         again = int(data.seen) > AGAIN * int(old.judged)
         model = models.posterior(data, self._basis, None if again else old.length)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
         episodes = metrics.evaluation(*played)
         came = self._discounted(played)
-        record = old.record.after(float(episodes.returns.mean()), tested[Column.PREDICTED], came)
+        record = old.record.after(float(episodes.returns.mean()), shares, came)
         best, promises, begun = self._chosen(model, data, key, again, record.missed)
         policy, values, progress = best.policy, best.values, best.progress
         numbers = jax.tree.leaves(eqx.filter((policy, values), eqx.is_inexact_array))
@@ -296,7 +296,8 @@ class MBAC(BaseAgent):
                 "real episodes do not gain what it promises; BAC goes on without it, from its own "
                 "first policy"
             )
-        columns = tested | {
+        columns: dict[Any, float] = {
+            Column.PREDICTED: float(np.fmin(*shares)), Column.INSIDE: within,
             Column.PERSISTENCE: float(old.persistence),
             Column.DIVERGENCE: self._moved(old.policy, model),
             # No gradient of real episodes is estimated.
@@ -339,25 +340,21 @@ class MBAC(BaseAgent):
         gamma = self.world.discount
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
-    def _tested(self, fresh: Transitions) -> dict[Any, float]:
-        """How well the model so far predicts new transitions: the share of the variance of changes
-        of the state, or of rewards where it is smaller, and how many states are in the intervals.
-        NaN before the first model, and where nothing varies."""
+    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float]:
+        """How well the model so far predicts new transitions: the shares of the variance of changes
+        of the state and of rewards, and how many states are in the intervals. NaN before the first
+        model, and where nothing varies."""
         if self.state.data.count == 0:
-            return {Column.PREDICTED: np.nan, Column.INSIDE: np.nan}
+            return (np.nan, np.nan), np.nan
         rows = np.arange(TESTED) * fresh.count // TESTED
         x, y, r = (z[rows].astype(float) for z in (fresh.states, fresh.following, fresh.rewards))
         found = self.model.predict_encoded(x, fresh.actions[rows])
         going = ~fresh.terminated[rows]
-        shares = [
+        shares = (
             judging.explained(y - x, np.asarray(found.following) - x),
             judging.explained(r[going, None], np.asarray(found.rewards)[going, None]),
-        ]
-        known = [share for share in shares if np.isfinite(share)]
-        return {
-            Column.PREDICTED: min(known, default=np.nan),
-            Column.INSIDE: inside(self.model, fresh, STEPS),
-        }
+        )
+        return shares, inside(self.model, fresh, STEPS)
 
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
