@@ -56,9 +56,11 @@ TASKS = {
     "MountainCar": Task(-75, 30_000),
     "ShipSteering": Task(0.5, 60_000),
 }
-BEFORE = "MBAC before"
-"""Runs of MountainCarContinuous before the model explored where rewards are the cost of actions."""
-ALGORITHMS = ("MBAC", BEFORE, "useless", "BAC")
+MOVING, STILL = "MBAC, always moving", "MBAC, not exploring"
+"""Runs of earlier commits, which the lines name: the policy moved at every update, whether or not
+it returned more in simulated episodes; and the model did not explore where rewards are the cost of
+actions."""
+ALGORITHMS = ("MBAC", MOVING, STILL, "useless", "BAC")
 PAPER = {"LQR": LQR, "MountainCar": MountainCar, "ShipSteering": ShipSteering}
 
 
