@@ -10,6 +10,8 @@ real episodes do not contradict the model, it counts as wrong by the share `DOUB
 where they do, c is large, and what remains is the estimate of Model 2 from real episodes alone.
 """
 
+from typing import Any
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
@@ -44,8 +46,8 @@ def predicted(
     paths = rollout(environment, Normalised(policy, normaliser), key, PATHS)
     half = PATHS - PATHS // 2  # as `Observed.starts` orders them
     first = Trajectories(
-        *(x[:, :half] for x in (paths.states, paths.actions, paths.rewards, paths.mask)),
-        paths.terminated[:half], paths.final[:half],
+        paths.states[:, :half], paths.actions[:, :half], paths.rewards[:, :half],
+        paths.mask[:, :half], paths.terminated[:half], paths.final[:half],
     )  # fmt: skip
     batch = of_paths(
         policy, first, discount=environment.discount, horizon=environment.horizon,
@@ -63,16 +65,16 @@ def believed(gradients: Float[np.ndarray, "D n"]) -> Informed:
 def corrected(batch: Batch, prior: Informed) -> GradientPosterior:
     """The posterior of the gradient given real episodes."""
     U, R = (np.asarray(x, float) for x in (batch.scores, batch.returns))
-    G = np.asarray(metric.actions_integrated_out(batch).G, float)
-    M, n = U.shape
+    fisher: Any = metric.actions_integrated_out(batch)
+    G, (M, n) = np.asarray(fisher.G, float), U.shape
     G = G + DAMPING * np.trace(G) / n * np.eye(n)
     m, C = (np.asarray(x) for x in prior)
     apart = np.asarray(MonteCarlo("states").samples(batch), float) - m
     K = apart @ np.linalg.solve(G, apart.T)
     wrong = (K.sum() - np.trace(K)) / (M * (M - 1))
     c = max(wrong, DOUBT**2 * m @ np.linalg.solve(G, m)) / n
-    spread = np.var(R - U @ np.linalg.solve(G, m), ddof=1)
-    signal = c * np.mean(np.sum(U * np.linalg.solve(G, U.T).T, 1))
+    spread = float(np.var(R - U @ np.linalg.solve(G, m), ddof=1))
+    signal = c * float(np.mean(np.sum(U * np.linalg.solve(G, U.T).T, 1)))
     return quadrature.model2(
         U, R, G, noise=max(spread - signal, LEAST * spread), baseline=np.inf, prior_mean=m,
         prior_covariance=C + c * G,
