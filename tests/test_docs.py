@@ -30,7 +30,7 @@ from bayespg import training
 from bayespg.agents import base
 from bayespg.fisher.networks import SUBSET
 from bayespg.learning.metric import DAMPING, SHARE
-from bayespg.learning.observations import BATCHES, KEPT
+from bayespg.paths.observations import BATCHES, KEPT
 from bayespg.policies.named import HIDDEN
 from bayespg.reproduce import EXPERIMENTS, lqr_learning, sentences
 from bayespg.reproduce import page as paper

@@ -19,7 +19,7 @@ from bayespg.environments.host import EnvironmentFailure
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import estimators
 from bayespg.learning.advance import STAGES, NotFinite
-from bayespg.learning.observations import no_statistics
+from bayespg.paths.observations import no_statistics
 from bayespg.policies import LinearGaussian, Tabular, flatten
 
 

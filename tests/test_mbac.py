@@ -9,7 +9,7 @@ from gymnasium import spaces
 from typer.testing import CliRunner
 
 import bayespg
-from bayespg.agents import mbac
+from bayespg.agents import judging, mbac
 from bayespg.cli import app
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.models.data import empty, numbers
@@ -39,7 +39,7 @@ def test_an_update_reports_its_columns(trained):
     agent, _, rows = trained
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["steps"] == int(agent.state.steps) == agent.state.data.count
-    assert all(np.isfinite([row["return"], row["simulated"], row["ahead"]]).all() for row in rows)
+    assert all(np.isfinite([row["return"], row["came"], row["ahead"]]).all() for row in rows)
     assert all(0 < row["ahead"] <= 30 for row in rows)
 
 
@@ -136,11 +136,11 @@ class Noise(gymnasium.Env):
 
 
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(mbac, "WINDOW", 3)
-    monkeypatch.setattr(mbac, "FIRST", 2)
+    monkeypatch.setattr(judging, "WINDOW", 4)
+    monkeypatch.setattr(judging, "FIRST", 2)
     agent = bayespg.MBAC(Noise, seed=0)
     with pytest.warns(UserWarning, match="BAC goes on without it"):
-        agent.learn(90, run=tmp_path / "run", progress=False)
+        agent.learn(120, run=tmp_path / "run", progress=False)
     assert agent.state.record.useless
     assert np.nanmax(agent.state.record.predicted) < 0.5
     plain = bayespg.BAC(Noise, seed=0)
@@ -150,7 +150,7 @@ def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch
     for one in (agent, other):
         row = one.update()
         assert np.isfinite(row["slope_error"])
-        assert row["steps"] == one.state.steps > 90
+        assert row["steps"] == one.state.steps > 120
     for name, value in agent.parameters.items():
         np.testing.assert_array_equal(other.parameters[name], value)
     assert agent.predict(np.zeros(4)) in (0, 1)
@@ -165,16 +165,75 @@ def test_a_model_that_predicts_is_kept(trained):
 
 
 def test_a_useless_model_is_kept_where_returns_rise():
-    record = mbac._no_record()
+    record = judging.begin()
     rng = np.random.default_rng(0)
     flat, risen = record, record
-    for k in range(mbac.WINDOW):
+    for k in range(judging.WINDOW):
         noise = rng.normal()
-        flat, risen = flat.after(noise, 0.1), risen.after(noise + k, 0.1)
-        assert not (flat.useless and k + 1 < mbac.WINDOW)
+        flat, risen = (
+            one.after(x, (0.2, 0.1), np.nan) for one, x in ((flat, noise), (risen, noise + k))
+        )
+        assert not (flat.useless and k + 1 < judging.WINDOW)
     assert flat.useless
     assert not risen.useless
-    assert not record.after(0.0, 0.9).useless
+    assert not record.after(0.0, (0.9, 0.9), np.nan).useless
+
+
+def test_a_policy_that_gains_too_little_of_what_was_promised_is_given_up_and_then_the_model():
+    record = judging.begin().after(0.0, (0.9, 0.9), 10.0)
+    for number in range(judging.MISSES):
+        record = record.promising(50.0, begun=True)
+        for k in range(judging.TRIED):
+            assert not record.missed
+            record = record.after(0.0, (0.9, 0.9), 12.0 + k).promising(50.0, begun=False)
+        assert record.kept == pytest.approx(3.5 / 40)
+        assert record.missed
+        assert record.misses == number + 1
+    assert record.useless
+    kept = judging.begin().after(0.0, (0.9, 0.9), 10.0)
+    for _ in range(judging.TRIED):
+        kept = kept.promising(50.0, begun=False).after(0.0, (0.9, 0.9), 48.0)
+    assert kept.kept == pytest.approx(38 / 40)
+    assert not kept.missed
+
+
+def test_a_model_that_predicts_no_changes_of_the_state_is_kept_only_while_returns_rise():
+    """As where velocities are hidden: returns have risen a little, and rise no more."""
+    rng = np.random.default_rng(0)
+    stalled = rising = known = judging.begin()
+    for k in range(2 * judging.WINDOW):
+        value = rng.normal() + (20 if k >= judging.FIRST else 0)
+        stalled = stalled.after(value, (0.0, np.nan), np.nan)
+        rising = rising.after(value + k, (0.0, np.nan), np.nan)
+        known = known.after(value, (0.9, 0.0), np.nan)
+    assert stalled.useless
+    assert not rising.useless
+    assert not known.useless
+
+
+def test_a_policy_is_replaced_only_by_one_that_returns_more_in_the_same_episodes():
+    rng = np.random.default_rng(0)
+    returns, noise = rng.normal(size=64), rng.normal(size=64)
+    assert mbac._better(returns + 0.5 + 0.1 * noise, returns)
+    assert not mbac._better(returns - 0.5 + 0.1 * noise, returns)
+    assert not mbac._better(returns + noise - noise.mean(), returns)
+    assert not mbac._better(returns, returns)
+
+
+@pytest.mark.slow
+def test_the_model_s_gradient_is_the_prior_of_the_real_one(trained):
+    agent, *_ = trained
+    posterior, prior = agent.gradient(4, draws=3)
+    n = agent.parameter_count
+    assert posterior.mean.shape == prior.mean.shape == (n,)
+    assert prior.covariance.shape == (n, n)
+    low, high = posterior.interval(0.95)
+    assert np.all(low < posterior.mean)
+    assert np.all(posterior.mean < high)
+    assert 0 < posterior.probability_uphill(prior.mean) < 1
+    assert posterior.episodes_needed().more >= 0
+    with pytest.raises(ValueError, match=r"^episodes: "):
+        agent.gradient(1)
 
 
 class Flat(gymnasium.Env):
@@ -275,4 +334,4 @@ def test_rewards_that_are_the_cost_of_actions_say_nothing_about_states(reward, e
     over, first = (np.zeros(200, bool) for _ in range(2))
     over[-1] = ended
     data = empty(2, numbers(2), 512).with_rows(*rows, over, first)
-    assert mbac._silent(data) == silent
+    assert judging.silent(data) == silent

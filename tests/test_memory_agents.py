@@ -14,8 +14,8 @@ from bayespg.agents.agent import Agent
 from bayespg.environments import TMaze
 from bayespg.environments.host import Host
 from bayespg.environments.vector import Vector
-from bayespg.learning.observations import Normalised, no_statistics
 from bayespg.paths.acting import Acting
+from bayespg.paths.observations import Normalised, no_statistics
 from bayespg.paths.rollout import play
 from bayespg.policies import FiniteStateController, Recurrent, memory
 from bayespg.policies.deterministic import Greedy

@@ -25,7 +25,7 @@ from bayespg.learning.estimators import (
     stationary_integrated_out,
 )
 from bayespg.learning.metric import SHARE
-from bayespg.learning.observations import Recent
+from bayespg.paths.observations import Recent
 from bayespg.policies import as_dtype, flatten, information_root, score
 from bayespg.policies.features import MLP, Fourier
 from bayespg.policies.heads import Choice, Composed, Normals

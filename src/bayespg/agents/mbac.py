@@ -17,26 +17,32 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
+from bayespg._support import checks
 from bayespg._support.precision import to_numpy
 from bayespg._support.random import child, episode_seeds, fast_key, host_key
 from bayespg._support.types import Array
 from bayespg._support.warning import warn
-from bayespg.agents import build, describe, metrics, serialise, settings, simulated
+from bayespg.agents import build, describe, judging, metrics, serialise, settings, simulated, slopes
 from bayespg.agents.agent import BAC
 from bayespg.agents.base import BaseAgent
+from bayespg.agents.judging import Record
 from bayespg.agents.metrics import Evaluation
+from bayespg.environments import trajectories
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
-from bayespg.learning.observations import Normalised, Normaliser, no_statistics
+from bayespg.learning.batch import of_paths
 from bayespg.models import Forecast, Knowledge, Model, forecast, inside
 from bayespg.models import model as models
 from bayespg.models.data import Transitions, empty, inputs_of
+from bayespg.paths.observations import Normalised, Normaliser, no_statistics
 from bayespg.paths.worlds import OnHost
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype
 from bayespg.policies.features import Fourier
 from bayespg.policies.heads import Choice, Composed, Normals, initial_scale
+from bayespg.posterior import GradientPosterior
+from bayespg.posterior.informed import Informed
 from bayespg.runs.columns import Column
 
 NAME = "mbac"
@@ -54,60 +60,22 @@ AGAIN = 1.3
 """When there are this many times the transitions, the length scale of the model is chosen again,
 and a policy that learns from scratch is compared with the one so far. An early model may be wrong
 where nothing was observed; a policy that has learned to exploit that is hard to correct."""
-LAST = 3
-"""Updates whose simulated returns are compared."""
+SURE = 1.0
+"""Standard errors by which a policy must return more than another in simulated episodes to replace
+it."""
 LARGEST = 1e12
 """A weight of the statistics of real observations beside which simulated ones do not count."""
 FADE, ENDED = 0.05, 0.2
 """Share of the persistence of exploration that an update takes away, and the further share if all
 its episodes ended before the horizon."""
-CURIOSITY, COST = 1.0, 1e-4
+CURIOSITY = 1.0
 """What is earned per standard deviation of what is not known, while rewards say nothing about
-states; and the rounding, as a share of the largest reward, up to which a reward is a function of
-the action."""
-FIRST, WINDOW = 5, 20
-"""Updates whose real returns are compared, at the beginning of a run and now."""
-HALF = 0.5
-"""A model that predicts a smaller share of the variance of new transitions is of little use, unless
-returns have risen."""
+states."""
 TESTED, STEPS = 128, 10
 """New transitions on which the model is tested before it learns from them, and the steps after
 which its intervals are."""
 KNOWN = "function"
 """What a stored configuration has in place of a function."""
-
-
-class Record(eqx.Module):
-    """What real episodes said about the model. Numbers that are not there yet are NaN."""
-
-    first: Float[np.ndarray, " f"]
-    """Returns of the first updates."""
-    returns: Float[np.ndarray, " w"]
-    """Returns of the last ones, the newest last."""
-    predicted: Float[np.ndarray, " w"]
-    """The share of the variance of their transitions that the model before had predicted."""
-    useless: Bool[np.ndarray, ""]
-    """Whether the model was given up."""
-
-    def after(self, value: float, predicted: float) -> "Record":
-        """With another update. The model is given up if `WINDOW` updates returned no more than the
-        first ones did, by two standard errors, and it predicted less than `HALF` of their
-        variance."""
-        first = np.array(self.first)
-        if np.isnan(first).any():
-            first[np.argmax(np.isnan(first))] = value
-        returns = np.append(self.returns[1:], value)
-        shares = np.append(self.predicted[1:], predicted)
-        error = np.sqrt(returns.var(ddof=1) / WINDOW + first.var(ddof=1) / FIRST)
-        risen = returns.mean() > first.mean() + 2 * error
-        known = np.nanmean(shares) if np.isfinite(shares).any() else np.nan
-        useless = np.isfinite(returns).all() and not risen and known < HALF
-        return Record(first, returns, shares, np.asarray(useless))
-
-
-def _no_record() -> Record:
-    first, returns, predicted = (np.full(n, np.nan) for n in (FIRST, WINDOW, WINDOW))
-    return Record(first, returns, predicted, np.asarray(False))
 
 
 class State(eqx.Module):
@@ -205,7 +173,7 @@ class MBAC(BaseAgent):
                 data=empty(size, inputs), length=zero, judged=zero, key=child(key, 1),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
-                record=_no_record(), plain=to_numpy(self._plain.state),
+                record=judging.begin(), plain=to_numpy(self._plain.state),
             )  # fmt: skip
         self._fresh = self.state.policy
         self.reset()
@@ -257,6 +225,36 @@ class MBAC(BaseAgent):
         n = real.count
         return real, forecast(self.model, real.states[0], real.actions[:n])
 
+    def gradient(
+        self, episodes: int = 20, *, draws: int = 16, seed: int = 0
+    ) -> tuple[GradientPosterior, Informed]:
+        """The posterior of the gradient of the expected discounted return at the policy of now,
+        from real episodes that are not learned from, and the prior of it: mean and covariance over
+        draws of the model. The posterior also allows for a model that is wrong
+        (`bayespg.agents.slopes`)."""
+        episodes = checks.whole("episodes", episodes, 3)
+        key = child(host_key(settings.seed("seed", seed)), 4)
+        keys = [fast_key(k) for k in range(checks.whole("draws", draws, 2))]
+        state, where, model = self.state, self.world, self.model
+        with self.precision():
+            raw = where.play(state.acting, key, episode_seeds(seed, -1, episodes))
+        horizon = min(LONGEST, where.horizon)
+        believed = [
+            slopes.predicted(
+                model.environment(k, horizon=horizon, discount=where.discount, known=self.known),
+                state.policy, state.normaliser, k,
+            )
+            for k in keys
+        ]  # fmt: skip
+        with jax.enable_x64(True):
+            policy = as_dtype(state.policy, jnp.float64)
+            batch = of_paths(
+                policy, raw, discount=where.discount, horizon=where.horizon,
+                normaliser=state.normaliser,
+            )  # fmt: skip
+            prior = slopes.believed(np.asarray(believed))
+            return slopes.corrected(batch, prior), prior
+
     def _learn_from(self, played: list[Trajectories]) -> tuple[Evaluation, Any, dict[Any, float]]:
         """Update the model, and improve the policy on episodes that it simulates."""
         if self.state.record.useless:
@@ -265,45 +263,47 @@ class MBAC(BaseAgent):
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
             data, fresh = data.with_paths(paths), fresh.with_paths(paths)
-        tested = self._tested(fresh)
+        shares, within = self._tested(fresh)
         again = int(data.seen) > AGAIN * int(old.judged)
         model = models.posterior(data, self._basis, None if again else old.length)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
-        starts = [(old.policy, old.values)]
-        if again and int(old.updates) > 0:
-            starts.append((self._fresh, jnp.zeros_like(old.values)))
-        with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
-            tried = list(pool.map(lambda start: self._improved(model, data, key, *start), starts))
-        policy, values, progress = max(tried, key=lambda one: np.mean(one[2].returns[-LAST:]))
+        episodes = metrics.evaluation(*played)
+        came = self._discounted(played)
+        record = old.record.after(float(episodes.returns.mean()), shares, came)
+        best, promises, begun = self._chosen(model, data, key, again, record.missed)
+        policy, values, progress = best.policy, best.values, best.progress
         numbers = jax.tree.leaves(eqx.filter((policy, values), eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
                 f"update {int(old.updates) + 1}: the policy or its values are not finite"
             )
-        episodes = metrics.evaluation(*played)
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
+        promised = np.nan if judging.silent(data) else float(np.mean(promises[: PATHS // 2]))
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
         self.state = old.counted(
             episodes, policy=policy, normaliser=_units(model), values=values, data=data,
             length=np.asarray(model.length, np.int64),
             judged=np.asarray(data.seen if again else old.judged, np.int64),
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
-            record=old.record.after(float(episodes.returns.mean()), tested[Column.PREDICTED]),
+            record=record.promising(promised, begun),
         )  # fmt: skip
         self._fitted = data, model
         if self.state.record.useless:
             self._double = self._plain._double
             warn(
-                f"update {int(self.state.updates)}: the model predicts little of what happens and "
-                "returns have not risen; BAC goes on without it, from its own first policy"
+                f"update {int(self.state.updates)}: the model predicts little of what happens, or "
+                "real episodes do not gain what it promises; BAC goes on without it, from its own "
+                "first policy"
             )
-        columns = tested | {
+        columns: dict[Any, float] = {
+            Column.PREDICTED: float(np.fmin(*shares)), Column.INSIDE: within,
             Column.PERSISTENCE: float(old.persistence),
             Column.DIVERGENCE: self._moved(old.policy, model),
             # No gradient of real episodes is estimated.
             Column.SLOPE: np.nan, Column.SLOPE_ERROR: np.nan, Column.SURE: np.nan,
-            Column.SIMULATED: float(progress.returns[-1]),
+            Column.PROMISED: float(old.record.promise), Column.CAME: came,
+            Column.KEPT: record.kept,
             Column.AHEAD: float(np.mean(progress.lengths)),
             Column.CONFIRMED: float(np.clip(progress.agreement[-1], 0.0, 1.0)),
         }  # fmt: skip
@@ -315,25 +315,46 @@ class MBAC(BaseAgent):
         self.state = self.state.counted(learned[0], plain=to_numpy(self._plain.state))
         return learned
 
-    def _tested(self, fresh: Transitions) -> dict[Any, float]:
-        """How well the model so far predicts new transitions: the share of the variance of changes
-        of the state, or of rewards where it is smaller, and how many states are in the intervals.
-        NaN before the first model, and where nothing varies."""
+    def _chosen(
+        self, model: Model, data: Transitions, key: PRNGKeyArray, again: bool, missed: bool
+    ) -> tuple[simulated.Improved, Float[np.ndarray, " M"], bool]:
+        """The policy so far, an improved one if it returns more in simulated episodes, or one that
+        learned from scratch if that returns more than both: their simulated returns, and whether it
+        has just begun. A policy that has `missed` what was promised is replaced in any case."""
+        old = self.state
+        scratch = self._fresh, jnp.zeros_like(old.values)
+        starts = [scratch if missed else (old.policy, old.values)]
+        if again and int(old.updates) > 0 and not missed:
+            starts.append(scratch)
+        with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
+            tried = list(pool.map(lambda start: self._improved(model, data, key, *start), starts))
+        best = tried[0]
+        if not missed and not _better(best.after, best.before):
+            best = eqx.tree_at(lambda x: (x.policy, x.after), best, (old.policy, best.before))
+        begun = missed or _better(tried[-1].after, best.after)
+        best = tried[-1] if begun else best
+        return best, np.asarray(best.after, float), begun
+
+    def _discounted(self, played: list[Trajectories]) -> float:
+        """The mean discounted return."""
+        gamma = self.world.discount
+        return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
+
+    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float]:
+        """How well the model so far predicts new transitions: the shares of the variance of changes
+        of the state and of rewards, and how many states are in the intervals. NaN before the first
+        model, and where nothing varies."""
         if self.state.data.count == 0:
-            return {Column.PREDICTED: np.nan, Column.INSIDE: np.nan}
+            return (np.nan, np.nan), np.nan
         rows = np.arange(TESTED) * fresh.count // TESTED
         x, y, r = (z[rows].astype(float) for z in (fresh.states, fresh.following, fresh.rewards))
         found = self.model.predict_encoded(x, fresh.actions[rows])
         going = ~fresh.terminated[rows]
-        shares = [
-            _explained(y - x, np.asarray(found.following) - x),
-            _explained(r[going, None], np.asarray(found.rewards)[going, None]),
-        ]
-        known = [share for share in shares if np.isfinite(share)]
-        return {
-            Column.PREDICTED: min(known, default=np.nan),
-            Column.INSIDE: inside(self.model, fresh, STEPS),
-        }
+        shares = (
+            judging.explained(y - x, np.asarray(found.following) - x),
+            judging.explained(r[going, None], np.asarray(found.rewards)[going, None]),
+        )
+        return shares, inside(self.model, fresh, STEPS)
 
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
@@ -360,11 +381,11 @@ class MBAC(BaseAgent):
 
     def _improved(
         self, model: Model, data: Transitions, key: PRNGKeyArray, policy: Composed, values: Any
-    ) -> Any:
-        """The policy and its values after updates on simulated episodes, and how it went."""
+    ) -> simulated.Improved:
+        """The policy and its values after updates on simulated episodes."""
         where = self.world
         known, curiosity = self.known, 0.0
-        if known.reward is None and _silent(data):
+        if known.reward is None and judging.silent(data):
             known, curiosity = known._replace(reward=_nothing), CURIOSITY
         environment = model.environment(
             horizon=min(LONGEST, where.horizon), discount=where.discount, curiosity=curiosity,
@@ -373,8 +394,9 @@ class MBAC(BaseAgent):
         with self.precision():
             environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
             improved = simulated.improve(
-                environment, policy, normaliser, self._values, values, key, UPDATES, PATHS
-            )
+                environment, policy, normaliser, self._values, values, key, UPDATES, PATHS,
+                limited=where.horizon <= LONGEST,
+            )  # fmt: skip
             return jax.block_until_ready(improved)
 
     def _take(self, state: Any) -> None:
@@ -390,33 +412,14 @@ class MBAC(BaseAgent):
         self._fitted = None
 
 
-def _silent(data: Transitions) -> bool:
-    """Whether rewards have said nothing about states: no episode ended, and each reward is what the
-    action costs, a sum of functions c + b a + d a^2 + e |a| of its numbers. Until then episodes are
-    simulated that go where the model is uncertain, whatever they cost: doing nothing would look
-    best, and a goal would never be seen."""
-    n = data.count
-    if data.terminated[:n].any():
-        return False
-    A, rewards = np.asarray(data.actions[:n], float), np.asarray(data.rewards[:n], float)
-    terms = np.concatenate([np.ones((n, 1)), A, A**2, np.abs(A)], 1)
-    left = rewards - terms @ np.linalg.lstsq(terms, rewards, rcond=None)[0]
-    return bool(np.abs(left).max() <= COST * max(np.abs(rewards).max(), 1e-300))
+def _better(returns: Any, others: Any) -> bool:
+    """Whether a policy returns more than another, in episodes with the same random numbers."""
+    more = np.asarray(returns, float) - np.asarray(others, float)
+    return bool(more.mean() > SURE * more.std(ddof=1) / np.sqrt(len(more)))
 
 
 def _nothing(*_: Any) -> Float[Array, ""]:
     return jnp.zeros(())
-
-
-def _explained(true: Any, predicted: Any) -> float:
-    """The share of the variance that is predicted, in the mean over the numbers that vary, each at
-    least zero; NaN if none does."""
-    if not len(true):
-        return np.nan
-    total = np.mean((true - true.mean(0)) ** 2, 0)
-    varies = total > 1e-12 * np.mean(true**2, 0)
-    left = np.mean((true - predicted) ** 2, 0)[varies] / total[varies]
-    return float(np.mean(np.maximum(1 - left, 0))) if left.size else np.nan
 
 
 def _refuse_what_is_no_function(**given: Any) -> None:

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support.types import Array
+from bayespg.environments import trajectories
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import values as values_of
-from bayespg.learning.observations import Normaliser
 from bayespg.models.environment import Learned
 from bayespg.models.features import Quadratic, draw_waves
+from bayespg.paths.observations import Normaliser
 from bayespg.policies import base, flatten
 from bayespg.policies.heads import Composed
 
@@ -55,12 +56,24 @@ def basis(size: int) -> Quadratic:
 class Progress(eqx.Module):
     """Numbers of each update, measured before it was made."""
 
-    returns: Float[Array, "*N"]
-    """Mean return of the simulated episodes."""
     lengths: Float[Array, "*N"]
-    """Their mean number of steps."""
+    """Mean number of steps of the simulated episodes."""
     agreement: Float[Array, "*N"]
     """How far the two halves of them agree on the gradient, as a running mean."""
+
+
+class Improved(eqx.Module):
+    """A policy after some updates."""
+
+    policy: Composed
+    values: Float[Array, " q"]
+    """Weights of the values of states."""
+    progress: Progress
+    before: Float[Array, " M"]
+    """Discounted returns of episodes under the policy before, the first half of them from first
+    states, with the values of the states in which they are cut off."""
+    after: Float[Array, " M"]
+    """The same under the policy after, with the same random numbers."""
 
 
 @eqx.filter_jit
@@ -73,10 +86,12 @@ def improve(
     key: PRNGKeyArray,
     updates: int,
     paths: int,
-) -> tuple[Composed, Float[Array, " q"], Progress]:
-    """The policy after `updates` updates on `paths` simulated episodes each, and the weights of the
-    values. A policy whose simulated advantages are all equal stays as it is. Its features have no
-    parameters, so that they are computed once per state."""
+    limited: bool,
+) -> Improved:
+    """The policy after `updates` updates on `paths` simulated episodes each. A policy whose
+    simulated advantages are all equal stays as it is. Its features have no parameters, so that they
+    are computed once per state. `limited` says whether episodes of the task end at the horizon of
+    the environment."""
     theta, rebuild = flatten(policy.head)
     slow = base.slower(policy.head, SLOW)
 
@@ -118,16 +133,24 @@ def improve(
         sound = (spread > 0) & jnp.all(jnp.isfinite(new))
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         progress = Progress(
-            jnp.sum(jnp.where(found.mask, found.rewards, 0.0)) / paths,
             jnp.sum(weights) / paths,
             agreement,
         )
         return (jnp.where(sound, new, theta), values, agreement), progress
 
-    (theta, values, _), progress = jax.lax.scan(
+    key_judge, key = jax.random.split(key)
+    (new, values, _), progress = jax.lax.scan(
         update, (theta, values, jnp.ones(())), jax.random.split(key, updates)
     )
-    return eqx.tree_at(lambda p: p.head, policy, rebuild(theta)), values, progress
+
+    def judged(theta: Any) -> Float[Array, " M"]:
+        found = simulate(environment, features, rebuild(theta), key_judge, paths)[0]
+        last = basis(normaliser(found.final)) @ values
+        return _returns(found, last, environment.discount, limited)
+
+    before, after = jax.lax.map(judged, jnp.stack([theta, new]))
+    policy = eqx.tree_at(lambda p: p.head, policy, rebuild(new))
+    return Improved(policy, values, progress, before, after)
 
 
 def simulate(
@@ -154,6 +177,16 @@ def simulate(
     keys = jax.random.split(key_steps, environment.horizon)
     (final, _, _), (states, actions, rewards, mask, ended, phi) = jax.lax.scan(step, first, keys)
     return Trajectories(states, actions, rewards, mask, jnp.any(ended, 0), final), phi
+
+
+def _returns(
+    paths: Trajectories, last: Float[Array, " M"], discount: float, limited: bool
+) -> Float[Array, " M"]:
+    """Discounted returns, given the values of the last states."""
+    T = len(paths.mask)
+    going = ~paths.terminated & ((paths.lengths < T) | (not limited))
+    ahead = jnp.where(going, discount**paths.lengths * last, 0.0)
+    return trajectories.returns(paths, discount) + ahead
 
 
 def _spread(key: PRNGKeyArray, weights: Float[Array, " N"], count: int) -> Int[Array, " count"]:

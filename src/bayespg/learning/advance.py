@@ -21,13 +21,13 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
 from bayespg.fisher import Network
-from bayespg.learning import observations, trust, updates, values
+from bayespg.learning import trust, updates, values
 from bayespg.learning.batch import Batch, discount_by_length, of_paths
 from bayespg.learning.estimators import Estimator, Needs
-from bayespg.learning.observations import Normalised, Normaliser, Recent
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
-from bayespg.paths import scores
+from bayespg.paths import observations, scores
+from bayespg.paths.observations import Normalised, Normaliser, Recent
 from bayespg.paths.persistence import Exploration, informed, only_gains
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.base import slower

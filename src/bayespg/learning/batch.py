@@ -10,9 +10,9 @@ from bayespg._support.types import Array
 from bayespg.algebra.sparse import Matrix
 from bayespg.environments import Environment
 from bayespg.environments.trajectories import Trajectories, returns
-from bayespg.learning.observations import Normaliser, Recent, as_input
 from bayespg.learning.values import Values
 from bayespg.paths import scores
+from bayespg.paths.observations import Normaliser, Recent, as_input
 from bayespg.paths.rollout import walk
 from bayespg.policies import (
     AnyPolicy,

@@ -32,7 +32,7 @@ from bayespg.environments.trajectories import returns
 from bayespg.learning.advance import State, advance, batch_of, begin
 from bayespg.learning.batch import drawn
 from bayespg.learning.estimators import Estimator, refuse_memory
-from bayespg.learning.observations import Normalised
+from bayespg.paths.observations import Normalised
 from bayespg.paths.rollout import rollout
 from bayespg.paths.worlds import actions_in_jax
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype, fitting, flatten

@@ -80,9 +80,8 @@ def _promises(name: str, logged: Logged) -> list[Markup]:
     if not metrics:
         return []
     note = (
-        "Promised is the mean return of the last simulated episodes of the update before; half of "
-        "these begin at any observed state, and they are cut off after 200 steps or where the "
-        "model does not know enough, so that compare how both rise rather than their levels. "
+        "Promised is the mean discounted return of simulated episodes at the end of the update "
+        "before, from first states; where they are cut off they count a fitted value. "
         "Predicted is the share of the variance of new transitions that the model predicted, and "
         "inside the share of states inside its 95 % intervals ten steps ahead, both counted on "
         "real episodes before the model learned from them."

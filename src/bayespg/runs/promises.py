@@ -29,15 +29,15 @@ def draw(seeds: Sequence[Metrics], title: str) -> Figure:
         for number, m in enumerate(seeds):
             steps = m[Column.STEPS][1:]
             drawn = (
-                (above, m[Column.RETURN][1:], "real", "ours"),
-                (above, m[Column.SIMULATED][:-1], "promised", "MC, best baseline"),
+                (above, m[Column.CAME][1:], "real", "ours"),
+                (above, m[Column.PROMISED][1:], "promised", "MC, best baseline"),
                 (below, m[Column.PREDICTED][1:], "predicted", "BAC"),
                 (below, m[Column.INSIDE][1:], "inside", "BPG"),
             )
             for axis, values, label, look in drawn:
                 name = label if number == 0 else f"_{label}"
                 plots.curve(axis, steps, values, label=name, look=look, markers=False)
-        above.set_title(plots.plain(f"{title}: returns, promised and real"))
+        above.set_title(plots.plain(f"{title}: discounted returns, promised and real"))
         above.legend()
         plots.dotted(below, 0.95)
         below.set_ylim(0, 1.02)

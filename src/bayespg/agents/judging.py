@@ -1,0 +1,136 @@
+"""What real episodes say about a learned model: what it promised, and whether to go on with it."""
+
+import dataclasses
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bayespg.models.data import Transitions
+
+FIRST, WINDOW = 5, 20
+"""Updates whose real returns are compared, at the beginning of a run and now."""
+HALF, NOTHING = 0.5, 0.1
+"""A model that predicts a smaller share of the variance of new transitions than the first is of
+little use, unless returns have risen; one that predicts less than the second of the changes of the
+state is of none, unless they are rising."""
+TRIED, SHARE = 4, 0.5
+"""Updates of a policy after which what real episodes gained is compared with what the model had
+promised, and the share of it below which a policy is given up for one from scratch. The model now
+knows the episodes that it was wrong about, but cannot improve a policy that it believes in."""
+MISSES = 5
+"""Policies in a row that were given up like that, after which the model is."""
+COST = 1e-4
+"""The rounding, as a share of the largest reward, up to which a reward is a function of the
+action."""
+
+
+class Record(eqx.Module):
+    """What real episodes said about the model. Numbers that are not there yet are NaN."""
+
+    first: Float[np.ndarray, " f"]
+    """Returns of the first updates."""
+    returns: Float[np.ndarray, " w"]
+    """Returns of the last ones, the newest last."""
+    predicted: Float[np.ndarray, "w 2"]
+    """The shares of the variance of their changes of state, and of their rewards, that the model
+    before had predicted."""
+    base: Float[np.ndarray, ""]
+    """The discounted return of the first update."""
+    promise: Float[np.ndarray, ""]
+    """The discounted return that the model promises for the next one."""
+    tried: Float[np.ndarray, "t 2"]
+    """What it promised and what came, in the last updates of this policy."""
+    misses: Int[np.ndarray, ""]
+    """Policies in a row that gained too little of what was promised."""
+    useless: Bool[np.ndarray, ""]
+    """Whether the model was given up."""
+
+    @property
+    def kept(self) -> float:
+        """What real episodes gained over the first update, as a share of what the model promised;
+        NaN as long as it is not known, and where nothing was promised."""
+        promised, came = self.tried.mean(0) - self.base
+        return float(came / promised) if promised > 0 else np.nan
+
+    @property
+    def missed(self) -> bool:
+        """Whether that is too little."""
+        return self.kept < SHARE
+
+    def after(self, value: float, predicted: tuple[float, float], came: float) -> "Record":
+        """With another update, its mean return and its discounted one. The model is given up if
+        `MISSES` policies in a row gained too little of what it promised; if `WINDOW` updates
+        returned no more than the first ones did, by two standard errors, and it predicted less than
+        `HALF` of their variance; or if their second half returned no more than the first half, and
+        it predicted `NOTHING` of the changes of the state, as where velocities are hidden."""
+        first = np.array(self.first)
+        if np.isnan(first).any():
+            first[np.argmax(np.isnan(first))] = value
+        returns = np.append(self.returns[1:], value)
+        shares = np.concatenate([self.predicted[1:], [predicted]])
+        worse = np.fmin(*shares.T)
+        useless = np.isfinite(returns).all() and (
+            (_mean(worse) < HALF and not _risen(first, returns))
+            or (_mean(shares[:, 0]) < NOTHING and not _risen(*np.split(returns, [WINDOW // 2])))
+        )
+        new = dataclasses.replace(
+            self, first=first, returns=returns, predicted=shares,
+            base=np.where(np.isnan(self.base), came, self.base),
+            tried=np.concatenate([self.tried[1:], [[self.promise, came]]]),
+        )  # fmt: skip
+        misses = self.misses + 1 if new.missed else self.misses * np.isnan(new.kept)
+        useless = useless or misses >= MISSES
+        return dataclasses.replace(new, misses=np.asarray(misses), useless=np.asarray(useless))
+
+    def promising(self, promise: float, begun: bool) -> "Record":
+        """With what is promised for the next update. A policy that has just `begun` is judged by
+        its own updates."""
+        tried = np.full_like(self.tried, np.nan) if begun else self.tried
+        return dataclasses.replace(self, promise=np.asarray(promise), tried=tried)
+
+
+def _mean(x: np.ndarray) -> float:
+    """The mean of those that are known."""
+    return float(np.nanmean(x)) if np.isfinite(x).any() else np.nan
+
+
+def _risen(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether the mean has, by two standard errors."""
+    error = np.sqrt(sum(x.var(ddof=1) / len(x) for x in (before, after)))
+    return bool(after.mean() > before.mean() + 2 * error)
+
+
+def begin() -> Record:
+    """Nothing is known yet."""
+    first, returns = (np.full(n, np.nan) for n in (FIRST, WINDOW))
+    return Record(
+        first, returns, predicted=np.full((WINDOW, 2), np.nan), base=np.asarray(np.nan),
+        promise=np.asarray(np.nan), tried=np.full((TRIED, 2), np.nan), misses=np.asarray(0),
+        useless=np.asarray(False),
+    )  # fmt: skip
+
+
+def silent(data: Transitions) -> bool:
+    """Whether rewards have said nothing about states: no episode ended, and each reward is what the
+    action costs, a sum of functions c + b a + d a^2 + e |a| of its numbers. Until then episodes are
+    simulated that go where the model is uncertain, whatever they cost: doing nothing would look
+    best, and a goal would never be seen."""
+    n = data.count
+    if data.terminated[:n].any():
+        return False
+    A, rewards = np.asarray(data.actions[:n], float), np.asarray(data.rewards[:n], float)
+    terms = np.concatenate([np.ones((n, 1)), A, A**2, np.abs(A)], 1)
+    left = rewards - terms @ np.linalg.lstsq(terms, rewards, rcond=None)[0]
+    return bool(np.abs(left).max() <= COST * max(np.abs(rewards).max(), 1e-300))
+
+
+def explained(true: np.ndarray, predicted: np.ndarray) -> float:
+    """The share of the variance that is predicted, in the mean over the numbers that vary, each at
+    least zero; NaN if none does."""
+    if not len(true):
+        return np.nan
+    total = np.mean((true - true.mean(0)) ** 2, 0)
+    varies = total > 1e-12 * np.mean(true**2, 0)
+    left = np.mean((true - predicted) ** 2, 0)[varies] / total[varies]
+    return float(np.mean(np.maximum(1 - left, 0))) if left.size else np.nan
