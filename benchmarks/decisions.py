@@ -3,7 +3,7 @@
     python benchmarks/decisions.py --out docs/results/decisions.jsonl
     python benchmarks/decisions.py --table docs/results/decisions.jsonl
 
-Steps: at three stages of a run the policies before and after each step play the same 1,000
+Steps: at three stages of a run the policies before and after each step play the same 500
 episodes. A step is worse if its change of the mean return is more than two standard errors below
 zero. `sure` is what the run stated about the step.
 
@@ -33,10 +33,10 @@ from bayespg.learning import estimators
 from bayespg.learning.batch import draw
 from bayespg.runs.columns import Column
 
-TASKS = {"CartPole": 60_000, "Acrobot": 60_000, "Pendulum": 80_000}
+TASKS = {"CartPole": 40_000, "Acrobot": 40_000, "Pendulum": 60_000}
 STAGES = (0.0, 0.2, 0.8)
 """Shares of the steps of a run at which a stage begins."""
-UPDATES, EPISODES, CLEAR = 15, 1_000, 2.0
+UPDATES, EPISODES, CLEAR = 15, 500, 2.0
 TRAINED = (0, 10, 50)
 """Updates before `episodes_needed` is asked."""
 BATCHES, PATHS, AT_ONCE, Z, DOUBT = 400, 8, 20, 1.645, 0.3
@@ -149,10 +149,10 @@ def table(found: list[lines.Line]) -> str:
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
+    for seed in range(options.first, options.first + options.seeds):
+        yield from (judged(task, TASKS[task], seed) for task in options.tasks)
     for task in options.tasks:
         yield from needed(task, options.first)
-        for seed in range(options.first, options.first + options.seeds):
-            yield judged(task, TASKS[task], seed)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ and that all are equally probable; what it has to learn is which one it is.
 
 `FRESH` cells were fixed before the rule of runs was chosen on the others. There noise is normal or
 has Student's distribution with three degrees of freedom, or the contribution of a path is the
-gradient plus such noise. In the last ones the signal vanishes after half of the updates.
+gradient plus such noise. In the last ones a signal vanishes after half of the updates.
 
 Single batches have gradients drawn from the hyperprior. Their contributions are returns times
 scores, as above, or the gradient plus noise.
