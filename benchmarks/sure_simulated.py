@@ -41,7 +41,7 @@ BATCH_SIZES = ((4, 2), (4, 30), (10, 10), (30, 3), (20, 200))
 
 
 @jax.jit
-def stated(K: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def stated(K: jax.Array):
     """What each update says by itself, and given those before it; and its agreement."""
 
     def update(weights, K):
