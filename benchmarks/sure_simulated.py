@@ -1,11 +1,17 @@
-"""The probability of going uphill in simulated runs, whose ratio of signal to noise is constant,
-beside an oracle that knows it.
+"""The probability of going uphill in simulated runs, beside an oracle that knows how strong the
+gradient is.
 
     python benchmarks/sure_simulated.py --out docs/results/sure-simulated.jsonl
     python benchmarks/sure_simulated.py --table docs/results/sure-simulated.jsonl
 
 Each update has M scores u ~ N(0, I) of n parameters and returns g'u + noise, with `signal` = M
-|g|^2. The oracle states how often steps go uphill.
+|g|^2. The oracle states how often steps go uphill. The observer knows the frequencies of all
+signals and the normal approximation of the agreement under each, that the signal does not change,
+and that all are equally probable; what it has to learn is which one it is.
+
+`FRESH` cells were fixed before the rule of runs was chosen on the others. There noise is normal or
+has Student's distribution with three degrees of freedom, or the contribution of a path is the
+gradient plus such noise. In the last ones a signal vanishes after half of the updates.
 
 Single batches have gradients drawn from the hyperprior. Their contributions are returns times
 scores, as above, or the gradient plus noise.
@@ -20,53 +26,81 @@ import lines
 import numpy as np
 
 from bayespg.calibration import ENDS, _part, brier
-from bayespg.posterior.agreement import (
-    agreement,
-    draw_strength,
-    drift,
-    no_weights,
-    observe,
-    prior,
-    probability,
-)
+from bayespg.posterior.agreement import agreement, draw_strength, learn, no_weights, probability
 from bayespg.posterior.agreement import spread as of_products
 
 RUNS, UPDATES, LAST = 60, 150, 100
 SIZES = ((2, 5), (4, 5), (8, 20), (2, 20))
 SIGNALS = (0.0, 1.0, 4.0, 16.0)
+FRESH_SIZES, FRESH_SIGNALS = ((3, 10), (6, 3), (16, 50)), (0.0, 2.0, 9.0)
+KINDS = ("normal returns", "heavy returns", "normal noise", "heavy noise")
+VANISHES = 9.0
 BATCHES = 2_000
 of_batches = jax.jit(jax.vmap(agreement))
 BATCH_SIZES = ((4, 2), (4, 30), (10, 10), (30, 3), (20, 200))
 
 
-def stated(C: jax.Array) -> tuple[np.ndarray, np.ndarray]:
-    """What each update says by itself, and given those before it."""
+@jax.jit
+def stated(K: jax.Array):
+    """What each update says by itself, and given those before it; and its agreement."""
 
-    def update(weights, C):
-        K = C @ C.T
+    def update(weights, K):
         of = of_products(K)
-        before = jnp.where(jnp.any(weights > 0), drift(weights, of.paths), prior(of.paths))
-        weights = observe(before, of)
-        return weights, (agreement(K), probability(weights, of))
+        weights = learn(weights, of)
+        return weights, (agreement(K), probability(weights, of), of.share)
 
-    begin = jnp.broadcast_to(no_weights(C.dtype), (C.shape[1], *no_weights(C.dtype).shape))
-    both = jax.jit(lambda C: jax.lax.scan(jax.vmap(update), begin, C)[1])(C)
-    return np.asarray(both[0]), np.asarray(both[1])
+    begin = jnp.broadcast_to(no_weights(K.dtype), (K.shape[1], *no_weights(K.dtype).shape))
+    return jax.lax.scan(jax.vmap(update), begin, K)[1]
 
 
-def measured(M: int, n: int, signal: float, rng: np.random.Generator) -> dict:
+def contributions(M: int, n: int, signal: np.ndarray, kind: str, rng) -> np.ndarray:
     U = rng.normal(size=(UPDATES, RUNS, M, n))
-    R = np.sqrt(signal / M) * U[..., 0] + rng.normal(size=(UPDATES, RUNS, M))
-    C = R[..., None] * U
-    up = 0.5 + 0.5 * np.sign(C.sum(2)[..., 0]) if signal else np.full((UPDATES, RUNS), 0.5)
-    alone, run = stated(jnp.asarray(C, jnp.float32))
-    last, true = slice(UPDATES - LAST, None), np.full((LAST, RUNS), up.mean())
-    return {
-        "M": M, "n": n, "signal": signal, "alone": float(alone.mean()),
-        "after 20": float(run[15:25].mean()), "last": float(run[last].mean()),
-        "observed": float(up.mean()), "brier_alone": brier(alone[last], up[last]),
-        "brier": brier(run[last], up[last]), "oracle": brier(true, up[last]),
-    }  # fmt: skip
+    shape, strength = (UPDATES, RUNS, M), np.sqrt(signal / M)[:, None, None]
+    heavy = rng.standard_t(3, size=shape) / np.sqrt(3)
+    if kind.endswith("noise"):
+        U = U * heavy[..., None] if kind == "heavy noise" else U
+        U[..., 0] += strength
+        return U
+    R = strength * U[..., 0] + (heavy if kind == "heavy returns" else rng.normal(size=shape))
+    return R[..., None] * U
+
+
+def measured(M: int, n: int, signals: tuple[float, ...], kind: str, rng) -> list[dict]:
+    """A line for each signal. Where the signal vanishes nobody observes."""
+    rows, shares, ups = [], [], []
+    changes = len(signals) == 1
+    for signal in signals:
+        over = np.full(UPDATES, signal)
+        over[UPDATES // 2 :] *= not changes
+        C = contributions(M, n, over, kind, rng)
+        up = np.where(over[:, None] > 0, 0.5 + 0.5 * np.sign(C.sum(2)[..., 0]), 0.5)
+        K = jnp.asarray(C @ C.swapaxes(-1, -2), jnp.float32)
+        alone, run, share = map(np.asarray, stated(K))
+        last = slice(UPDATES - LAST, None)
+        true = np.broadcast_to(up.mean(1, keepdims=True) if changes else up.mean(), up.shape)
+        rows.append({
+            "M": M, "n": n, "kind": kind, "signal": signal, "changes": changes,
+            "alone": float(alone.mean()), "after 20": float(run[15:25].mean()),
+            "last": float(run[last].mean()), "end": float(run[-20:].mean()),
+            "observed": float(up[last].mean()), "brier_alone": brier(alone[last], up[last]),
+            "brier": brier(run[last], up[last]), "oracle": brier(true[last], up[last]),
+        })  # fmt: skip
+        shares.append(share)
+        ups.append(up)
+    for row, said, up in zip(rows, observer(shares, ups), ups, strict=True):
+        row["observer"] = brier(said[UPDATES - LAST :], up[UPDATES - LAST :])
+    return rows
+
+
+def observer(shares: list[np.ndarray], ups: list[np.ndarray]) -> list[np.ndarray]:
+    """What somebody states who knows the distribution of `shares` under each signal."""
+    p, known = [up.mean() for up in ups], [(x.mean(), x.std()) for x in shares]
+    said = []
+    for x in shares:
+        log = [np.cumsum(-(((x - m) / s) ** 2) / 2 - np.log(s), 0) for m, s in known]
+        weights = np.exp(np.stack(log) - np.max(log, 0))
+        said.append(np.tensordot(p, weights / weights.sum(0), 1))
+    return said
 
 
 def drawn(M: int, n: int, scored: bool, rng: np.random.Generator) -> dict:
@@ -101,27 +135,56 @@ def table_of_batches(rows: list[dict]) -> str:
 
 
 def table(rows: list[dict]) -> str:
-    batches, rows = [[r for r in rows if ("scored" in r) == one] for one in (True, False)]
+    batches = [r for r in rows if "scored" in r]
+    runs = [r for r in rows if "signal" in r]
+    usual = [r for r in runs if (r["M"], r["n"]) in SIZES]
+    fresh = [r for r in runs if (r["M"], r["n"]) in FRESH_SIZES]
+    parts = (
+        table_of_batches(batches),
+        table_of_runs(usual, ("alone", "after 20", "last")),
+        table_of_runs([r for r in fresh if not r["changes"]], ("after 20", "last")),
+        table_of_changes([r for r in fresh if r["changes"]]),
+    )
+    return "\n\n".join(parts)
+
+
+def table_of_runs(rows: list[dict], stages: tuple[str, ...]) -> str:
+    """Stated at these stages; observed. Brier scores relative to the oracle's."""
     signals = list(dict.fromkeys(r["signal"] for r in rows))
-    head = "M", "directions", *(f"signal {signal:g}" for signal in signals), "Brier scores"
+    head = "contributions", "M", "directions", *(f"signal {signal:g}" for signal in signals)
+    head = (*head, "one batch", "run", "observer")
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for M, n in SIZES:
-        of = [r for r in rows if (r["M"], r["n"]) == (M, n)]
+    for cell in dict.fromkeys((r["kind"], r["M"], r["n"]) for r in rows):
+        of = [r for r in rows if (r["kind"], r["M"], r["n"]) == cell]
         stated = [
-            f"{r['alone']:.2f}, {r['after 20']:.2f}, {r['last']:.2f}; {r['observed']:.2f}"
-            for r in of
+            f"{', '.join(f'{r[stage]:.2f}' for stage in stages)}; {r['observed']:.2f}" for r in of
         ]
-        brier = [np.mean([r[k] for r in of]) for k in ("brier_alone", "brier", "oracle")]
-        scores = "{:.3f}, {:.3f}; {:.3f}".format(*brier)
-        text.append(f"| {M} | {n} | {' | '.join(stated)} | {scores} |")
-    return "\n".join([table_of_batches(batches), "", *text])
+        score = {k: sum(r[k] for r in of) for k in ("brier_alone", "brier", "observer", "oracle")}
+        ratios = [f"{score[k] / score['oracle']:.2f}" for k in ("brier_alone", "brier", "observer")]
+        text.append(f"| {' | '.join([*map(str, cell), *stated, *ratios])} |")
+    return "\n".join(text)
+
+
+def table_of_changes(rows: list[dict]) -> str:
+    text = ["| contributions | M | directions | last 20 updates, 55 after the end | run |"]
+    text.append("|---" * 5 + "|")
+    for r in rows:
+        ratio = f"{r['brier'] / r['oracle']:.2f}"
+        text.append(f"| {r['kind']} | {r['M']} | {r['n']} | {r['end']:.2f} | {ratio} |")
+    return "\n".join(text)
 
 
 def every(_: argparse.Namespace) -> Iterator[lines.Line]:
     rng = np.random.default_rng(0)
-    yield from (measured(M, n, signal, rng) for M, n in SIZES for signal in SIGNALS)
+    for M, n in SIZES:
+        yield from measured(M, n, SIGNALS, KINDS[0], rng)
     rng = np.random.default_rng(1)
     yield from (drawn(M, n, scored, rng) for scored in (True, False) for M, n in BATCH_SIZES)
+    rng = np.random.default_rng(2)
+    for signals in (FRESH_SIGNALS, (VANISHES,)):
+        for kind in KINDS:
+            for M, n in FRESH_SIZES:
+                yield from measured(M, n, signals, kind, rng)
 
 
 if __name__ == "__main__":

@@ -427,11 +427,19 @@ def test_what_is_stated_of_drawn_gradients_is_that_of_the_stored_cells():
     stored = json.loads((RESULTS / "uphill.json").read_text("utf-8"))["reliability"]
     drawn = [r for r in stored if r["kind"] == "arrays" and r["signal"] is None]
     apart = [cell["said"] - cell["counted"] for cell in drawn]
-    assert max(apart) < 0.01
+    assert max(apart) < 0.02
     page = " ".join((ROOT / "docs" / "calibration.md").read_text("utf-8").split())
     low = sum(value < -0.05 for value in apart)
-    said = "of {} cells {} were more than 0.05 too low and none more than 0.01 too high"
-    assert said.format(len(drawn), low) in page
+    said = "{} of {} were more than 0.05 too low and none more than 0.02 too high"
+    assert said.format(low, len(drawn)) in page
+    for name in dict.fromkeys(cell["estimator"] for cell in drawn):
+        parts = np.array([cell["parts"] for cell in drawn if cell["estimator"] == name])
+        count, stated, seen = np.moveaxis(parts, 2, 0)
+        shown = [
+            f"{k @ s / k.sum():.2f} / {k @ c / k.sum():.2f} ({k.sum():.0f})"
+            for k, s, c in zip(count.T, stated.T, seen.T, strict=True)
+        ]
+        assert f"| {name} | {' | '.join(shown)} |" in page
 
 
 def test_the_table_of_coverage_is_that_of_the_stored_results():
@@ -457,7 +465,7 @@ def test_the_table_of_components_is_that_of_the_stored_lines(monkeypatch):
     assert set(shown.splitlines()) <= set(table.splitlines())
 
 
-@pytest.mark.parametrize("name", ["sure", "sure_simulated", "paired", "biased"])
+@pytest.mark.parametrize("name", ["sure", "sure_simulated", "decisions", "paired", "biased"])
 def test_the_tables_of_calibration_are_those_of_the_stored_runs(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     stored = (RESULTS / f"{name.replace('_', '-')}.jsonl").read_text("utf-8").splitlines()

@@ -31,7 +31,8 @@ gradients weaker than their standard error are rare, or hundreds of episodes of 
 show that there is no gradient. Averaged over batches drawn from the hyperprior the stated
 probability is the frequency of going uphill. For a fixed gradient it is not: where many directions
 hide a weak gradient, one batch cannot tell it from none. In a run r changes slowly, and updates
-learn it: `drift`, then `observe`.
+learn it (`learn`). A run begins with `NOTHING_IN_A_RUN` for the probability of no gradient: its
+updates can show that there is none.
 
 A mean can have a bias that all paths share. Where an unbiased gradient of each path is known, these
 are the contributions, and d is the biased mean; the probability may then be below one half.
@@ -55,15 +56,18 @@ RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 31)])
 DIRECTIONS = np.geomspace(1.0, 4096.0, 13)
 """The grid of f."""
 NOTHING_TO_LEARN = 0.5
-"""The prior probability that there is no gradient."""
+"""The prior probability that there is no gradient, of one batch."""
+NOTHING_IN_A_RUN = 0.25
+"""The same at the beginning of a run."""
 STRENGTH = 1.5
 """The scale of the length of a gradient, in standard errors."""
 HIDDEN = 0.5
 """How far the gradient hides itself: between 0, where noise is added to it, and 1, where it is the
 gradient of returns times scores."""
-MOVES, RENEWED = 0.005, 0.001
+MOVES, RENEWED = 0.05, 0.01
 """How r changes between updates: the probabilities of moving to the next larger value of the grid
-(and of moving to the next smaller one), and of a fresh value from the prior."""
+(and of moving to the next smaller one), and of a fresh value from the hyperprior of a run. log r
+has then a random walk with a standard deviation of 0.15 per update."""
 SHAPE = 20.0
 """Squared cosines count as this many independent ones at most: contributions are not normal."""
 EDGE = 0.15
@@ -107,13 +111,15 @@ def spread(K: Float[Array, "M M"], paths: Float[Array, ""] | None = None) -> Spr
     return Spread(count, jnp.clip((1 + (count - 1) * cosine) / count, 0, 1), shape, pairs, known)
 
 
-def prior(paths: Float[Array, ""] | float, power: float = 3.0) -> Weights:
+def prior(
+    paths: Float[Array, ""] | float, power: float = 3.0, nothing: float = NOTHING_TO_LEARN
+) -> Weights:
     """The hyperprior before the first batch, of this many paths; f is anything. The density of z
     begins as z^power: with 1 weak gradients are as probable as strong ones."""
     z2 = paths * RATIOS[1:] / STRENGTH**2
     slab = z2 ** ((power + 1) / 2) / (1 + z2) ** (power / 2 + 1)
-    slab = (1 - NOTHING_TO_LEARN) * slab / jnp.sum(slab)
-    weights = jnp.concatenate([jnp.full((1,), NOTHING_TO_LEARN, slab.dtype), slab])
+    slab = (1 - nothing) * slab / jnp.sum(slab)
+    weights = jnp.concatenate([jnp.full((1,), nothing, slab.dtype), slab])
     return jnp.repeat(weights[:, None] / DIRECTIONS.size, DIRECTIONS.size, 1)
 
 
@@ -130,14 +136,20 @@ def no_weights(dtype: Any) -> Weights:
     return jnp.zeros((RATIOS.size, DIRECTIONS.size), dtype)
 
 
-def drift(weights: Weights, paths: Float[Array, ""] | float) -> Weights:
+def learn(weights: Weights, of: Spread) -> Weights:
+    """The weights of a run after another update; all are zero before the first."""
+    fresh = prior(of.paths, nothing=NOTHING_IN_A_RUN).astype(weights.dtype)
+    return observe(jnp.where(jnp.any(weights > 0), _drift(weights, fresh), fresh), of)
+
+
+def _drift(weights: Weights, fresh: Weights) -> Weights:
     """What is known about the next update, from what is known about this one."""
     some = weights[1:]
     stay = (1 - 2 * MOVES) * some
     up = jnp.concatenate([some[:1], some[:-1]])
     down = jnp.concatenate([some[1:], some[-1:]])
     moved = jnp.concatenate([weights[:1], stay + MOVES * (up + down)])
-    return (1 - RENEWED) * moved + RENEWED * prior(paths).astype(weights.dtype)
+    return (1 - RENEWED) * moved + RENEWED * fresh
 
 
 def observe(weights: Weights, of: Spread, additive: bool = False) -> Weights:

@@ -17,10 +17,8 @@ from bayespg.posterior.agreement import (
     agreement,
     compared,
     contributions,
-    drift,
     largest,
-    observe,
-    prior,
+    learn,
     probability,
     spread,
 )
@@ -196,8 +194,7 @@ def believed(
     Returns the weights after this update, too."""
     K, cosine = judges(posterior, natural)[0]
     of = spread(K)
-    first = prior(of.paths).astype(weights.dtype)
-    after = observe(jnp.where(jnp.any(weights > 0), drift(weights, of.paths), first), of)
+    after = learn(weights, of)
     return probability(after, of, cosine), after
 
 

@@ -99,8 +99,9 @@ def draw(drawn: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
         above.set_title(plots.plain(title))
         above.set_ylabel("return of an episode")
         plots.legend_below(figure, above)
-        below.set_title("stated probability that the step goes uphill (dotted: nothing to learn)")
+        below.set_title("how sure the learner was that its step raises the return")
         plots.dotted(below, 0.5)
         below.set_ylim(0.3, 1.02)
+        below.set_yticks([0.5, 0.75, 1.0], ["0.5 (coin toss)", "0.75", "1 (certain)"])
         plots.environment_steps(below)
         return figure

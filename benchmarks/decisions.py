@@ -1,0 +1,163 @@
+"""What decisions from the error bars cost and save, on classic tasks in JAX with the default agent.
+
+    python benchmarks/decisions.py --out docs/results/decisions.jsonl
+    python benchmarks/decisions.py --table docs/results/decisions.jsonl
+
+Steps: at three stages of a run the policies before and after each step play the same 500
+episodes. A step is worse if its change of the mean return is more than two standard errors below
+zero. `sure` is what the run stated about the step.
+
+Stopping: `StopWhenSure` is asked about the rows of the same runs, and the return where it would
+have ended them is compared with that at the end.
+
+Episodes needed: how often the 90 % interval of `episodes_needed`, from eight episodes, holds the
+number with which a step goes uphill with probability 95 %. With h_i the unbiased gradients of very
+many episodes and g their mean, that number is (z sd(h'g) / g'g)^2 with z = 1.645.
+"""
+
+import argparse
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lines
+import numpy as np
+import uphill_tasks
+
+import bayespg
+from bayespg._support.precision import to_float64
+from bayespg.agents.callbacks import StopWhenSure
+from bayespg.calibration import ENDS, _part, brier
+from bayespg.learning import estimators
+from bayespg.learning.batch import draw
+from bayespg.runs.columns import Column
+
+TASKS = {"CartPole": 40_000, "Acrobot": 40_000, "Pendulum": 60_000}
+STAGES = (0.0, 0.2, 0.8)
+"""Shares of the steps of a run at which a stage begins."""
+UPDATES, EPISODES, CLEAR = 15, 500, 2.0
+TRAINED = (0, 10, 50)
+"""Updates before `episodes_needed` is asked."""
+BATCHES, PATHS, AT_ONCE, Z, DOUBT = 400, 8, 20, 1.645, 0.3
+
+
+def judged(task: str, steps: int, seed: int) -> lines.Line:
+    agent = bayespg.BAC(f"jax/{task}-v1", seed=seed)
+    stop, stopped, each = StopWhenSure(say=None), None, []
+
+    def played() -> np.ndarray:
+        return agent.evaluate(EPISODES, seed=1_000_000 + seed).returns
+
+    for stage, share in enumerate((*STAGES, 1.0)):
+        judging = 0
+        while int(agent.state.steps) < share * steps or judging < UPDATES * (share < 1):
+            judging += int(agent.state.steps) >= share * steps
+            before = played() if judging else None
+            row = agent.update()
+            if before is not None:
+                change = played() - before
+                error = float(change.std(ddof=1) / np.sqrt(EPISODES))
+                each.append([stage, round(row[Column.SURE], 4), float(change.mean()), error])
+            if stopped is None and not stop(agent, row):
+                stopped = {"steps": int(row[Column.STEPS]), "return": float(played().mean())}
+    end = {"steps": int(agent.state.steps), "return": float(played().mean())}
+    return {"task": task, "seed": seed, "each": each, "stopped": stopped, "end": end}
+
+
+@eqx.filter_jit
+def _asked(environment, policy, keys):
+    """Unbiased gradients of paths, and the answers, of every batch."""
+
+    def one(key):
+        posterior = estimators.BAC()(draw(environment, policy, key, PATHS))
+        return posterior.unbiased, jnp.stack(posterior.episodes_needed(0.95))
+
+    return jax.lax.map(one, keys, batch_size=AT_ONCE)
+
+
+def needed(task: str, seed: int) -> Iterator[lines.Line]:
+    agent, key = bayespg.BAC(uphill_tasks.TASKS[task](), seed=seed), jax.random.key(seed)
+    for done, policy in uphill_tasks._stages(agent, TRAINED[1:], key):
+        with jax.enable_x64(True):
+            keys = jax.random.split(jax.random.fold_in(key, 9 + done), BATCHES)
+            H, said = _asked(agent.world.environment, to_float64(policy), keys)
+        H, said = np.asarray(H).reshape(-1, H.shape[-1]), np.asarray(said)
+        N, total = len(H), H.sum(0)
+        square = (total @ total - np.sum(H**2)) / (N * (N - 1))
+        along = H @ total / N
+        doubt = 2 * float(along.std()) / np.sqrt(N) / max(square, 1e-300)
+        more = max(np.ceil(Z**2 * along.var() / square**2) - PATHS, 0) if square > 0 else np.inf
+        _, low, high = said.T
+        yield {
+            "task": task, "updates": done, "more": float(more), "doubt": doubt,
+            "held": float(np.mean((low <= more) & (more <= high))), "batches": BATCHES,
+            "median": np.median(said, 0).tolist(), "finite": float(np.mean(np.isfinite(high))),
+        }  # fmt: skip
+
+
+def _steps(runs: list[lines.Line]) -> list[str]:
+    head = "task", "from", "steps made", "worse", "not clear", "better", "mean `sure`"
+    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for task in dict.fromkeys(run["task"] for run in runs):
+        of = np.array([step for run in runs if run["task"] == task for step in run["each"]])
+        for stage, share in enumerate(STAGES):
+            _, sure, change, error = of[of[:, 0] == stage].T
+            z = np.divide(change, error, out=np.zeros_like(change), where=error > 0)
+            worse, better = np.mean(z < -CLEAR), np.mean(z > CLEAR)
+            cells = f"{worse:.0%}", f"{1 - worse - better:.0%}", f"{better:.0%}"
+            text.append(
+                f"| {task} | {share:.0%} | {z.size} | {' | '.join(cells)} | {sure.mean():.2f} |"
+            )
+    of = np.array([step for run in runs for step in run["each"]])
+    clear = np.abs(of[:, 2]) > CLEAR * of[:, 3]
+    sure, up = of[clear, 1], (of[clear, 2] > 0).astype(float)
+    parts = [f"{s:.2f} / {c:.2f} ({k})" for k, s, c in (_part(sure, up, *ends) for ends in ENDS)]
+    said = f"Steps that are clear, stated / better: {', '.join(parts)}"
+    return [*text, "", f"{said}; Brier score {brier(sure, up):.3f}."]
+
+
+def _stopping(runs: list[lines.Line]) -> list[str]:
+    text = ["| task | seed | stopped after | return | at the end | return |", "|---" * 6 + "|"]
+    for run in runs:
+        stopped, end = run["stopped"], run["end"]
+        at = f"{stopped['steps']:,} | {stopped['return']:.0f}" if stopped else "never |"
+        text.append(
+            f"| {run['task']} | {run['seed']} | {at} | {end['steps']:,} | {end['return']:.0f} |"
+        )
+    return text
+
+
+def _needed(rows: list[lines.Line]) -> list[str]:
+    head = "task", "updates", "needed", "stated (median)", "90 % interval (median)", "holds"
+    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for r in rows:
+        middle, low, high = r["median"]
+        more = f"{r['more']:.0f}" if r["doubt"] < DOUBT else "unknown"
+        held = f"{r['held']:.0%}" if r["doubt"] < DOUBT else ""
+        text.append(
+            f"| {r['task']} | {r['updates']} | {more} | {middle:.0f} | {low:.0f} to {high:.0f} | "
+            f"{held} |"
+        )
+    return text
+
+
+def table(found: list[lines.Line]) -> str:
+    runs = [line for line in found if "each" in line]
+    rows = [line for line in found if "held" in line]
+    return "\n\n".join("\n".join(part) for part in (_steps(runs), _stopping(runs), _needed(rows)))
+
+
+def every(options: argparse.Namespace) -> Iterator[lines.Line]:
+    for seed in range(options.first, options.first + options.seeds):
+        yield from (judged(task, TASKS[task], seed) for task in options.tasks)
+    for task in options.tasks:
+        yield from needed(task, options.first)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    lines.run(parser, every, table)
