@@ -155,7 +155,7 @@ class OnDevice(World):
         adapted = isinstance(environment, Adapted)
         self.name = environment.name if adapted else type(environment).__name__
         if isinstance(environment, classic.Continuous):
-            environment = classic.InBounds(environment)
+            environment = classic.InBounds(environment)  # pyright: ignore[reportCallIssue]
         self.environment, self.actions = environment, actions_in_jax(environment)
         self.horizon, self.discount = environment.horizon, environment.discount
         self.observation = observation(environment)

@@ -115,7 +115,7 @@ def information_root(policy: eqx.Module, state: State) -> Float[Array, "r n"]:
     J is the Jacobian of the distribution's parameters and A a root of their Fisher information.
     """
     theta, rebuild = flatten(policy)
-    J = jax.jacobian(lambda t: ravel_pytree(rebuild(t)(state))[0])(theta)
+    J = jax.jacobian(lambda t: ravel_pytree(rebuild(t)(state))[0])(theta)  # pyright: ignore[reportCallIssue]
     at: Distribution = policy(state)  # pyright: ignore[reportCallIssue]
     return at.fisher_root() @ J
 
