@@ -263,8 +263,11 @@ RIVALRY = ("ours", "ars", "cma", "gibo", "mpd", "minucb", "turbo")
 NAMES = {
     "ours": "ours", "ars": "ARS", "sb3": "ARS, sb3-contrib", "cma": "CMA-ES, rebuilt",
     "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt", "minucb": "MinUCB, rebuilt",
-    "turbo": "TuRBO, rebuilt", "ours-8": "ours, eight at a time",
+    "turbo": "TuRBO, rebuilt", "ours-8": "ours, eight at a time", "before": "ours, before",
+    "before-given": "ours, before, units given", "ars-raw": "ARS, raw units",
+    "gibo-raw": "GIBO, raw units", "cma-package": "CMA-ES",
 }  # fmt: skip
+"""Also of stored runs that can only be repeated with commit 269db0c."""
 
 
 def met(name: str, method: str, seed: int) -> dict[str, Any]:
@@ -294,7 +297,7 @@ def table(path: Path) -> str:
     """A table in Markdown of the runs in a file: the median and the range of episodes to the
     threshold, the median of steps, and how many runs met it."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    methods = [m for m in METHODS if any(x["method"] == m for x in lines)]
+    methods = [m for m in NAMES if any(x["method"] == m for x in lines)]
     rows = [["", *(NAMES[m] for m in methods)], ["---"] * (1 + len(methods))]
     for name, (threshold, _, _, budget) in TASKS.items():
         found = {m: [x for x in lines if (x["task"], x["method"]) == (name, m)] for m in methods}
