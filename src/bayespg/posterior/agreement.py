@@ -57,14 +57,14 @@ DIRECTIONS = np.geomspace(1.0, 4096.0, 13)
 """The grid of f."""
 NOTHING_TO_LEARN = 0.5
 """The prior probability that there is no gradient, of one batch."""
-NOTHING_IN_A_RUN = 0.25
+NOTHING_IN_A_RUN = 1 / 3
 """The same at the beginning of a run."""
 STRENGTH = 1.5
 """The scale of the length of a gradient, in standard errors."""
 HIDDEN = 0.5
 """How far the gradient hides itself: between 0, where noise is added to it, and 1, where it is the
 gradient of returns times scores."""
-MOVES, RENEWED = 0.05, 0.01
+MOVES, RENEWED = 0.05, 0.003
 """How r changes between updates: the probabilities of moving to the next larger value of the grid
 (and of moving to the next smaller one), and of a fresh value from the hyperprior of a run. log r
 has then a random walk with a standard deviation of 0.15 per update."""
