@@ -32,7 +32,7 @@ def demo(
     with progress("CartPole-v1") as advance:
         for i, name in enumerate(metrics):
             for seed in range(seeds):
-                agent = Agent("CartPole-v1", estimator=name, episodes=2, seed=seed)
+                agent = Agent("CartPole-v1", estimator=name, seed=seed)
                 done = (i * seeds + seed) / (len(SHOWN) * seeds)
                 kept: list[Row] = []
 
@@ -50,5 +50,5 @@ def demo(
     table(["", f"return after {steps:,} steps", "95 % over seeds"], rows)
     pictured = [(label, curves.of_metrics(metrics[name])) for name, label in SHOWN.items()]
     path = out / "demo.png"
-    plots.save(curves.draw(pictured, "CartPole-v1, two episodes per update", 475), path)
+    plots.save(curves.draw(pictured, "CartPole-v1", 475), path)
     say("\nPicture: ", (str(path), "bold"), ". Now one of yours: bayespg train Acrobot-v1")
