@@ -136,6 +136,7 @@ WITH_CODE = [page for page in PAGES if blocks(page.read_text("utf-8"))]
     "docs/tutorial/train.md",
     "docs/algorithms/quadrature.md",
     "docs/how-to/jax.md",
+    "docs/future-work.md",
 )
 @pytest.mark.parametrize("page", WITH_CODE, ids=relative)
 def test_code_of_a_page_runs(page, small, tmp_path, monkeypatch):
