@@ -483,6 +483,15 @@ def test_the_counts_of_error_bars_on_tasks_are_those_of_the_stored_claims():
     assert "\n".join(rows) in (ROOT / "docs" / "calibration.md").read_text("utf-8")
 
 
+def test_the_runs_that_end_below_their_start_are_those_of_the_stored_ones(capsys):
+    import suite_report
+
+    suite_report.start_end(suite_report.stored([RESULTS / "suite-random.jsonl"]))
+    counted = capsys.readouterr().out.strip().splitlines()[-2:]
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert "<!-- generated -->\n    " + "\n    ".join(counted) in page
+
+
 @pytest.mark.parametrize("name", ["settings", "smaller-house-fresh"])
 def test_the_tables_of_settings_are_those_of_the_stored_cells(name, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
