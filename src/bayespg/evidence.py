@@ -7,7 +7,7 @@ component, each with its own scale.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -211,13 +211,12 @@ def choose(
 
     `baseline` is that of `evidence.model2`.
     """
+    baseline = _known(baseline)
     if traced(K, y):
         return _choose(K, y, baseline)
     y = checks.array("y", y)
     if y.ndim != 1 or y.size < 2:
         raise ValueError(f"y: expected shape (M,) with at least two samples, found {y.shape}")
-    if baseline not in (None, 0, np.inf):
-        raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
     return _sound(in_float64(_choose)(checks.psd("K", K, y.size), y, baseline), "K, y")
 
 
@@ -274,11 +273,17 @@ def model2(
     return posterior if traced(scores, returns, fisher) else quadrature.sound(posterior)
 
 
-def _for_model2(function, scores, returns, fisher, baseline):
-    """`function` of the checked arguments of `model2`, with the choice it returns checked."""
+def _known(baseline: Any) -> float | None:
+    """A baseline that the evidence has a form for."""
     baseline = None if baseline is None else checks.number("baseline", baseline)
     if baseline not in (None, 0, np.inf):
         raise ValueError(f"baseline: expected infinity, 0 or None (to choose), found {baseline!r}")
+    return baseline
+
+
+def _for_model2(function, scores, returns, fisher, baseline):
+    """`function` of the checked arguments of `model2`, with the choice it returns checked."""
+    baseline = _known(baseline)
     inside = traced(scores, returns, fisher)
     problem = (scores, returns, fisher)
     U, R, G = problem if inside else fishers.checked_problem(*problem)

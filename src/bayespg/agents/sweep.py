@@ -9,7 +9,7 @@
     )
     outcome.returns.shape                  # limits, advantages, seeds, updates
     outcome.interval()                     # of the mean over seeds
-    found.plot("sweep.png")
+    outcome.plot("sweep.png")
 
 Numbers become arguments of the compiled program, so that one program serves all settings. Runs are
 computed in chunks that fit into memory, each with an equal share on every device.
