@@ -70,6 +70,9 @@ class Steps(NamedTuple):
     tails: Tails
     residuals: Residuals | None = None
     """None for lambda = 1, where their sum is psi_t itself."""
+    seen: Float[Array, "N p"] | None = None
+    """The features of the state kernel as the observations show them, if they are known: they are
+    the dearest part of long episodes."""
 
     @property
     def taken(self) -> Bool[Array, " N"]:
@@ -188,6 +191,8 @@ def state_features(
 ) -> tuple[Float[Array, "N p"], dict[str, Array]]:
     """Psi with K_x = Psi Psi', as the observations show it: the kernel's own features, or a pivoted
     Cholesky of low rank."""
+    if steps.seen is not None:
+        return steps.seen, {}
     own = kernels.features(kernel, steps.states)
     if own is not None:
         return steps.see(own), {}

@@ -12,6 +12,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support import checks
+from bayespg._support.batching import in_any_run
 from bayespg._support.precision import float64_when_eager, run
 from bayespg._support.types import Array
 from bayespg.algebra.conditioning import cholesky, diagonal
@@ -158,15 +159,19 @@ def _factorise(G: Float[Array, "n n"], tolerance: float | Float[Array, ""]):
     # |L^-1|^2 = tr C^-1 is at least one over the smallest eigenvalue.
     regular = 1 / jnp.sum(inverse**2) > tolerance
 
+    def plain():
+        return L, inverse, jnp.ones(n, bool)
+
     def spectral():
         eigenvalues, Q = jnp.linalg.eigh(C, symmetrize_input=False)
         Q = jnp.where(D > 0, Q, 0.0)
         # Negative eigenvalues are rounding too.
         known = eigenvalues > jnp.maximum(tolerance, -2 * eigenvalues[0])
         scale = jnp.sqrt(jnp.where(known, eigenvalues, 0.0))
-        return Q * scale, Q * jnp.where(known, 1 / jnp.where(known, scale, 1.0), 0.0), known
+        roots = Q * scale, Q * jnp.where(known, 1 / jnp.where(known, scale, 1.0), 0.0), known
+        return jax.tree.map(lambda a, b: jnp.where(regular, a, b), plain(), roots)
 
-    T, W, known = jax.lax.cond(regular, lambda: (L, inverse, jnp.ones(n, bool)), spectral)
+    T, W, known = jax.lax.cond(in_any_run(~regular), spectral, plain)
     return G, D * T, W / units, known
 
 

@@ -423,7 +423,8 @@ class BAC(Estimator):
             if self.state_kernel is None:
                 kernel = alone = like_returns(kernel, batch, divisor, self.value_scale)
                 if earlier is not None:
-                    kernel, now = carried(values.rescaled(earlier, 1 / divisor), rows, alone)
+                    before = values.rescaled(earlier, 1 / divisor)
+                    kernel, now, rows = carried(before, rows, alone)
                     info = {"values": values.rescaled(now, divisor)}
                 prior = prior._replace(state_kernel=kernel)
             directions = prior.fisher.effective(G)

@@ -118,21 +118,24 @@ def like_returns(
 
 
 def without(earlier: Values, steps: actor_critic.Steps) -> actor_critic.Steps:
-    """The steps with observations less what values of earlier batches predict of them."""
+    """The steps with observations less what values of earlier batches predict of them, and with
+    their features as `seen`."""
     Psi = steps.see(jax.vmap(earlier.features)(steps.states))
-    return steps._replace(y=jnp.where(steps.taken, steps.y - Psi @ earlier.weights, 0.0))
+    y = jnp.where(steps.taken, steps.y - Psi @ earlier.weights, 0.0)
+    return steps._replace(y=y, seen=Psi)
 
 
 def carried(
     earlier: Values, steps: actor_critic.Steps, alone: kernels.OfFeatures
-) -> tuple[Kernel, Values]:
-    """The prior of values given earlier batches, as a kernel of their errors, and the values given
-    these `steps` too, which are `without` the earlier values and in units of their noise. `alone`
-    is the prior if there were no earlier batches."""
-    Psi = jax.vmap(earlier.features)(steps.states)
+) -> tuple[Kernel, Values, actor_critic.Steps]:
+    """The prior of values given earlier batches, as a kernel of their errors; the values given
+    these `steps` too, which are `without` the earlier values and in units of their noise; and the
+    steps with the features of that kernel as `seen`. `alone` is the prior if there were no earlier
+    batches."""
+    Psi: Any = steps.seen
     root = values.widened(earlier, alone.variances(Psi.dtype))
-    now = values.conditioned(earlier, root, steps.see(Psi), steps.y)
-    return kernels.Weighted(earlier.features, root), now
+    now = values.conditioned(earlier, root, Psi, steps.y)
+    return kernels.Weighted(earlier.features, root), now, steps._replace(seen=Psi @ root)
 
 
 def standardised(
