@@ -97,6 +97,7 @@ def same(one, other):
     return all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
 
 
+@pytest.mark.slow
 def test_a_walk_is_learned_within_forty_updates():
     """The highest return is 12; a policy without preferences earns less than 2."""
     agent = Agent("Walk-v0", "linear", episodes=4, seed=1)

@@ -129,6 +129,7 @@ def test_a_finished_run_is_trained_for_longer(tmp_path):
     assert "seed-1" in bayespg("evaluate", folder, "--best", "--episodes", 2).output
 
 
+@pytest.mark.slow
 def test_resuming_begins_the_seeds_that_had_not_begun(tmp_path, monkeypatch):
     folder = tmp_path / "three"
     learn = Agent.learn
@@ -203,6 +204,7 @@ def said(monkeypatch, capsys, *words):
 NAMES = ["x[/bold] $\\bad$", "_[red]x[/bold]$\\bad$\\", "\x1b[31mred\nline\udcff"]
 
 
+@pytest.mark.slow("_[red]x[/bold]$\\\\bad$\\\\")
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_folder_may_have_any_name(tmp_path, name):
     folder = tmp_path / name

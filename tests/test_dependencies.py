@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NEVER = {"cma", "gpytorch", "torch", "stable_baselines3", "sb3_contrib"}
+NEVER = {"brax", "cma", "gpytorch", "torch", "stable_baselines3", "sb3_contrib"}
 """Imported by scripts that say how to install it, beside the library."""
 
 

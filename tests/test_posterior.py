@@ -432,6 +432,7 @@ def answers(several):
     return {name: [ask(posterior) for posterior in several] for name, ask in QUESTIONS.items()}
 
 
+@pytest.mark.slow("True")
 @pytest.mark.parametrize("x64", [True, False])
 def test_answers_are_the_same_inside_a_transformation(x64, several, answers):
     @jax.jit

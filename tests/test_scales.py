@@ -35,7 +35,7 @@ def chosen(wide: bool = False):
     return posterior(WIDE, G=np.eye(2 * N)) if wide else posterior()
 
 
-@pytest.mark.slow("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True])
 def test_the_answer_is_that_of_the_variances_chosen_and_no_others_nearby_have_more_evidence(wide):
     scores, fisher = (WIDE, np.eye(2 * N)) if wide else (U, G)

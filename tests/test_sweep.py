@@ -121,6 +121,7 @@ print(jax.device_count(), found.policy.kappa.tolist())
 """
 
 
+@pytest.mark.slow
 def test_two_devices_give_the_same(found):
     """In a process of its own, because the number of devices is fixed when JAX starts."""
     done = subprocess.run(

@@ -303,7 +303,7 @@ def test_train_inside_jit_and_vmap_is_train():
             np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.slow("update")
+@pytest.mark.slow
 @pytest.mark.parametrize("traced", ["estimator", "update"])
 def test_fields_of_estimators_and_updates_may_differ_between_runs(traced):
     noise, limits = jnp.array([1e-3, 10.0]), jnp.array([0.001, 0.01])

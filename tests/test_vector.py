@@ -70,6 +70,7 @@ def test_the_horizon_cuts_whatever_the_environment_would_do(mode):
     assert Vector(sync(Counting)).horizon == FALLBACK
 
 
+@pytest.mark.slow
 def test_processes_of_gymnasium_s_own_change_nothing():
     mode = AutoresetMode.SAME_STEP
     vector = Vector(AsyncVectorEnv([Counting] * 2, autoreset_mode=mode, context="forkserver"))

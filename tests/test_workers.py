@@ -147,6 +147,7 @@ def test_a_search_plays_its_round_there_too():
     assert_same(agents[0].state.policy, agents[1].state.policy)
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_once_is_played_again(made, fault, policy):
     expected, where = draw(made(None), policy), made(2, episode_timeout=5.0)
     for what in ("raise once", "kill once", "hang once"):
