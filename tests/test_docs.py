@@ -521,6 +521,19 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
         assert shows(RESULTS / f"{results}.jsonl") in page, results
 
 
+def test_the_table_of_locomotion_is_that_of_the_stored_lines(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    table = importlib.import_module("locomotion").table(RESULTS / "locomotion.jsonl")
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert f"<!-- locomotion -->\n{table}\n<!-- /locomotion -->" in page
+    lines = [json.loads(line) for line in (RESULTS / "locomotion.jsonl").read_text().splitlines()]
+    speed = {line.get("episodes", "ppo"): line["steps_per_s"] for line in lines}
+    rows = {line.get("episodes", "ppo"): line["rows"] for line in lines}
+    assert f"makes {speed[2048] / speed['ppo']:.1f} times as many steps per second as PPO" in page
+    passed = next(steps for steps, value in rows["ppo"] if value > 2000)
+    assert f"PPO passes 2,000 after {passed / 1e6:.1f} million" in page
+
+
 def test_the_tables_of_thousands_of_runs_are_those_of_the_stored_lines(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     tables = importlib.import_module("thousands").table(RESULTS / "thousands.jsonl").split("\n\n")
