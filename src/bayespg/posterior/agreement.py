@@ -115,7 +115,7 @@ def prior(
     paths: Float[Array, ""] | float, power: float = 3.0, nothing: float = NOTHING_TO_LEARN
 ) -> Weights:
     """The hyperprior before the first batch, of this many paths; f is anything. The density of z
-    begins as z^power: with 1 weak gradients are as probable as strong ones."""
+    begins as z^power: with 0 all lengths of weak gradients are equally probable."""
     z2 = paths * RATIOS[1:] / STRENGTH**2
     slab = z2 ** ((power + 1) / 2) / (1 + z2) ** (power / 2 + 1)
     slab = (1 - nothing) * slab / jnp.sum(slab)

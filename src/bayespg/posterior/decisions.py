@@ -35,10 +35,10 @@ class Certain(NamedTuple):
 
 def ratio_quantiles(K: Float[Array, "B B"]) -> Float[Array, "3"]:
     """The 0.95, 0.5 and 0.05 quantiles of the ratio of signal to noise of one row of contributions,
-    if there is a gradient at all; zero where they say nothing. Weak gradients, which need many
-    episodes, count as much as strong ones here."""
+    if there is a gradient at all; zero where they say nothing. Before the batch a gradient shorter
+    than its standard error may as well have one length as another: weak ones need many episodes."""
     of = spread(K)
-    weights = jnp.sum(observe(prior(of.paths, 1.0).astype(K.dtype), of), 1)[1:]
+    weights = jnp.sum(observe(prior(of.paths, 0.0).astype(K.dtype), of), 1)[1:]
     below = jnp.cumsum(weights) / jnp.sum(weights)
     grid = jnp.log(jnp.asarray(RATIOS[1:], K.dtype))
     half = (grid[1] - grid[0]) / 2

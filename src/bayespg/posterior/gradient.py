@@ -172,8 +172,8 @@ class GradientPosterior(Moments):
 
         With `natural`, the step is along G^-1 mean; with `unbiased` gradients of paths it is along
         their mean. At least two paths are needed. The numbers suppose that there is a gradient:
-        they are infinite where all returns are equal, and where paths show nothing they are about
-        those of a gradient of two standard errors.
+        they are infinite where all returns are equal, and where paths show nothing the interval
+        is wide: a gradient shorter than its standard error may have any length.
         """
         level = checks.probability("level", level)
         natural = checks.flag("natural", natural)
