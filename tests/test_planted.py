@@ -188,13 +188,39 @@ def car(names, judge, sizes=(5, 10, 20, 40)):
     return claims
 
 
-def ship(levels):
-    found = learned(levels, ship_steering.METHODS, (5, 10, 20))
-    for name in ship_steering.METHODS:
-        for mark, M in (("few", 5), ("most", 20)):
-            found["curve", name, M] = found["curve", name, M] * levels.get(f"{mark} {name}", 1.0)
-        found["curve", name, 5][:, :2] *= levels.get(f"first {name}", 1.0)
-    return ship_steering.judge(Samples(found))
+def ship(names, judge):
+    def claims(levels):
+        found = learned(levels, names, (5, 10, 20))
+        for name in names:
+            for mark, M in (("few", 5), ("most", 20)):
+                level = levels.get(f"{mark} {name}", 1.0)
+                found["curve", name, M] = found["curve", name, M] * level
+            found["curve", name, 5][:, :2] *= levels.get(f"first {name}", 1.0)
+        return judge(Samples(found))
+
+    return claims
+
+
+def of_ship(id, bac, mcpg):
+    """What the paper says of ship steering, of methods with these names."""
+    return {
+        f"ship-bac{id}": higher(bac, mcpg),
+        f"ship-early{id}": higher(mcpg, bac),
+        f"ship-soon{id}": ([{bac: 2.0}, {bac: 2.0, f"first {bac}": 0.1}], [{bac: 0.5}], [{}]),
+        f"ship-bigger{id}": (
+            [{f"few {bac}": 0.5}, {f"few {mcpg}": 2.0}],
+            [{f"few {bac}": 2.0}, {f"few {mcpg}": 0.5}], [{}],
+        ),
+        f"ship-early-most{id}": (
+            [{f"most {bac}": 2.0}], [{f"most {bac}": 0.5}, {f"most {mcpg}": 2.0}], [{}]
+        ),
+        f"ship-early-many{id}": higher(bac, mcpg),
+        f"ship-more{id}": (
+            [{f"few {bac}": 0.5, f"few {mcpg}": 0.5}],
+            [{f"few {bac}": 2.0}, {f"few {mcpg}": 2.0}], [{}],
+        ),
+        f"ship-spread{id}": lower(f"~{bac}", f"~{mcpg}"),
+    }  # fmt: skip
 
 
 def partial(levels):
@@ -537,24 +563,15 @@ PLANTED = {
         "car-forty-long": within("MCPG", 1.0, (0.5, 2.0), 1.25),
         "car-slower-long": lower(mountain_car.PAPER, "MCPG"),
     }),
-    "ship-steering": (ship, {
-        "ship-bac": higher("BAC", "MCPG"),
+    "ship-steering": (ship(ship_steering.METHODS, ship_steering.judge), {
+        **of_ship("", "BAC", "MCPG"),
         "ship-bac-episodes": higher("BAC", ship_steering.EPISODES),
-        "ship-early": higher("MCPG", "BAC"),
-        "ship-soon": (
-            [{"BAC": 2.0}, {"BAC": 2.0, "first BAC": 0.1}], [{"BAC": 0.5}], [{}]
-        ),
-        "ship-bigger": (
-            [{"few BAC": 0.5}, {"few MCPG": 2.0}], [{"few BAC": 2.0}, {"few MCPG": 0.5}], [{}]
-        ),
-        "ship-early-most": ([{"most BAC": 2.0}], [{"most BAC": 0.5}, {"most MCPG": 2.0}], [{}]),
-        "ship-early-many": higher("BAC", "MCPG"),
-        "ship-more": (
-            [{"few BAC": 0.5, "few MCPG": 0.5}], [{"few BAC": 2.0}, {"few MCPG": 2.0}], [{}]
-        ),
-        "ship-spread": lower("~BAC", "~MCPG"),
         "ship-scale": higher(ship_steering.OURS, "MCPG"),
         "ship-fitted": higher(ship_steering.OURS, "MC, fitted values"),
+    }),
+    "ship-steering-printed": (ship(ship_steering.AS_PRINTED, ship_steering.judge_printed), {
+        **of_ship("-printed", "BAC", "MCPG"),
+        **of_ship("-reward", ship_steering.MORE_BAC, ship_steering.MORE_EPISODES),
     }),
     "partial-observation": (partial, {
         "maze-half": ([{"half": 0.5}], [{"half": 0.6}], []),

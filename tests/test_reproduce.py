@@ -153,6 +153,7 @@ POLICIES = {
     "mountain-car": mountain_car_softmax,
     "mountain-car-long": mountain_car_softmax,
     "ship-steering": ship_steering_cmac,
+    "ship-steering-printed": ship_steering_cmac,
 }
 
 
