@@ -28,6 +28,7 @@ from bayespg.reproduce import (
     mountain_car,
     random_walk_gradient,
     random_walk_learning,
+    sentences,
     ship_steering,
     sparsification,
 )
@@ -201,25 +202,25 @@ def ship(names, judge):
     return claims
 
 
-def of_ship(id, bac, mcpg):
-    """What the paper says of ship steering, of methods with these names."""
+def of_ship(id):
+    """What the paper says of ship steering."""
     return {
-        f"ship-bac{id}": higher(bac, mcpg),
-        f"ship-early{id}": higher(mcpg, bac),
-        f"ship-soon{id}": ([{bac: 2.0}, {bac: 2.0, f"first {bac}": 0.1}], [{bac: 0.5}], [{}]),
+        f"ship-bac{id}": higher("BAC", "MCPG"),
+        f"ship-early{id}": higher("MCPG", "BAC"),
+        f"ship-soon{id}": (
+            [{"BAC": 2.0}, {"BAC": 2.0, "first BAC": 0.1}], [{"BAC": 0.5}], [{}]
+        ),
         f"ship-bigger{id}": (
-            [{f"few {bac}": 0.5}, {f"few {mcpg}": 2.0}],
-            [{f"few {bac}": 2.0}, {f"few {mcpg}": 0.5}], [{}],
+            [{"few BAC": 0.5}, {"few MCPG": 2.0}], [{"few BAC": 2.0}, {"few MCPG": 0.5}], [{}]
         ),
         f"ship-early-most{id}": (
-            [{f"most {bac}": 2.0}], [{f"most {bac}": 0.5}, {f"most {mcpg}": 2.0}], [{}]
+            [{"most BAC": 2.0}], [{"most BAC": 0.5}, {"most MCPG": 2.0}], [{}]
         ),
-        f"ship-early-many{id}": higher(bac, mcpg),
+        f"ship-early-many{id}": higher("BAC", "MCPG"),
         f"ship-more{id}": (
-            [{f"few {bac}": 0.5, f"few {mcpg}": 0.5}],
-            [{f"few {bac}": 2.0}, {f"few {mcpg}": 2.0}], [{}],
+            [{"few BAC": 0.5, "few MCPG": 0.5}], [{"few BAC": 2.0}, {"few MCPG": 2.0}], [{}]
         ),
-        f"ship-spread{id}": lower(f"~{bac}", f"~{mcpg}"),
+        f"ship-spread{id}": lower("~BAC", "~MCPG"),
     }  # fmt: skip
 
 
@@ -235,10 +236,8 @@ def partial(levels):
     return po.judge(Samples(found))
 
 
-def lqr_errors(levels):
-    return lqr_gradient.judge(
-        Samples(sized(levels, errors(levels, lqr_gradient.ESTIMATORS, (5, 10, 20))))
-    )
+def lqr_errors(names, judge):
+    return lambda levels: judge(Samples(sized(levels, errors(levels, names, (5, 10, 20)))))
 
 
 def walk_errors(levels):
@@ -391,6 +390,7 @@ SHRINKS = (
 )  # fmt: skip
 PLANTED = {
     "lqr-optimisation": (lqr(lqr_learning.FIGURE3, lqr_learning.judge), {
+        **{f"lqr-optimum-{id}": ([{}], [], []) for id in ("gain", "cost", "kappa")},
         "lqr-mcpg-bpg-5": lower("MCPG", "BPG"),
         "lqr-mcpg-bpng-5": lower("MCPG", "BPNG"),
         "lqr-bpg": lower("BPG", "MCPG"),
@@ -441,6 +441,9 @@ PLANTED = {
             )
         },
     }),
+    "lqr-fisher-form": (lqr(lqr_learning.FORM, lqr_learning.judge_form), {
+        "fisher-form": lower("BPG-ML", lqr_learning.WRONG),
+    }),
     "lqr-fisher-readings": (
         lqr_readings(lqr_learning.FISHER_READINGS, lqr_learning.judge_fisher_readings), {
         **{
@@ -461,7 +464,6 @@ PLANTED = {
                 "-vanishes": within("BPG-MC, other paths", 1.0, (0.5, 2.0), 1.25),
             }.items()
         },
-        "fisher-form": lower("BPG-ML", lqr_learning.WRONG),
     }),
     "random-walk-rates": (tuned(random_walk_learning.judge_rates, (100,)), {
         "walk-rates-many": within("BPG", 1.0, (0.5, 2.0), 1.25),
@@ -564,14 +566,13 @@ PLANTED = {
         "car-slower-long": lower(mountain_car.PAPER, "MCPG"),
     }),
     "ship-steering": (ship(ship_steering.METHODS, ship_steering.judge), {
-        **of_ship("", "BAC", "MCPG"),
+        **of_ship(""),
         "ship-bac-episodes": higher("BAC", ship_steering.EPISODES),
         "ship-scale": higher(ship_steering.OURS, "MCPG"),
         "ship-fitted": higher(ship_steering.OURS, "MC, fitted values"),
     }),
     "ship-steering-printed": (ship(ship_steering.AS_PRINTED, ship_steering.judge_printed), {
-        **of_ship("-printed", "BAC", "MCPG"),
-        **of_ship("-reward", ship_steering.MORE_BAC, ship_steering.MORE_EPISODES),
+        **of_ship("-printed"),
     }),
     "partial-observation": (partial, {
         "maze-half": ([{"half": 0.5}], [{"half": 0.6}], []),
@@ -584,7 +585,13 @@ PLANTED = {
             for id, name in (("controller", PO.CONTROLLER), ("recurrent", PO.RECURRENT))
         },
     }),
-    "lqr-gradient": (lqr_errors, {
+    "lqr-gradient-readings": (lqr_errors(lqr_gradient.READINGS, lqr_gradient.judge_readings), {
+        f"lqr-{model[-1]}-{what}-{sigma}": lower(f"{model}, Σ = {sigma} I", "MC")
+        for sigma in sentences.SIGMAS[1:]
+        for model in ("Model 1", "Model 2")
+        for what in ("squared", "angular")
+    }),
+    "lqr-gradient": (lqr_errors(lqr_gradient.ESTIMATORS, lqr_gradient.judge), {
         **{
             f"lqr-{model[-1]}-{what}": lower(model, "MC")
             for model in ("Model 1", "Model 2")
