@@ -42,6 +42,8 @@ start cuda random-walk-lengths 1
 start cuda mountain-car-long 2
 start cpu lqr-readings 4
 start cpu lqr-fisher-readings 3
+start cpu lqr-fisher-form 2
+start cpu lqr-gradient-readings 1
 start cpu bandit 1
 start cuda calibration 1
 wait
