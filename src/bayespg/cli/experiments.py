@@ -149,8 +149,8 @@ def _checked(name: str, known: Known) -> str:
         return name
     if name in sentences.SENTENCES:
         raise ValueError(
-            f"'{name}' is a sentence of the paper, not an experiment; 'bayespg reproduce all' "
-            "judges it, and 'bayespg reproduce' lists the experiments"
+            f"'{name}' is a sentence of the paper, not an experiment; docs/reproduction.md names "
+            "those that judge it, and 'bayespg reproduce' lists all"
         )
     if close := difflib.get_close_matches(name, [*known, *sentences.SENTENCES, "all"], 1, 0.6):
         hint = f"did you mean '{close[0]}'?"
