@@ -18,7 +18,7 @@ FUTURE = (
     ("more efficient Fisher estimates", "future-work.md#fisher-estimates"),
     ("a non-parametric actor", "future-work.md#a-non-parametric-actor"),
     ("larger domains", "benchmarks.md"),
-    ("more efficient algorithms from second moments", "algorithms/actor-critic.md#agents-and-networks"),
+    ("steps that use second moments", "algorithms/actor-critic.md#agents-and-networks"),
 )
 """The directions of Section 10, and where they are followed."""
 WIDEST = 4
@@ -200,6 +200,8 @@ def _aside(claim):
 
 def _range(claim):
     values, low, high = ([e[k] for e in claim["effects"]] for k in ("value", "low", "high"))
+    if None in (*values, *low, *high):
+        return "not finite"
     values = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
     return f"{'…'.join(values)} [{min(low):.3g}, {max(high):.3g}]"
 
