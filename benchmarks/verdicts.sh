@@ -21,7 +21,7 @@ start() {  # device, experiment, number of processes
 if [ "${2:-}" = ship ]; then
     start cuda ship-steering-rates 3
     start cuda ship-steering 3
-    start cuda ship-steering-printed 3
+    start cuda ship-steering-printed 2
     wait
     exit
 fi

@@ -415,7 +415,7 @@ def test_the_tables_of_partial_observation_are_those_of_the_stored_results():
 
 def test_every_stored_result_has_the_size_of_the_paper():
     """So that `bayespg reproduce all --paper` repeats it."""
-    other = {"uphill", "ship-steering-printed"}
+    other = {"uphill"}
     for name, experiment in (EXPERIMENTS | experiments.EXPERIMENTS).items():
         stored = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))["configuration"]
         wanted = experiment.settings(None, 0, False, True).configuration
@@ -792,6 +792,11 @@ def test_what_findings_say_of_claims_near_their_bound_is_in_the_stored_claims():
         for e in effects("random-walk-printed", f"walk-bac-printed-{rival}")
     ]
     assert f"by factors of {min(faster):.1f} to {max(faster):.0f})" in page
+    (learned,) = effects("ship-steering-printed", "ship-printed-mcpg")
+    end, begin = re.findall(r"[\d.]+", learned["words"])
+    assert f"MCPG does not learn ({begin} % at the start and {end} % after" in page
+    (ended,) = effects("ship-steering-printed", "ship-printed-bac")
+    assert f"BAC ends at {ended['words'].split()[0]} %" in page
     (endless,) = effects("random-walk-printed", "walk-endless-rate-printed")
     assert f"and in {endless['words'].split()[0]} with Algorithm 3's G as printed." in page
     for end, claim, says in (
@@ -829,6 +834,13 @@ def test_the_verdicts_of_readme_and_ledger_are_those_of_the_stored_results():
     assert f"| sentences of the paper | {total} |" in ledger
     for outcome, count in counts.items():
         assert f"| {outcome} | {count} |" in ledger
+
+
+def test_findings_say_of_every_sentence_that_is_not_decided_what_would_decide_it():
+    page = (ROOT / "docs" / "findings.md").read_text("utf-8")
+    table = page.split("## What would decide the rest\n")[1].split("\n## ")[0]
+    named = re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)))
+    assert sorted(named) == sorted(of.name for of in judged() if of.verdict == "not decided")
 
 
 def test_the_ledger_is_that_of_the_stored_results():

@@ -202,28 +202,6 @@ def ship(names, judge):
     return claims
 
 
-def of_ship(id):
-    """What the paper says of ship steering."""
-    return {
-        f"ship-bac{id}": higher("BAC", "MCPG"),
-        f"ship-early{id}": higher("MCPG", "BAC"),
-        f"ship-soon{id}": (
-            [{"BAC": 2.0}, {"BAC": 2.0, "first BAC": 0.1}], [{"BAC": 0.5}], [{}]
-        ),
-        f"ship-bigger{id}": (
-            [{"few BAC": 0.5}, {"few MCPG": 2.0}], [{"few BAC": 2.0}, {"few MCPG": 0.5}], [{}]
-        ),
-        f"ship-early-most{id}": (
-            [{"most BAC": 2.0}], [{"most BAC": 0.5}, {"most MCPG": 2.0}], [{}]
-        ),
-        f"ship-early-many{id}": higher("BAC", "MCPG"),
-        f"ship-more{id}": (
-            [{"few BAC": 0.5, "few MCPG": 0.5}], [{"few BAC": 2.0}, {"few MCPG": 2.0}], [{}]
-        ),
-        f"ship-spread{id}": lower("~BAC", "~MCPG"),
-    }  # fmt: skip
-
-
 def partial(levels):
     po, found = partial_observation, {}
     for name in (*po.MAZES, *po.REGULATORS):
@@ -566,13 +544,29 @@ PLANTED = {
         "car-slower-long": lower(mountain_car.PAPER, "MCPG"),
     }),
     "ship-steering": (ship(ship_steering.METHODS, ship_steering.judge), {
-        **of_ship(""),
+        "ship-bac": higher("BAC", "MCPG"),
         "ship-bac-episodes": higher("BAC", ship_steering.EPISODES),
+        "ship-early": higher("MCPG", "BAC"),
+        "ship-soon": (
+            [{"BAC": 2.0}, {"BAC": 2.0, "first BAC": 0.1}], [{"BAC": 0.5}], [{}]
+        ),
+        "ship-bigger": (
+            [{"few BAC": 0.5}, {"few MCPG": 2.0}], [{"few BAC": 2.0}, {"few MCPG": 0.5}], [{}]
+        ),
+        "ship-early-most": ([{"most BAC": 2.0}], [{"most BAC": 0.5}, {"most MCPG": 2.0}], [{}]),
+        "ship-early-many": higher("BAC", "MCPG"),
+        "ship-more": (
+            [{"few BAC": 0.5, "few MCPG": 0.5}], [{"few BAC": 2.0}, {"few MCPG": 2.0}], [{}]
+        ),
+        "ship-spread": lower("~BAC", "~MCPG"),
         "ship-scale": higher(ship_steering.OURS, "MCPG"),
         "ship-fitted": higher(ship_steering.OURS, "MC, fitted values"),
     }),
     "ship-steering-printed": (ship(ship_steering.AS_PRINTED, ship_steering.judge_printed), {
-        **of_ship("-printed"),
+        "ship-printed-bac": higher("BAC", "MCPG"),
+        "ship-printed-early": higher("BAC", "MCPG"),
+        "ship-printed-spread": lower("~BAC", "~MCPG"),
+        "ship-printed-mcpg": ([{}], [{"first MCPG": 3.5}], []),
     }),
     "partial-observation": (partial, {
         "maze-half": ([{"half": 0.5}], [{"half": 0.6}], []),

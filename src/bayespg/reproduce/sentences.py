@@ -191,8 +191,8 @@ SENTENCES = {
     "bac-natural-cost": Sentence(
         "Section 10", "BAC's natural gradient comes at little extra cost"),
     "sparse-both": Sentence(
-        "Section 10, Sections 4.4 and 7.3", "the sparse forms of BPG and BAC need significantly less "
-        "time and memory"),
+        "Section 10, Sections 4.4 and 7.3", "the sparse forms of BPG and BAC need significantly "
+        "less time and memory"),
 }  # fmt: skip
 """In the order of the paper."""
 
