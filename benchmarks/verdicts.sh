@@ -21,6 +21,7 @@ start() {  # device, experiment, number of processes
 if [ "${2:-}" = ship ]; then
     start cuda ship-steering-rates 3
     start cuda ship-steering 3
+    start cuda ship-steering-printed 2
     wait
     exit
 fi
@@ -40,6 +41,9 @@ start cuda random-walk-printed 2
 start cuda random-walk-lengths 1
 start cuda mountain-car-long 2
 start cpu lqr-readings 4
+start cpu lqr-fisher-readings 3
+start cpu lqr-fisher-form 2
+start cpu lqr-gradient-readings 1
 start cpu bandit 1
 start cuda calibration 1
 wait

@@ -11,13 +11,20 @@ from bayespg.reproduce import EXPERIMENTS, page, sentences
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+FUTURE = (
+    ("other partitions of the integrand", "future-work.md#other-partitions"),
+    ("other kernels, such as sequence kernels", "future-work.md#sequence-kernels"),
+    ("a learned model: model-based Bayesian policy gradient", "model-based.md#what-it-needs"),
+    ("more efficient Fisher estimates", "future-work.md#fisher-estimates"),
+    ("a non-parametric actor", "future-work.md#a-non-parametric-actor"),
+    ("larger domains", "benchmarks.md"),
+    ("steps that use second moments", "algorithms/actor-critic.md#agents-and-networks"),
+)
+"""The directions of Section 10, and where they are followed."""
 WIDEST = 4
 """Claims that fit side by side into a table of readings."""
 MARKS = {"holds": "✓", "does not hold": "✗", "not decided": "?", page.UNCONFIRMABLE: "?*"}
-TITLES = {
-    "check": "Comparisons with the numbers the paper prints",
-    "ours": "Our own claims about the same experiments",
-}
+BESIDE = {"check": "the printed numbers", "ours": "ours"}
 PROOFS = (
     ("Proposition 1", "the posterior of the integral of a vector-valued process",
      ("tests/test_integrals.py::test_a_vector_valued_process_is_equation_17",
@@ -62,8 +69,10 @@ A row of a table is a reading: it holds if no cell has a mark, and where the hea
 another choice, there is one reading for each.
 
 Numbers are the least and the greatest effect and, in brackets, the range of all intervals. Each
-link leads to the figure of an experiment; the file of the same name that ends in `.json` has all
-effects, bounds and tables, and `bayespg report docs/results` shows them on one page.
+link has the name of an experiment and leads to its figure; the command that repeats it is at [the
+end of this page](#the-commands), the file of the same name that ends in `.json` has all effects,
+bounds and tables, and `bayespg report docs/results` shows them on one page. A name in brackets,
+such as `figure-3`, is that of the sentence on the command line.
 """
 
 
@@ -80,11 +89,12 @@ def ledger(found):
     for section, some in groupby(judged, lambda of: of.sentence.place.partition(", ")[0]):
         parts += [f"\n## {section}\n", "\n".join(map(_sentence, some)).rstrip()]
     parts += ["\n## Propositions\n", _proofs()]
+    parts += ["\n## The future work of Section 10\n"]
+    parts += [f"- [{_capital(says)}]({where})" for says, where in FUTURE]
     about = [content for content in found if content["experiment"] in EXPERIMENTS]
     claims = [(content, claim) for content in about for claim in content["claims"]]
-    for kind, title in TITLES.items():
-        others = [(c, k) for c, k in claims if k["kind"] == kind and not k["sentence"]]
-        parts += [f"\n## {title}", *_others(others)] if others else []
+    others = [(c, k) for c, k in claims if not k["sentence"]]
+    parts += ["\n## Our own claims about the same experiments", *_others(others)]
     return "\n".join([*parts, "\n## The commands\n", *_commands(found), "", _made(found), ""])
 
 
@@ -99,8 +109,11 @@ def _sentence(judged):
     links = ", ".join(dict.fromkeys(_link(content) for r in run for content, _ in r.claims))
     said = f"{_capital(words.says)}{figure and f' ({figure})'}."
     below = _table(run) or _list(run)
-    beside = [f"- ours, beside it: {_line(claim)}, {_link(c)}" for c, claim in judged.beside]
-    first = f"**{judged.verdict}**: {said}{note} {links}".rstrip()
+    beside = [
+        f"- {BESIDE[claim['kind']]}, beside it: {_line(claim)}, {_link(c)}"
+        for c, claim in judged.beside
+    ]
+    first = f"**{judged.verdict}**: {said} (`{judged.name}`){note} {links}".rstrip()
     parts = [first, "\n".join(below), "\n".join(beside)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -187,6 +200,8 @@ def _aside(claim):
 
 def _range(claim):
     values, low, high = ([e[k] for e in claim["effects"]] for k in ("value", "low", "high"))
+    if None in (*values, *low, *high):
+        return "not finite"
     values = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
     return f"{'…'.join(values)} [{min(low):.3g}, {max(high):.3g}]"
 

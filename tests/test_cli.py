@@ -2,6 +2,7 @@
 
 import functools
 import json
+import operator
 import os
 import pickle
 import re
@@ -60,6 +61,8 @@ def test_a_command_s_typo_gets_a_suggestion():
         (["--jobs", "2"], "--jobs: works with"),
         (["--judge", "--runs", "5"], "--judge: takes a name and --out only"),
         (["--judge", "--out", "nowhere"], "--judge: nowhere does not hold both"),
+        (["--only", "bandit"], "--only: works with 'all' only"),
+        (["--quick", "--out", "/dev/null/x"], "/dev/null/x: cannot be made a directory (Not a d"),
     ],
 )
 def test_an_error_is_one_sentence(options, says, monkeypatch, capsys):
@@ -82,6 +85,7 @@ def test_bad_names_folders_and_files_of_results_get_a_sentence(tmp_path, monkeyp
 
     none = tmp_path / "none"
     wrong("'figure-3' is a sentence of the paper, not an exp", "reproduce", "figure-3")
+    wrong("did you mean 'walk-robust'?", "reproduce", "walk-robst")
     wrong("none: there is no such directory", "report", none)
     wrong("holds no samples (.npz)", "reproduce", "all", "--judge", "--out", none)
     assert not none.exists()
@@ -95,7 +99,18 @@ def test_bad_names_folders_and_files_of_results_get_a_sentence(tmp_path, monkeyp
     shown = bayespg("report", str(tmp_path))
     assert shown.exit_code == 0
     assert "Left out, because damaged or from another version: lqr-rates.json." in shown.output
+    for path, value in ((("configuration",), {}), (("claims", 0, "effects", 0), {}),
+                        (("claims", 0, "sentence"), "figure-33")):  # fmt: skip
+        other = json.loads(stored)
+        functools.reduce(operator.getitem, path[:-1], other)[path[-1]] = value
+        (tmp_path / "lqr-rates.json").write_text(json.dumps(other), "utf-8")
+        shown = bayespg("report", str(tmp_path))
+        assert "or from another version: lqr-rates.json." in shown.output
     (tmp_path / "lqr-rates.json").write_text(stored, "utf-8")
+    own = (tmp_path / "lqr-rates.npz").read_bytes()
+    shutil.copy(RESULTS / "bandit.npz", tmp_path / "lqr-rates.npz")
+    wrong("lqr-rates.npz: does not hold what the claims compare", *judge)
+    (tmp_path / "lqr-rates.npz").write_bytes(own)
     content = (tmp_path / "lqr-rates.npz").read_bytes()
     for damaged in (content[:1000], content[:2000] + bytes(99) + content[2099:]):
         (tmp_path / "lqr-rates.npz").write_bytes(damaged)

@@ -413,6 +413,15 @@ def test_the_tables_of_partial_observation_are_those_of_the_stored_results():
         assert f" | {' | '.join(ends)} |" in page, policy
 
 
+def test_every_stored_result_has_the_size_of_the_paper():
+    """So that `bayespg reproduce all --paper` repeats it."""
+    other = {"uphill"}
+    for name, experiment in (EXPERIMENTS | experiments.EXPERIMENTS).items():
+        stored = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))["configuration"]
+        wanted = experiment.settings(None, 0, False, True).configuration
+        assert stored == wanted or name in other, name
+
+
 def test_every_experiment_has_stored_results_and_samples():
     missing = [
         f"{name}.{kind}"
@@ -756,7 +765,7 @@ def test_what_findings_say_of_other_paths_and_long_episodes_is_in_the_stored_sam
         + stored["final", f"BPG-{of}, other paths, Σ = 0.1 I, {lqr_learning.UNIFORM}", 5].mean()
         for of in ("ML", "MC")
     )
-    assert f"maximum-likelihood G ends at {ml:.3f}, outer products at {mc:.3f} (" in page
+    assert f"maximum-likelihood G ends at {ml:.3f}, outer products at {mc:.3f}, and" in page
     content = json.loads((RESULTS / "random-walk-lengths.json").read_text("utf-8"))
     vary = next(claim for claim in content["claims"] if claim["id"] == "lengths-vary")
     ratios = [effect["value"] for effect in vary["effects"]]
@@ -767,8 +776,51 @@ def test_what_findings_say_of_other_paths_and_long_episodes_is_in_the_stored_sam
     )
     columns = content["table"]["columns"]
     assert f"from {first:.0f} to {last:.0f} for Model 1" in page
-    assert f"from {columns[1].split()[0]} to {columns[-1].split()[0]} steps (200 runs" in page
-    assert content["configuration"]["runs"] == 200
+    assert f"from {columns[1].split()[0]} to {columns[-1].split()[0]} steps (1,000 runs" in page
+    assert content["configuration"]["runs"] == 1_000
+
+
+def effects(experiment, claim):
+    """Those of a stored claim."""
+    content = json.loads((RESULTS / f"{experiment}.json").read_text("utf-8"))
+    return next(of["effects"] for of in content["claims"] if of["id"] == claim)
+
+
+def test_what_findings_say_of_claims_near_their_bound_is_in_the_stored_claims():
+    page = " ".join((ROOT / "docs" / "findings.md").read_text("utf-8").split())
+    for end, claim in (("", "car-forty-printed"), ("-long", "car-forty-long")):
+        (e,) = effects(f"mountain-car{end}", claim)
+        assert f"by {e['value']:.2f} [{e['low']:.2f}, {e['high']:.2f}] with" in page
+    alike, *apart = effects("lqr-fisher-form", "fisher-form")
+    ends = [re.findall(r"[\d.]+", e["words"])[:2] for e in apart]
+    wrong, right = ([f"{float(e[i]):.3g}" for e in ends] for i in (1, 0))
+    assert "BPG-ML ends at {}, {} and {} at M = 10, 20 and 40".format(*wrong) in page
+    assert "right one at {}, {} and {}.".format(*right) in page
+    near, other = re.findall(r"[\d.]+", alike["words"])[:2]
+    assert f"alike ({other} and {near}, 10⁴ runs" in page
+    assert alike["low"] < 0 < alike["high"]
+    faster = [
+        e["value"]
+        for rival in ("mcpg", "bpg")
+        for e in effects("random-walk-printed", f"walk-bac-printed-{rival}")
+    ]
+    assert f"by factors of {min(faster):.1f} to {max(faster):.0f})" in page
+    (learned,) = effects("ship-steering-printed", "ship-printed-mcpg")
+    end, begin = re.findall(r"[\d.]+", learned["words"])
+    assert f"MCPG does not learn ({begin} % at the start and {end} % after" in page
+    (ended,) = effects("ship-steering-printed", "ship-printed-bac")
+    assert f"BAC ends at {ended['words'].split()[0]} %" in page
+    (endless,) = effects("random-walk-printed", "walk-endless-rate-printed")
+    assert f"and in {endless['words'].split()[0]} with Algorithm 3's G as printed." in page
+    for end, claim, says in (
+        ("", "lqr-2-angular", "by a factor of {:.2f} at M = 5"),
+        ("-readings", "lqr-2-angular-1", "({:.2f} with Σ = I;"),
+    ):
+        of = effects(f"lqr-gradient{end}", claim)
+        assert [e["where"] for e in of if e["value"] < 1] == ["M = 5", "M = 10"]
+        assert says.format(1 / of[0]["value"]) in page
+    gain, cost, _ = lqr_learning.optimum()
+    assert f"| LQR, optimum | λ* ≈ −0.92 | −{-gain:.3f}; η is {cost:.4f} at both |" in page
 
 
 def test_the_constants_of_networks_in_the_pages_are_those_of_the_code():
@@ -795,6 +847,13 @@ def test_the_verdicts_of_readme_and_ledger_are_those_of_the_stored_results():
     assert f"| sentences of the paper | {total} |" in ledger
     for outcome, count in counts.items():
         assert f"| {outcome} | {count} |" in ledger
+
+
+def test_findings_say_of_every_sentence_that_is_not_decided_what_would_decide_it():
+    page = (ROOT / "docs" / "findings.md").read_text("utf-8")
+    table = page.split("## What would decide the rest\n")[1].split("\n## ")[0]
+    named = re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)))
+    assert sorted(named) == sorted(of.name for of in judged() if of.verdict == "not decided")
 
 
 def test_the_ledger_is_that_of_the_stored_results():

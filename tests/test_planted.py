@@ -28,6 +28,7 @@ from bayespg.reproduce import (
     mountain_car,
     random_walk_gradient,
     random_walk_learning,
+    sentences,
     ship_steering,
     sparsification,
 )
@@ -188,13 +189,17 @@ def car(names, judge, sizes=(5, 10, 20, 40)):
     return claims
 
 
-def ship(levels):
-    found = learned(levels, ship_steering.METHODS, (5, 10, 20))
-    for name in ship_steering.METHODS:
-        for mark, M in (("few", 5), ("most", 20)):
-            found["curve", name, M] = found["curve", name, M] * levels.get(f"{mark} {name}", 1.0)
-        found["curve", name, 5][:, :2] *= levels.get(f"first {name}", 1.0)
-    return ship_steering.judge(Samples(found))
+def ship(names, judge):
+    def claims(levels):
+        found = learned(levels, names, (5, 10, 20))
+        for name in names:
+            for mark, M in (("few", 5), ("most", 20)):
+                level = levels.get(f"{mark} {name}", 1.0)
+                found["curve", name, M] = found["curve", name, M] * level
+            found["curve", name, 5][:, :2] *= levels.get(f"first {name}", 1.0)
+        return judge(Samples(found))
+
+    return claims
 
 
 def partial(levels):
@@ -209,10 +214,8 @@ def partial(levels):
     return po.judge(Samples(found))
 
 
-def lqr_errors(levels):
-    return lqr_gradient.judge(
-        Samples(sized(levels, errors(levels, lqr_gradient.ESTIMATORS, (5, 10, 20))))
-    )
+def lqr_errors(names, judge):
+    return lambda levels: judge(Samples(sized(levels, errors(levels, names, (5, 10, 20)))))
 
 
 def walk_errors(levels):
@@ -365,6 +368,7 @@ SHRINKS = (
 )  # fmt: skip
 PLANTED = {
     "lqr-optimisation": (lqr(lqr_learning.FIGURE3, lqr_learning.judge), {
+        **{f"lqr-optimum-{id}": ([{}], [], []) for id in ("gain", "cost", "kappa")},
         "lqr-mcpg-bpg-5": lower("MCPG", "BPG"),
         "lqr-mcpg-bpng-5": lower("MCPG", "BPNG"),
         "lqr-bpg": lower("BPG", "MCPG"),
@@ -415,6 +419,9 @@ PLANTED = {
             )
         },
     }),
+    "lqr-fisher-form": (lqr(lqr_learning.FORM, lqr_learning.judge_form), {
+        "fisher-form": lower("BPG-ML", lqr_learning.WRONG),
+    }),
     "lqr-fisher-readings": (
         lqr_readings(lqr_learning.FISHER_READINGS, lqr_learning.judge_fisher_readings), {
         **{
@@ -435,7 +442,6 @@ PLANTED = {
                 "-vanishes": within("BPG-MC, other paths", 1.0, (0.5, 2.0), 1.25),
             }.items()
         },
-        "fisher-form": lower("BPG-ML", lqr_learning.WRONG),
     }),
     "random-walk-rates": (tuned(random_walk_learning.judge_rates, (100,)), {
         "walk-rates-many": within("BPG", 1.0, (0.5, 2.0), 1.25),
@@ -537,7 +543,7 @@ PLANTED = {
         "car-forty-long": within("MCPG", 1.0, (0.5, 2.0), 1.25),
         "car-slower-long": lower(mountain_car.PAPER, "MCPG"),
     }),
-    "ship-steering": (ship, {
+    "ship-steering": (ship(ship_steering.METHODS, ship_steering.judge), {
         "ship-bac": higher("BAC", "MCPG"),
         "ship-bac-episodes": higher("BAC", ship_steering.EPISODES),
         "ship-early": higher("MCPG", "BAC"),
@@ -556,6 +562,12 @@ PLANTED = {
         "ship-scale": higher(ship_steering.OURS, "MCPG"),
         "ship-fitted": higher(ship_steering.OURS, "MC, fitted values"),
     }),
+    "ship-steering-printed": (ship(ship_steering.AS_PRINTED, ship_steering.judge_printed), {
+        "ship-printed-bac": higher("BAC", "MCPG"),
+        "ship-printed-early": higher("BAC", "MCPG"),
+        "ship-printed-spread": lower("~BAC", "~MCPG"),
+        "ship-printed-mcpg": ([{}], [{"first MCPG": 3.5}], []),
+    }),
     "partial-observation": (partial, {
         "maze-half": ([{"half": 0.5}], [{"half": 0.6}], []),
         "maze-memoryless": within(PO.MEMORYLESS, 0.5, (0.3, 0.9), 0.53),
@@ -567,7 +579,13 @@ PLANTED = {
             for id, name in (("controller", PO.CONTROLLER), ("recurrent", PO.RECURRENT))
         },
     }),
-    "lqr-gradient": (lqr_errors, {
+    "lqr-gradient-readings": (lqr_errors(lqr_gradient.READINGS, lqr_gradient.judge_readings), {
+        f"lqr-{model[-1]}-{what}-{sigma}": lower(f"{model}, Σ = {sigma} I", "MC")
+        for sigma in sentences.SIGMAS[1:]
+        for model in ("Model 1", "Model 2")
+        for what in ("squared", "angular")
+    }),
+    "lqr-gradient": (lqr_errors(lqr_gradient.ESTIMATORS, lqr_gradient.judge), {
         **{
             f"lqr-{model[-1]}-{what}": lower(model, "MC")
             for model in ("Model 1", "Model 2")

@@ -31,7 +31,7 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lqr-gradient", "lqr-noise", "lengths"])
+@pytest.mark.parametrize("name", ["lqr-gradient", "lqr-gradient-readings", "lqr-noise", "lengths"])
 def test_gradient_experiments_report_every_curve_with_errors(name, tmp_path, monkeypatch):
     import lengths
 
@@ -153,6 +153,7 @@ POLICIES = {
     "mountain-car": mountain_car_softmax,
     "mountain-car-long": mountain_car_softmax,
     "ship-steering": ship_steering_cmac,
+    "ship-steering-printed": ship_steering_cmac,
 }
 
 

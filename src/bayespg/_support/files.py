@@ -131,6 +131,15 @@ def sync(path: Path, size: int | None = None) -> None:
         os.close(file)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory that may be there already, with those above it; an error says what to do."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        advice = f"cannot be made a directory ({problem.strerror}); choose another"
+        raise OSError(problem.errno, advice, str(path)) from problem
+
+
 def write_whole(path: Path, content: bytes, previous: Path | None = None) -> None:
     """Write a file atomically; the old content moves to `previous`.
 

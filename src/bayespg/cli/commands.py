@@ -59,7 +59,10 @@ def main(run: Callable[[], Any] = app) -> None:
             _interrupted()
         raise
     except (ValueError, OSError, ImportError, EnvironmentFailure) as problem:
-        said = sentence(("bayespg:", "red"), f" {problem}")
+        text = str(problem)
+        if isinstance(problem, OSError) and problem.strerror and problem.filename:
+            text = f"{problem.filename}: {problem.strerror}"
+        said = sentence(("bayespg:", "red"), f" {text}")
         Console(stderr=True).print(said, soft_wrap=True)
         sys.exit(2)
 

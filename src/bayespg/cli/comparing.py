@@ -5,6 +5,7 @@ from pathlib import Path
 
 import gymnasium
 
+from bayespg._support.files import make_directory
 from bayespg.agents import compare as comparing
 from bayespg.agents import names
 from bayespg.agents.imports import import_all
@@ -53,7 +54,7 @@ def compare(
     if threshold is None:
         threshold = gymnasium.spec(environment).reward_threshold
     folder = out or Path("compare") / environment.replace("/", "-")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     settings = {
         "task": environment, "steps": steps, "episodes": episodes, "points": POINTS,
         "threshold": threshold,

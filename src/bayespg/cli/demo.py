@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bayespg._support.files import make_directory
 from bayespg._support.statistics import student_interval
 from bayespg.agents.agent import Agent
 from bayespg.agents.metrics import Row
@@ -26,7 +27,7 @@ def demo(
     steps: int = option("Environment steps per run.", 15_000, min=1000),
 ) -> None:
     """Learn CartPole from a few dozen episodes, and show how sure each step was."""
-    out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
+    make_directory(out)  # fail before the work, not after it
     metrics: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}
     rows = []
     with progress("CartPole-v1") as advance:

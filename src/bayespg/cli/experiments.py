@@ -1,5 +1,6 @@
 """The work of bayespg reproduce and bayespg report: experiments are run, judged and shown."""
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from bayespg._support import checks, threads, together
+from bayespg._support.files import make_directory
 from bayespg.cli.common import bars, console, path_beside, progress, say, some_columns, table
 from bayespg.cli.options import Reproduction
 from bayespg.reproduce import EXPERIMENTS, Experiment, Settings, make, page, sentences
@@ -20,6 +22,10 @@ COLOURS = {"holds": "green", "does not hold": "red", "not decided": "yellow"}
 
 def reproduce(options: Reproduction, known: Known) -> None:
     """Run those of the known experiments that the options ask for."""
+    if options.only and options.name != "all":
+        raise ValueError(
+            "--only: works with 'all' only, as in: bayespg reproduce all --only bandit,lqr-noise"
+        )
     if options.name is None or options.listed:
         table(
             ["name", "what it shows", "--paper"],
@@ -37,7 +43,7 @@ def reproduce(options: Reproduction, known: Known) -> None:
             _show(known[name], reports.judge_again(known[name], out), out)
         _finish(out)
         return
-    out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
+    make_directory(out)  # fail before the work, not after it
     parts = out / ".parts" if options.resume else None
     size = options.runs, options.seed, options.quick, options.paper, parts
     wanted = {name: known[name].settings(*size) for name in names}
@@ -72,10 +78,6 @@ def _chosen(options: Reproduction, known: Known) -> list[str]:
     every, jobs = options.name == "all", options.jobs is not None
     if options.quick and options.paper:
         raise ValueError("--quick and --paper contradict each other; give one")
-    if options.only and not every:
-        raise ValueError(
-            "--only: works with 'all' only, as in: bayespg reproduce all --only bandit,lqr-noise"
-        )
     if not every and (options.again or jobs):
         wrong = "again" if options.again else "jobs"
         raise ValueError(f"--{wrong}: works with 'all' only; leave it out")
@@ -147,11 +149,14 @@ def _checked(name: str, known: Known) -> str:
         return name
     if name in sentences.SENTENCES:
         raise ValueError(
-            f"'{name}' is a sentence of the paper, not an experiment; 'bayespg reproduce all' "
-            "judges it, and 'bayespg reproduce' lists the experiments"
+            f"'{name}' is a sentence of the paper, not an experiment; docs/reproduction.md names "
+            "those that judge it, and 'bayespg reproduce' lists all"
         )
-    hint = checks.suggestion(name, [*known, "all"], 0.4)
-    raise ValueError(f"no experiment is called '{name}'; {hint}")
+    if close := difflib.get_close_matches(name, [*known, *sentences.SENTENCES, "all"], 1, 0.6):
+        hint = f"did you mean '{close[0]}'?"
+    else:
+        hint = checks.suggestion(name, [*known, "all"], 0.4)
+    raise ValueError(f"no experiment or sentence of the paper is called '{name}'; {hint}")
 
 
 def _show(experiment: Experiment, content: reports.Content, out: Path) -> None:

@@ -26,6 +26,9 @@ TABLE = (
     Experiment("lqr-gradient", "Figure 1",
                "Error of the gradient on LQR against the number of paths",
                4_000, 200, 10_000, lqr_gradient.run, lqr_gradient.judge),
+    Experiment("lqr-gradient-readings", "Figure 1",
+               "Error of the gradient on LQR with other noise levels", 4_000, 200, 10_000,
+               lqr_gradient.run_readings, lqr_gradient.judge_readings),
     Experiment("lqr-noise", "Figure 2", "The effect of noise in the rewards on the LQR gradient",
                4_000, 200, 10_000, lqr_noise.run, lqr_noise.judge, minutes=3),
     Experiment("lqr-optimisation", "Figure 3", "Learning LQR: BPG and BPNG against MCPG",
@@ -48,6 +51,9 @@ TABLE = (
                "Learning LQR with other noise levels, initial policies and Fisher matrices",
                200, 20, 1_000, partial(lqr_learning.run, lqr_learning.FISHER_READINGS, whole=False),
                lqr_learning.judge_fisher_readings, minutes=5),
+    Experiment("lqr-fisher-form", "Figure 4",
+               "Learning LQR with a Fisher matrix from a model of the wrong form", 500, 50, 10_000,
+               partial(lqr_learning.run, lqr_learning.FORM), lqr_learning.judge_form),
     Experiment("random-walk-gradient", "Figure 6",
                "Error of the gradient on the random walk against the number of episodes",
                400, 40, 1_000, random_walk_gradient.run, random_walk_gradient.judge, minutes=4),
@@ -73,10 +79,12 @@ TABLE = (
                2, 2, 8, ship_steering.tune, minutes=2),
     Experiment("ship-steering", "Figure 9", "Learning to steer a ship",
                2, 2, 100, ship_steering.run, ship_steering.judge, minutes=8),
+    Experiment("ship-steering-printed", "Figure 9", "Learning to steer a ship at Table 6's rates",
+               2, 2, 100, ship_steering.run_printed, ship_steering.judge_printed, minutes=8),
     Experiment("sparsification", "Section 4.4", "What sparsification and the natural gradient cost",
                4_000, 200, 10_000, sparsification.run, sparsification.judge, timed=True),
     Experiment("costs", "Section 10", "What covariances, natural gradients and full systems cost",
-               10, 3, 12, costs.run, costs.judge, timed=True),
+               10, 3, 60, costs.run, costs.judge, timed=True),
 )  # fmt: skip
 """Name, item of the paper, title, and runs: default, --quick and --paper."""
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in TABLE}

@@ -3,6 +3,7 @@
 
 import dataclasses
 from collections.abc import Callable, Container, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -121,6 +122,8 @@ def _unpacked(task: Task, arrays: parts.Part) -> Learned:
     return Learned(arrays["updates"], arrays["values"], policy, arrays.get("ended"))
 
 
+TOGETHER = 100
+"""Runs of `tune` that are computed at once, so that memory does not grow with their number."""
 KEPT = 40
 """Longer curves are kept as their end and their mean."""
 
@@ -195,7 +198,8 @@ def tune(
 
 
 def _judged(task: Task, method: Method, update, rates, M: int, judge, settings) -> np.ndarray:
-    """The scores as an array (rates, runs), computed side by side; NaN where a run diverged."""
+    """The scores as an array (rates, runs), all rates of `TOGETHER` runs side by side; NaN where a
+    run diverged."""
     environment, estimator = task.environment, method.estimator
 
     def run(rate, key, policy):
@@ -209,10 +213,14 @@ def _judged(task: Task, method: Method, update, rates, M: int, judge, settings) 
         return judge(jax.lax.scan(one, first, None, task.updates[M])[1])
 
     keys = jax.random.split(jax.random.fold_in(fast_key(settings.seed), M), settings.runs)
-    grid = jax.vmap(jax.vmap(run, (None, 0, 0)), (0, None, None))
+    grid = jax.jit(jax.vmap(jax.vmap(run, (None, 0, 0)), (0, None, None)))
     with jax.enable_x64(True):
-        starts = to_float64(task.start(settings.runs))
-        return to_numpy(jax.jit(grid)(np.asarray(rates, float), keys, starts))
+        every = keys, to_float64(task.start(settings.runs))
+        scores = []
+        for first in range(0, settings.runs, TOGETHER):
+            some = jax.tree.map(itemgetter(slice(first, first + TOGETHER)), every)
+            scores.append(to_numpy(grid(np.asarray(rates, float), *some)))
+        return np.concatenate(scores, 1)
 
 
 def at_best(

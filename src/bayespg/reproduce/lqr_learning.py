@@ -7,7 +7,8 @@ posterior covariance (BPG-var).
 
 - The paper prints neither Sigma nor the distribution of initial policies, so `lqr-variance` also
   starts from kappa uniform on (-1, 1), and `lqr-readings` and `lqr-fisher-readings` have Sigma =
-  0.1 I, 0.3 I and I, and for Figure 4 G from other paths and from a model of the wrong form.
+  0.1 I, 0.3 I and I, and for Figure 4 G from other paths; `lqr-fisher-form` has G from a model of
+  the wrong form.
 - Table 3 gives BPG larger rates than MCPG, so Figure 3 compares methods and rates at once.
   `lqr-rates` runs every method with BPG's rates times each factor of a grid. Methods are compared
   at equal rates, and each at its own best; half of the runs choose it, the other half are compared.
@@ -23,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import scipy.optimize
 
 from bayespg import fisher as fishers
 from bayespg._support.random import fast_key
@@ -32,9 +34,9 @@ from bayespg.learning import updates
 from bayespg.learning.batch import Batch
 from bayespg.learning.estimators import Model1, Model2, MonteCarlo, Reinforce
 from bayespg.learning.training import Result
-from bayespg.policies import BoundedLinearGaussian
+from bayespg.policies import BoundedLinearGaussian, LinearGaussian
 from bayespg.reproduce import claims, learning, sentences
-from bayespg.reproduce.claims import ALIKE, Claim, Row, differences, pair, ratios, under
+from bayespg.reproduce.claims import ALIKE, Claim, Effect, Row, differences, pair, ratios, under
 from bayespg.reproduce.learning import Learned, Method, Task
 from bayespg.reproduce.report import Curve, Progress, Report, Settings, cell
 from bayespg.reproduce.samples import Samples
@@ -142,8 +144,8 @@ FISHER_READINGS: Cases = {
     "MCPG": sentences.LQR[:2],
     **dict.fromkeys(("BPG-ML", "BPG-MC", "BPNG-ML", "BPNG-MC"), sentences.LQR),
     **dict.fromkeys((name for name in METHODS if name.endswith(OTHER)), (*sentences.OTHERS,)),
-    WRONG: sentences.LQR[:1],
 }
+FORM: Cases = dict.fromkeys(("BPG-ML", WRONG), ("",))
 """What each experiment runs. A setting ends the name of a method in the results, and says what
 differs from Sigma = 1e-3 I and kappa ~ N(0, I). `READINGS` and `FISHER_READINGS` have the settings
 that Figures 3 and 5, and Figure 4, lack; Monte Carlo has no Sigma."""
@@ -385,6 +387,28 @@ OF_FIGURE5 = (
 )  # fmt: skip
 """What the paper says about Figures 3 to 5, under each reading."""
 
+
+@functools.cache
+def optimum() -> tuple[float, float, float]:
+    """The gain of the best policy of the least scale, what it costs, and the gain at the printed
+    kappa_1 = -0.16."""
+    with jax.enable_x64(True):
+        policy = BoundedLinearGaussian(jnp.array([-0.16, 60.0]))
+
+        @jax.jit
+        def cost(gain):
+            return -LQR().expected_return(LinearGaussian(gain, policy.scale))
+
+        found = scipy.optimize.minimize_scalar(lambda gain: float(cost(gain)), (-1.0, -0.8))
+        return float(found.x), float(found.fun), float(policy.gain)
+
+
+def _exactly(id: str, says: str, effect: str, number: float, at: float, reach: float) -> Claim:
+    """A computed number is near a printed one."""
+    effects, bounds = (Effect("", number, number, number),), (at - reach, at + reach)
+    return Claim(f"lqr-optimum-{id}", "lqr-optimum", says, effect, effects, *bounds)
+
+
 FIRST, SECOND = sentences.LQR[:2]
 CLAIMS = (
     *under(OF_FIGURE3, "lqr", FIRST),
@@ -393,8 +417,24 @@ CLAIMS = (
     ahead("lqr-ours-mcpg", "", "Model 2 with a baseline is ahead of Monte Carlo with the best "
           "baseline at every M, at the same rates (BPG's)", OURS, EQUAL),
 )  # fmt: skip
-judge = functools.partial(claims.judge, CLAIMS, value=value)
+
+
+def judge(samples: Samples) -> list[Claim]:
+    """The claims about the optimum need no samples."""
+    gain, least, printed = optimum()
+    return [
+        _exactly("gain", "the best gain is within 1 % of -0.92", "λ at σ = 0.001", gain, -0.92,
+                 0.0092),
+        _exactly("cost", "it costs 0.3067", "expected cost", least, OPTIMUM, 5e-5),
+        _exactly("kappa", "κ₁ = -0.16 is the gain -0.92", "λ", printed, -0.92, 5e-3),
+        *claims.judge(CLAIMS, samples, value),
+    ]  # fmt: skip
+
+
 judge_fisher = functools.partial(claims.judge, under(OF_FIGURE4, "fisher", FIRST), value=value)
+OF_FORM = ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a model of "
+                "the wrong form at every M", "BPG-ML", WRONG)  # fmt: skip
+judge_form = functools.partial(claims.judge, (OF_FORM,), value=value)
 VARIANCE = (
     *under(OF_FIGURE5, "var", FIRST),
     *under(OF_FIGURE5, "var-uniform", SECOND, names(UNIFORM)),
@@ -412,9 +452,7 @@ def judge_readings(samples: Samples) -> list[Claim]:
 
 
 def judge_fisher_readings(samples: Samples) -> list[Claim]:
-    form = ahead("fisher-form", "figure-4-form", "BPG-ML ends at a lower cost than with a model of "
-                 "the wrong form at every M", "BPG-ML", WRONG)  # fmt: skip
-    rows = [*under([form], "", "", names(FIRST))]
+    rows: list[Row] = []
     for reading in sentences.LQR:
         called, id = names(reading), _id(reading)
         if reading != FIRST:

@@ -14,7 +14,7 @@ from bayespg.runs.page import Markup, fill
 CLASSES = {
     "holds": "holds", "does not hold": "fails", "not decided": "undecided", "not run": "undecided",
     "holds as printed": "holds", "holds under an admissible reading": "holds",
-    "does not hold under any reading tried": "fails",
+    "does not hold under any reading tried": "fails", "not tested": "undecided",
 }  # fmt: skip
 UNCONFIRMABLE = "not decided; no outcome at this size could confirm it"
 KINDS = {"check": "comparison with printed numbers", "ours": "ours"}

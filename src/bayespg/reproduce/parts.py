@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bayespg._support.files import write_whole
+from bayespg._support.files import make_directory, write_whole
 from bayespg.reproduce.samples import DAMAGED
 
 try:
@@ -66,7 +66,7 @@ def done(parts: Mapping[str, Work], folder: Path | None) -> Iterator[tuple[str, 
     if folder is None:
         yield from ((label, work()) for label, work in parts.items())
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     taken = set()
     for wait in (False, True):  # at first those that nobody is at work on
         for label, work in parts.items():

@@ -13,11 +13,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayespg._support.files import write_json
+from bayespg._support.files import make_directory, write_json
 from bayespg._support.version import __version__
 from bayespg.reproduce.claims import Claim
 from bayespg.reproduce.parts import Progress
 from bayespg.reproduce.samples import Samples
+from bayespg.reproduce.sentences import checked
 from bayespg.runs import plots
 
 Content = dict[str, Any]
@@ -26,8 +27,12 @@ KEYS = {
     "experiment", "item", "title", "configuration", "versions", "device", "seconds", "table",
     "claims", "curves", "notes",
 }  # fmt: skip
-CLAIM_KEYS = {"id", "says", "effects", "verdict", "kind", "confirmable", "sentence", "reading"}
-"""The keys that the content of every experiment, and each of its claims, has."""
+CLAIM_KEYS = {
+    "id", "says", "effect", "effects", "verdict", "kind", "confirmable", "sentence", "reading",
+    "above", "below", "place", "measured",
+}  # fmt: skip
+EFFECT_KEYS = {"where", "value", "low", "high", "words"}
+"""The keys that the content of every experiment, each of its claims and their effects has."""
 PROGRAM = "bayespg reproduce"
 
 
@@ -164,9 +169,18 @@ def read(path: Path, claims: bool = True) -> Content | None:
     that of its claims included if they are wanted."""
     try:
         content = json.loads(path.read_text("utf-8"))
-        current = content.keys() >= KEYS and all(
-            claim.keys() >= CLAIM_KEYS for claim in content["claims"] if claims
+        given, told = content["claims"] if claims else [], content["configuration"]
+        current = (
+            content.keys() >= KEYS
+            and told.keys() >= Settings(0).configuration.keys()
+            and content["versions"].keys() >= {"bayespg", "jax"}
+            and content["table"].keys() >= {"columns", "rows"}
+            and all(claim.keys() >= CLAIM_KEYS for claim in given)
+            and all(of.keys() >= EFFECT_KEYS for claim in given for of in claim["effects"])
         )
+        for claim in given if current else []:
+            if claim["sentence"]:
+                checked(claim["sentence"], claim["reading"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return {"program": PROGRAM} | content if current else None
@@ -187,7 +201,7 @@ def write(
     experiment: Experiment, settings: Settings, report: Report, out: Path, seconds: float
 ) -> Content:
     """Write <out>/<name>.json, .npz, .svg and .png, each atomically."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     path = out / f"{experiment.name}.json"
     with plots.styled():
         figure = report.figure()
@@ -230,7 +244,13 @@ def judge_again(experiment: Experiment, out: Path) -> Content:
     if content is None:
         raise ValueError(f"{path}: damaged, or from another version; {again} again")
     content["program"] = experiment.program
-    return _judged(experiment, Samples.load(path.with_suffix(".npz")), content, path)
+    samples = path.with_suffix(".npz")
+    try:
+        return _judged(experiment, Samples.load(samples), content, path)
+    except LookupError as problem:
+        raise ValueError(
+            f"{samples}: does not hold what the claims compare ({problem}); {again} again"
+        ) from problem
 
 
 def _judged(experiment: Experiment, samples: Samples, content: Content, path: Path) -> Content:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from bayespg._support.files import printable, write_whole
+from bayespg._support.files import make_directory, printable, write_whole
 
 Series = Sequence[float] | np.ndarray
 
@@ -165,7 +165,7 @@ def save(figure: Figure, path: Path) -> None:
             f"{path}: expected a picture such as learning.png or learning.svg, found the suffix "
             f"{path.suffix!r}"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     if path.suffix == ".svg":
         write_whole(path, svg(figure).encode())
     else:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bayespg._support.files import printable, read_json, write_whole
+from bayespg._support.files import make_directory, printable, read_json, write_whole
 from bayespg._support.random import LARGEST_SEED
 from bayespg.runs.store import CONFIG, Run, seeds_begun
 
@@ -48,7 +48,7 @@ def plan(folder: Path, seeds: Iterable[int], config: dict[str, Any]) -> None:
                     f"out: {folder} holds seeds with {name} {first[name]!r}, not {value!r}; give "
                     "another folder"
                 )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     planned = sorted({*_planned(folder), *seeds})
     content = json.dumps({"seeds": planned, "sha256": _digest(planned)})
     write_whole(folder / PLAN, f"{content}\n".encode())

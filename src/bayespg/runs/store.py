@@ -102,7 +102,7 @@ class Run:
         content = as_json("config", config)
         run = cls(path, json.loads(content), tensorboard)
         run._refuse_link()
-        run.path.mkdir(parents=True, exist_ok=True)
+        files.make_directory(run.path)
         with run:
             for name in (CONFIG, METRICS, CHECKPOINT, PREVIOUS, BEST):
                 if os.path.lexists(run.path / name):

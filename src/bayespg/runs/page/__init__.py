@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from bayespg._support.files import write_whole
+from bayespg._support.files import make_directory, write_whole
 
 
 class Markup(str):
@@ -90,7 +90,7 @@ def write(path: Path, title: str, *content: str, reload: int | None = None) -> P
 </body>
 </html>
 """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     write_whole(path, page.encode(errors="backslashreplace"))
     return path
 
