@@ -1,7 +1,6 @@
 """Exploration that persists: which random numbers steps use, in JAX and on Gymnasium, and how it
 fades."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from bayespg.agents.agent import Agent
 from bayespg.environments.classic import MountainCarContinuous
 from bayespg.environments.trajectories import Trajectories
 from bayespg.paths.acting import times_of
-from bayespg.paths.persistence import FADE, FAILED, Exploration, held
+from bayespg.paths.persistence import FADE, FAILED, faded, held
 from bayespg.paths.rollout import rollout
 from bayespg.paths.worlds import OnDevice, world
 from bayespg.policies import named
@@ -71,12 +70,10 @@ def test_it_fades_fast_if_independent_episodes_return_more(rewards, left):
         jnp.zeros((1, M, 1)), jnp.zeros((1, M)), jnp.asarray([rewards]), jnp.ones((1, M), bool),
         jnp.zeros(M, bool), jnp.zeros((M, 1)),
     )  # fmt: skip
-    before, theta = Exploration(jnp.asarray(0.9), jnp.zeros(2)), jnp.ones(2)
-    after = before.after(paths, jnp.asarray(True), theta)
-    assert after.persistence == pytest.approx(0.9 * left)
-    np.testing.assert_array_equal(after.anchor, theta)
-    same = before.after(paths, jnp.asarray(False), theta)
-    assert eqx.tree_equal(same, before)
+    before = jnp.asarray(0.9)
+    assert faded(before, paths, jnp.asarray(True)) == pytest.approx(0.9 * left)
+    assert faded(before, paths, jnp.asarray(False)) == before
+    assert faded(None, paths, jnp.asarray(True)) is None
 
 
 def test_agents_report_it_and_the_paper_has_none():

@@ -103,16 +103,25 @@ def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(po
     assert float(agent.state.trust.rho) == pytest.approx(trust.START)
 
 
-def test_without_anything_to_lose_random_steps_are_made_around_the_same_policy():
+def test_without_anything_to_lose_steps_lead_to_unfamiliar_states_and_not_too_far():
     agent = Agent(Forever(horizon=20, worth=-1.0), "linear", episodes=2, seed=0)
-    start, lengths = agent.parameters, []
-    for _ in range(4):
+    lengths, begun = [], 0
+    for _ in range(20):
         row = agent.update()
-        away = [agent.parameters[name] - values for name, values in start.items()]
-        lengths.append(np.linalg.norm(np.concatenate([x.ravel() for x in away])))
+        theta = np.concatenate([x.ravel() for x in agent.parameters.values()])
+        lengths.append(np.linalg.norm(theta - np.asarray(agent.state.anchor)))
+        begun += lengths[-1] == 0
         assert row["persistence"] == pytest.approx(0.9)
-    assert min(lengths) > 0
-    assert max(lengths) < 5 * min(lengths)  # a walk would go further with every step
+        assert row["sure"] == 0.5
+    assert 2 <= begun <= 10
+    assert 2 * lengths[0] < max(lengths) < 20 * lengths[0]
+    assert not agent.state.critic.fitted
+
+
+@pytest.mark.slow
+def test_curiosity_finds_the_goal_of_the_mountain_car():
+    agent = Agent(classic.MountainCar(), episodes=2, normalise=True, seed=0)
+    assert max(agent.update()["return"] for _ in range(8)) > -200
 
 
 @pytest.mark.slow

@@ -26,9 +26,9 @@ from bayespg.learning.batch import Batch, discount_by_length, of_paths
 from bayespg.learning.estimators import Estimator, Needs
 from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
-from bayespg.paths import observations, scores
+from bayespg.paths import observations
 from bayespg.paths.observations import Normalised, Normaliser, Recent
-from bayespg.paths.persistence import Exploration, informed, only_gains
+from bayespg.paths.persistence import faded, informed, only_gains
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.base import slower
 from bayespg.posterior import GradientPosterior, direction_statistics
@@ -40,11 +40,10 @@ ROUNDING = 100
 SPENT = 0.5
 """Share of the step of log standard deviations that is made. Less noise raises returns at once, and
 a policy that has spent its exploration early learns slowly from then on."""
-WANDER = 11
-"""Marks the keys of random directions."""
-WIDE = 16.0
-"""Length of a random step, as a multiple of the limit of a step: the policy it leads to acts
-differently in most states, and still takes every action."""
+FAR = 1.0
+"""Divergence from the last policy that was told something beyond which a curious learner begins
+there again: a policy that is further away acts differently in most states, and soon takes some
+actions no more."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -94,13 +93,10 @@ class State(eqx.Module):
     """False once the stopping rule has fired."""
     lowest: Float[Array, ""]
     """The lowest mean return of a batch so far."""
-    exploration: Exploration | None
-    """None for independent noise."""
-
-    @property
-    def persistence(self) -> Float[Array, " *runs"] | None:
-        """Persistence of exploration in the next batch."""
-        return None if self.exploration is None else self.exploration.persistence
+    persistence: Float[Array, ""] | None
+    """Persistence of exploration in the next batch; None for independent noise."""
+    anchor: Float[Array, " n"]
+    """Parameters after the last update whose rewards said something, or the initial ones."""
 
     @property
     def updates(self) -> Int[Array, " *runs"]:
@@ -150,10 +146,10 @@ def begin(
         trust=trust.begin(theta.dtype), key=key,
         counts=Counts(zero, zero, zero),
         running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
-        exploration=(
-            Exploration(jnp.asarray(persistence, jnp.float32), theta)
-            if traced(persistence) or persistence else None
+        persistence=(
+            jnp.asarray(persistence, jnp.float32) if traced(persistence) or persistence else None
         ),
+        anchor=theta,
     )  # fmt: skip
 
 
@@ -251,54 +247,53 @@ def advance(
 
     A gradient that is rounding is zero, and makes no step. If rewards say nothing about the actions
     (`bayespg.paths.persistence.informed`), a policy stays as it is if it has seen lower returns, or
-    if all rewards are gains and no episode ended. Any other has nothing to lose, and tries another
-    policy, a random step away from the last one from which something was learned.
+    if all rewards are gains and no episode ended. Any other has nothing to lose, and is curious: it
+    follows the gradient of the return that it had if unfamiliar states were rewarded.
 
     Without `described` the slope along the step, its error, the probability of going uphill and the
     divergence are NaN. They do not change the update, and may cost more than the gradient.
     """
     theta, rebuild = flatten(state.policy)
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
-    posterior, told, lost = _direction(estimator, state, batch)
+    posterior, told, curious = _direction(estimator, state, batch)
     trusted = state.trust.observe(posterior.info.get("products"), told)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         slower=slower(state.policy, SPENT),
-        allowed=jnp.where(lost, WIDE, jnp.where(told, trusted.allowed(M), 0)).astype(theta.dtype),
+        allowed=jnp.where(told, trusted.allowed(M), curious).astype(theta.dtype),
     )  # fmt: skip
-    if state.exploration is not None:
-        change = change + jnp.where(lost, state.exploration.anchor - theta, 0.0)
-    critic, left, explained = _criticise(batch, estimator.needs)
+    if batch.recent is not None:
+        away = _divergence(eqx.tree_at(lambda b: b.policy, batch, rebuild(state.anchor)))
+        lost = curious & ~(away(theta + change) < FAR)
+        change = jnp.where(lost, state.anchor - theta, change)
+    critic, errors, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
+    critic = critic and _unless(curious, critic, state.critic)
     raw = batch.paths if raw is None else raw
-    sure, trusted = trusted.sure(posterior) if described else (jnp.nan, trusted)
+    sure = jnp.nan
+    if described:
+        sure, trusted = _unless(~told, trusted.sure(posterior), (jnp.asarray(0.5), trusted))
     new = State(
         policy=rebuild(theta + change), optimiser=optimiser, critic=critic,
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
         recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
         key=state.key, counts=state.counts, running=_norm(change) >= stop,
         lowest=jnp.minimum(state.lowest, jnp.mean(returns(batch.paths))).astype(theta.dtype),
-        exploration=state.exploration,
+        persistence=state.persistence, anchor=jnp.where(told, theta + change, state.anchor),
     )  # fmt: skip
     finite = jnp.stack([
         _finite(stage) for stage in (
-            left, new.normaliser, critic, posterior.mean, (theta + change, optimiser),
+            errors, new.normaliser, critic, posterior.mean, (theta + change, optimiser),
             _of_actions(new.policy, batch.paths, described),
         )
     ])  # fmt: skip
     sound = jnp.all(finite)
     going = sound & state.running
-    new = jax.tree.map(
-        lambda after, before: jnp.where(going, after, before) if eqx.is_array(after) else after,
-        new, state,
-    )  # fmt: skip
-    explored = state.exploration and state.exploration.after(
-        batch.paths, told, flatten(new.policy)[0]
-    )
+    new = _unless(~going, new, state)
+    counts, left = state.counts.after(batch.paths.mask), faded(state.persistence, batch.paths, told)
     new = eqx.tree_at(
-        lambda s: (s.counts, s.running, s.exploration), new,
-        (state.counts.after(batch.paths.mask), going & new.running, explored),
+        lambda s: (s.counts, s.running, s.persistence), new, (counts, going & new.running, left),
         is_leaf=lambda x: x is None,
     )  # fmt: skip
     record = Record(
@@ -316,26 +311,23 @@ def _direction(
     estimator: Estimator, state: State, batch: Batch
 ) -> tuple[GradientPosterior, Bool[Array, ""], Bool[Array, ""]]:
     """The posterior, whose mean is followed; whether the rewards said anything about the actions;
-    and whether the learner is lost. The mean is then random: sum_t u_t eps_t with eps white, whose
-    covariance is in proportion to G. It is zero if a policy that was told nothing stays as it
-    is."""
-    told, lost = jnp.asarray(True), jnp.asarray(False)
-    stays = lost
+    and whether the learner is curious, because it was told nothing and has nothing to lose. The
+    mean is zero if a policy that was told nothing stays as it is."""
+    told, curious = jnp.asarray(True), jnp.asarray(False)
+    stays = curious
     if estimator.needs.states:
         told, mean = informed(batch.paths), jnp.mean(returns(batch.paths))
         stays = (mean - state.lowest > CLOSE * jnp.abs(mean)) | only_gains(batch.paths)
-        stays, lost = ~told & stays, ~told & ~stays
-    posterior = _rounded(estimator(batch), estimator, batch, stays)
-    if state.exploration is None or not estimator.needs.recent:
-        return posterior, told, jnp.asarray(False)
+        stays = ~told & stays
+        if estimator.needs.recent and batch.recent is not None:
+            curious = ~told & ~stays
+            batch = batch.curious(curious)
+    return _rounded(estimator(batch), estimator, batch, stays), told, curious
 
-    def random():
-        key = jax.random.fold_in(jax.random.fold_in(state.key, WANDER), state.counts.updates)
-        noise = jax.random.normal(key, batch.paths.mask.shape, batch.dtype)
-        return jnp.sum(scores.of_paths(batch.policy, batch.paths, noise), 0)
 
-    mean = jax.lax.cond(lost, random, lambda: posterior.mean)
-    return eqx.tree_at(lambda p: p.mean, posterior, mean), told, lost
+def _unless(this: Bool[Array, ""], after: Any, before: Any) -> Any:
+    """Numbers as they are after the update, or before it if `this`."""
+    return jax.tree.map(lambda a, b: jnp.where(this, b, a) if eqx.is_array(a) else a, after, before)
 
 
 def _description(

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from bayespg._support.types import Array
 from bayespg.algebra.sparse import Matrix
@@ -76,6 +76,19 @@ class Batch(eqx.Module):
         """The paths with rewards, and so weights of steps, in the precision of the algebra."""
         rewards = self.paths.rewards.astype(self.dtype)
         return eqx.tree_at(lambda p: p.rewards, self.paths, rewards)
+
+    def curious(self, where: Bool[Array, ""]) -> "Batch":
+        """This batch or, `where` its rewards say nothing, one that rewards unfamiliar states and
+        has no values yet."""
+        if self.recent is None:
+            return self
+        rewards, mask = self.paths.rewards, self.paths.mask
+        found = jnp.where(mask, self.recent.distances(self.paths.states), 0).astype(rewards.dtype)
+        return eqx.tree_at(
+            lambda b: (b.paths.rewards, b.critic), self,
+            (jnp.where(where, found, rewards), self.critic and self.critic.unless(where)),
+            is_leaf=lambda x: x is None,
+        )  # fmt: skip
 
     @property
     def by_products(self) -> bool:

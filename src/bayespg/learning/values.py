@@ -47,6 +47,12 @@ class Values(eqx.Module):
         """Values of states with `lead` leading axes."""
         return basis(self.features, states, lead) @ self.weights
 
+    def unless(self, forgotten: Bool[Array, ""]) -> "Values":
+        """These values or, if they are `forgotten`, those before the first batch."""
+        parts = self.weights, self.fitted, self.root
+        none = jax.tree.map(lambda x: jnp.where(forgotten, jnp.zeros_like(x), x), parts)
+        return Values(self.features, *none)
+
 
 def start(features: Features) -> Values:
     return Values(features, jnp.zeros(features.size, jnp.float32), jnp.asarray(False))

@@ -109,6 +109,12 @@ class Recent(eqx.Module):
             jnp.concatenate([taken[rows].astype(self.weights.dtype), self.weights[:-KEPT]]),
         )
 
+    def distances(self, states: Shaped[Array, "T M *observation"]) -> Float[Array, "T M"]:
+        """How unfamiliar states are: the mean square of their numbers, in units of how far these
+        spread around their means."""
+        units = no_statistics(self.states.shape[1:]).observe(self.states, self.weights)
+        return jnp.mean(units(states).reshape(*states.shape[:2], -1) ** 2, -1)
+
 
 def no_states(observation: jax.ShapeDtypeStruct) -> Recent:
     """No states yet."""

@@ -12,11 +12,9 @@ some tasks show no reward at all. So only every second episode of a batch explor
 rho fades during training, fast if the others return more.
 
 Where rewards say nothing about the actions (`informed`), as on a mountain car that has not reached
-the goal, there is no gradient to follow. Each update then tries another policy, a random step away
-from the last one from which something was learned.
+the goal, updates look for unfamiliar states instead (`bayespg.learning.advance`).
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
@@ -30,27 +28,17 @@ persistently returned at least as much as the others, and if they returned less.
 nothing there is still everything to explore, and persistence stays."""
 
 
-class Exploration(eqx.Module):
-    """How a run explores."""
-
-    persistence: Float[Array, ""]
-    """rho of the next batch."""
-    anchor: Float[Array, " n"]
-    """Parameters after the last update whose rewards said something about the actions, or the
-    initial ones: from there random steps are made."""
-
-    def after(
-        self, paths: Trajectories, told: Bool[Array, ""], theta: Float[Array, " n"]
-    ) -> "Exploration":
-        """Exploration after a batch and an update to `theta`; `told` is whether the rewards of the
-        batch said something (`informed`)."""
-        R, these = returns(paths), explorers(paths.mask.shape[1])
-        persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
-        taken = jnp.where(other > persistent, FAILED, FADE)
-        return Exploration(
-            self.persistence * (1 - jnp.where(told, taken, 0.0)),
-            jnp.where(told, theta, self.anchor),
-        )
+def faded(
+    persistence: Float[Array, ""] | None, paths: Trajectories, told: Bool[Array, ""]
+) -> Float[Array, ""] | None:
+    """The persistence of the next batch; `told` is whether the rewards of this one said something
+    (`informed`)."""
+    if persistence is None:
+        return None
+    R, these = returns(paths), explorers(paths.mask.shape[1])
+    persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
+    taken = jnp.where(other > persistent, FAILED, FADE)
+    return persistence * (1 - jnp.where(told, taken, 0.0))
 
 
 def held(
