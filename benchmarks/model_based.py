@@ -2,11 +2,12 @@
 
     python benchmarks/model_based.py run [--tasks ...] [--seeds 10] [--first-seed 100]
     python benchmarks/model_based.py run --tasks LQR MountainCar ShipSteering [--algorithm BAC]
-    python benchmarks/model_based.py run --tasks CartPole-v1 --algorithm useless
+    python benchmarks/model_based.py run --tasks CartPole-v1 --algorithm useless    # or noise
     python benchmarks/model_based.py table
 
 LQR, MountainCar and ShipSteering are the tasks of the paper. With `--algorithm useless` MBAC's
-model learns from transitions whose following states were shuffled: it must fall back to BAC.
+model learns from transitions whose following states were shuffled, with `noise` from rewards that
+are random numbers: it must fall back to BAC.
 
 After every update the policy is evaluated on 20 episodes that it does not learn from, with the most
 probable actions. A task is solved at the first of two evaluations in a row that reach its
@@ -17,6 +18,7 @@ infinity.
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import platform
@@ -25,6 +27,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import gymnasium
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
@@ -55,20 +58,49 @@ TASKS = {
     "LQR": Task(-0.35, 10_000),
     "MountainCar": Task(-75, 30_000),
     "ShipSteering": Task(0.5, 60_000),
+    "CartPole-v1 without velocities": Task(np.inf, 5_000),
+    "Pendulum-v1 without velocity": Task(np.inf, 12_000),
+    "Reacher-v5": Task(-6, 15_000),
+    "InvertedDoublePendulum-v5": Task(9_000, 15_000),
+    "Hopper-v5": Task(1_000, 20_000),
+    "HalfCheetah-v5": Task(1_000, 20_000),
+    "Swimmer-v5": Task(100, 20_000),
 }
 EARLIER = ("MBAC, moving or anew", "MBAC, always moving", "MBAC, not exploring")
 """Runs of earlier commits: the policy moved at every update, whether or not it returned more in
 simulated episodes; nor did it begin again where promises were not kept; nor did the model explore
 where rewards are the cost of actions."""
-ALGORITHMS = ("MBAC", *EARLIER, "useless", "BAC")
-PAPER = {"LQR": LQR, "MountainCar": MountainCar, "ShipSteering": ShipSteering}
+USELESS = ("useless", "noise")
+ALGORITHMS = ("MBAC", *EARLIER, *USELESS, "BAC")
+
+
+class Seen(gymnasium.ObservationWrapper):
+    """Some numbers of the observation."""
+
+    def __init__(self, task: str, kept: list[int]):
+        super().__init__(gymnasium.make(task))
+        low, high = self.env.observation_space.low[kept], self.env.observation_space.high[kept]
+        self.kept, self.observation_space = kept, gymnasium.spaces.Box(low, high)
+
+    def observation(self, observation):
+        return observation[self.kept]
+
+
+MADE = {
+    "LQR": LQR,
+    "MountainCar": MountainCar,
+    "ShipSteering": ShipSteering,
+    "CartPole-v1 without velocities": functools.partial(Seen, "CartPole-v1", [0, 2]),
+    "Pendulum-v1 without velocity": functools.partial(Seen, "Pendulum-v1", [0, 1]),
+}
+"""The other names are those of Gymnasium."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("do", choices=("run", "table"))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--algorithm", choices=("MBAC", "BAC", "useless"), default="MBAC")
+    parser.add_argument("--algorithm", choices=("MBAC", "BAC", *USELESS), default="MBAC")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--budget", type=int, help="real steps; the task's own")
@@ -90,12 +122,12 @@ def main() -> None:
 
 def run(task: str, seed: int, budget: int, algorithm: str = "MBAC", verbose: bool = False) -> dict:
     """Train until the task is solved or the budget is spent."""
-    if algorithm == "useless":
-        shuffle_what_models_learn_from()
+    if algorithm in USELESS:
+        spoil_what_models_learn_from(algorithm)
     kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
-    agent = kind(PAPER.get(task, task), seed=seed)
+    agent = kind(MADE.get(task, task), seed=seed)
     steps, returns, rows, passed, seconds, processor = [], [], [], 0, 0.0, []
-    stopped = None
+    stopped = given_up = None
     while passed < ROW and (not steps or steps[-1] < budget):
         begun, busy = time.perf_counter(), time.process_time()
         try:
@@ -107,6 +139,8 @@ def run(task: str, seed: int, budget: int, algorithm: str = "MBAC", verbose: boo
         processor.append(round(time.process_time() - busy, 2))
         seconds += taken
         steps.append(int(row["steps"]))
+        if given_up is None and kind is bayespg.MBAC and agent.state.record.useless:
+            given_up = steps[-1]
         returns.append(round(agent.evaluate(EPISODES, deterministic=True).mean, 2))
         rows.append(
             [
@@ -123,6 +157,7 @@ def run(task: str, seed: int, budget: int, algorithm: str = "MBAC", verbose: boo
     return {
         "task": task, "algorithm": algorithm, "seed": seed,
         "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
+        "given_up": given_up,
         "seconds": round(seconds, 1),
         "first_seconds": rows[0][-1], "processor_seconds": processor, "stopped": stopped,
         "steps": steps, "evaluated": returns,
@@ -131,14 +166,18 @@ def run(task: str, seed: int, budget: int, algorithm: str = "MBAC", verbose: boo
     }  # fmt: skip
 
 
-def shuffle_what_models_learn_from() -> None:
+def spoil_what_models_learn_from(how: str) -> None:
     """Make all models of this process useless."""
     fitted = mbac.models.posterior
 
     def posterior(data, *args):
-        order = np.random.default_rng(0).permutation(data.count)
-        following = np.concatenate([data.following[order], data.following[data.count :]])
-        return fitted(dataclasses.replace(data, following=following), *args)
+        rng, n = np.random.default_rng(0), data.count
+        following, rewards = data.following.copy(), data.rewards.copy()
+        if how == "useless":
+            following[:n] = following[rng.permutation(n)]
+        else:
+            rewards[:n] = rng.normal(size=n)
+        return fitted(dataclasses.replace(data, following=following, rewards=rewards), *args)
 
     mbac.models.posterior = posterior
 
