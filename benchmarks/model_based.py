@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--budget", type=int, help="real steps; the task's own")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="stop a run after these")
     parser.add_argument("--verbose", action="store_true", help="a line per update")
     parser.add_argument("--out", type=Path, default=Path("results/model-based.jsonl"))
     options = parser.parse_args()
@@ -113,22 +114,33 @@ def main() -> None:
     for task in options.tasks:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             budget = options.budget or TASKS[task].budget
-            line = run(task, seed, budget, options.algorithm, options.verbose)
+            line = run(task, seed, budget, options.algorithm, options.verbose, options.seconds)
             with options.out.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             print(task, seed, line["solved"], f"{line['seconds']:.0f} s", flush=True)
     return None
 
 
-def run(task: str, seed: int, budget: int, algorithm: str = "MBAC", verbose: bool = False) -> dict:
-    """Train until the task is solved or the budget is spent."""
+def run(
+    task: str,
+    seed: int,
+    budget: int,
+    algorithm: str = "MBAC",
+    verbose: bool = False,
+    limit: float = np.inf,
+) -> dict:
+    """Train until the task is solved, or the budget or the seconds of the limit are spent."""
     if algorithm in USELESS:
         spoil_what_models_learn_from(algorithm)
     kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
     agent = kind(MADE.get(task, task), seed=seed)
     steps, returns, rows, passed, seconds, processor = [], [], [], 0, 0.0, []
     stopped = given_up = None
+    start = time.perf_counter()
     while passed < ROW and (not steps or steps[-1] < budget):
+        if time.perf_counter() - start > limit:
+            stopped = f"after {limit:g} s"
+            break
         begun, busy = time.perf_counter(), time.process_time()
         try:
             row = agent.update()

@@ -162,6 +162,14 @@ def simulate(
     key_reset, key_steps = jax.random.split(key)
 
     def step(carry, key):
+        return jax.lax.cond(jnp.any(carry[1]), go_on, wait, carry, key)
+
+    def wait(carry, _):
+        """Nothing happens where no episode runs any more."""
+        made = jax.eval_shape(lambda: go_on(carry, key)[1])
+        return carry, (carry[0], *(jnp.zeros(x.shape, x.dtype) for x in made[1:]))
+
+    def go_on(carry, key):
         states, running, doubt = carry
         key_action, key_step = jax.random.split(key)
         phi = features(states)
