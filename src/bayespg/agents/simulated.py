@@ -98,14 +98,12 @@ def improve(
     def features(states: Any) -> Any:
         return jax.vmap(policy.features)(normaliser(states))
 
-    def update(carry, key):
+    def update(carry, found, phi, key):
         theta, values, agreement = carry
         head: Any = rebuild(theta)
-        key_paths, key_rows = jax.random.split(key)
-        found, phi = simulate(environment, features, head, key_paths, paths)
         psi = basis(normaliser(jnp.concatenate([found.states, found.final[None]])))
         weights = found.mask.reshape(-1).astype(theta.dtype)
-        rows = _spread(key_rows, weights, FITTED)
+        rows = _spread(key, weights, FITTED)
         advantages, values = _advantages(found, psi, values, environment.discount, rows)
         centred, spread = values_of.centred(advantages, found.mask)
         credit = centred / jnp.where(spread > 0, spread, 1.0)
@@ -132,23 +130,32 @@ def improve(
         new = theta + length * d
         sound = (spread > 0) & jnp.all(jnp.isfinite(new))
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
-        progress = Progress(
-            jnp.sum(weights) / paths,
-            agreement,
-        )
-        return (jnp.where(sound, new, theta), values, agreement), progress
+        return jnp.where(sound, new, theta), values, agreement
 
-    key_judge, key = jax.random.split(key)
-    (new, values, _), progress = jax.lax.scan(
-        update, (theta, values, jnp.ones(())), jax.random.split(key, updates)
-    )
-
-    def judged(theta: Any) -> Float[Array, " M"]:
-        found = simulate(environment, features, rebuild(theta), key_judge, paths)[0]
+    def judged(values, found):
         last = basis(normaliser(found.final)) @ values
         return _returns(found, last, environment.discount, limited)
 
-    before, after = jax.lax.map(judged, jnp.stack([theta, new]))
+    def play(carry, now):
+        """Episodes for an update, and at last for both policies with the same random numbers: one
+        program simulates all of them, which is compiled for long."""
+        number, key_paths, key_rows = now
+        t = jnp.where(number == updates, theta, carry[0])
+        found, phi = simulate(environment, features, rebuild(t), key_paths, paths)
+        carry, returns = jax.lax.cond(
+            number < updates,
+            lambda: (update(carry, found, phi, key_rows), jnp.zeros(paths)),
+            lambda: (carry, judged(carry[1], found)),
+        )
+        return carry, (Progress(jnp.mean(found.lengths.astype(t.dtype)), carry[2]), returns)
+
+    key_judge, key = jax.random.split(key)
+    keys = jax.vmap(jax.random.split)(jax.random.split(key, updates))
+    both = jnp.stack([key_judge, key_judge])
+    now = jnp.arange(updates + 2), *(jnp.concatenate([keys[:, k], both]) for k in range(2))
+    (new, values, _), (progress, returns) = jax.lax.scan(play, (theta, values, jnp.ones(())), now)
+    progress = jax.tree.map(lambda x: x[:updates], progress)
+    before, after = returns[updates:]
     policy = eqx.tree_at(lambda p: p.head, policy, rebuild(new))
     return Improved(policy, values, progress, before, after)
 
