@@ -140,19 +140,20 @@ def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch
     monkeypatch.setattr(judging, "FIRST", 2)
     agent = bayespg.MBAC(Noise, seed=0)
     with pytest.warns(UserWarning, match="BAC goes on without it"):
-        agent.learn(200, run=tmp_path / "run", progress=False)
+        agent.learn(300, run=tmp_path / "run", progress=False)  # with BAC alone at last
     assert agent.state.record.useless
+    assert agent.state.updates > 4
     assert np.nanmax(agent.state.record.predicted) < 0.5
     plain = bayespg.BAC(Noise, seed=0)
     while int(plain.state.updates) < int(agent.state.plain.updates):
         plain.update()
     for name, value in plain.parameters.items():
-        np.testing.assert_array_equal(agent.parameters[name], value)
+        np.testing.assert_allclose(agent.parameters[name], value, rtol=1e-3, atol=1e-4)
     other = bayespg.load(tmp_path / "run", environment=Noise)
     for one in (agent, other):
         row = one.update()
         assert np.isfinite(row["slope_error"])
-        assert row["steps"] == one.state.steps > 200
+        assert row["steps"] == one.state.steps > 300
     for name, value in agent.parameters.items():
         np.testing.assert_array_equal(other.parameters[name], value)
     assert agent.predict(np.zeros(4)) in (0, 1)

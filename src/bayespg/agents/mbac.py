@@ -74,6 +74,11 @@ states."""
 TESTED, STEPS = 128, 10
 """New transitions on which the model is tested before it learns from them, and the steps after
 which its intervals are."""
+COLUMNS = (
+    Column.SLOPE, Column.SLOPE_ERROR, Column.SURE, Column.DIVERGENCE, Column.CONFIRMED,
+    Column.PERSISTENCE, Column.PROMISED, Column.CAME, Column.KEPT, Column.AHEAD, Column.PREDICTED,
+    Column.INSIDE,
+)  # fmt: skip
 KNOWN = "function"
 """What a stored configuration has in place of a function."""
 
@@ -260,9 +265,10 @@ class MBAC(BaseAgent):
         is in doubt, BAC learns from them as well, and plays the next ones."""
         if self.state.record.useless:
             return self._learn_plainly(played)
-        doubted, self._double = self.state.record.plain, False
+        doubted, known = self.state.record.plain, {}
         if doubted:
-            self._plain._learn_from(played[0])
+            known = self._plain._learn_from(played[0])[2]
+        self._double = False
         old, data = self.state, self.state.data
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
@@ -306,23 +312,20 @@ class MBAC(BaseAgent):
                 f"update {int(self.state.updates)}: the model predicts little of what happens, or "
                 "real episodes do not gain what it promises; BAC goes on without it"
             )
-        columns: dict[Any, float] = {
+        columns = {
             Column.PREDICTED: float(np.fmin(*shares)), Column.INSIDE: within,
             Column.PERSISTENCE: float(old.persistence),
             Column.DIVERGENCE: np.nan if record.plain else self._moved(old.policy, model),
-            # No gradient of real episodes is estimated.
-            Column.SLOPE: np.nan, Column.SLOPE_ERROR: np.nan, Column.SURE: np.nan,
             Column.PROMISED: float(old.record.promise), Column.CAME: came,
-            Column.KEPT: record.kept,
-            Column.AHEAD: ahead, Column.CONFIRMED: confirmed,
+            Column.KEPT: record.kept, Column.AHEAD: ahead, Column.CONFIRMED: confirmed,
         }  # fmt: skip
-        return episodes, ended, columns
+        return episodes, ended, _columns(columns | known)
 
     def _learn_plainly(self, played: list[Trajectories]) -> Any:
         """Learn as BAC does."""
-        learned = self._plain._learn_from(played[0])
-        self.state = self.state.counted(learned[0], plain=to_numpy(self._plain.state))
-        return learned
+        episodes, ended, columns = self._plain._learn_from(played[0])
+        self.state = self.state.counted(episodes, plain=to_numpy(self._plain.state))
+        return episodes, ended, _columns(columns)
 
     def _chosen(
         self, model: Model, data: Transitions, key: PRNGKeyArray, again: bool, missed: bool
@@ -419,6 +422,12 @@ class MBAC(BaseAgent):
         self.reset()
         self._double = self._plain._double and self.state.record.plain
         self._fitted = None
+
+
+def _columns(known: dict[Any, float]) -> dict[Any, float]:
+    """The columns of every update, those that are not known NaN: a run keeps the same ones whoever
+    learns. No gradient of real episodes is estimated unless BAC learns."""
+    return {name: known.get(name, np.nan) for name in COLUMNS}
 
 
 def _better(returns: Any, others: Any) -> bool:
