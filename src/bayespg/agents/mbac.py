@@ -280,13 +280,16 @@ class MBAC(BaseAgent):
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
         episodes = metrics.evaluation(*played)
         came = self._discounted(played)
-        record = old.record.after(float(episodes.returns.mean()), shares, came, model.noise)
+        silent = judging.silent(data)
+        # An exploring policy goes where the model predicts little.
+        told = (np.nan, np.nan) if silent else shares
+        record = old.record.after(float(episodes.returns.mean()), told, came, model.noise)
         policy, values, promised, begun = old.policy, old.values, np.nan, doubted
         ahead = confirmed = np.nan
         if not record.plain:
             best, promises, begun = self._chosen(model, data, key, again, record.missed)
             policy, values, progress = best.policy, best.values, best.progress
-            if not judging.silent(data):
+            if not silent:
                 promised = float(np.mean(promises[: PATHS // 2]))
             ahead = float(np.mean(progress.lengths))
             confirmed = float(np.clip(progress.agreement[-1], 0.0, 1.0))

@@ -85,13 +85,15 @@ class Model(eqx.Module):
     @property
     def noise(self) -> float:
         """The share that the model counts as noise: of the variance of changes of the state, or of
-        states where that is less, in the mean over the numbers that vary; or of the variance of
+        states where that is less, in the median over the numbers that vary; or of the variance of
         rewards where that is more."""
         each, change, state = (
             np.asarray(x) for x in (self.dynamics.noise, self.changes.scale, self.states.scale)
         )
         share = (each * np.maximum(change / state, 1.0) ** 2)[each > 0]
-        return float(max(share.mean() if share.size else 0.0, np.asarray(self.rewards.noise)[0]))
+        return float(
+            max(np.median(share) if share.size else 0.0, np.asarray(self.rewards.noise)[0])
+        )
 
     def environment(
         self,
