@@ -159,7 +159,7 @@ def run(
                 round(row["return"], 2),
                 round(row.get("promised", np.nan), 2),
                 round(row.get("came", np.nan), 2),
-                round(row.get("ahead", 0)),
+                round(np.nan_to_num(row.get("ahead", 0))),
                 round(taken, 2),
             ]
         )
