@@ -326,6 +326,7 @@ def test_a_run_with_a_user_s_function_asks_for_it_again(tmp_path):
         (lambda x, a: -np.abs(a).sum(1) - 1.0, False, True),
         (lambda x, a: np.full(len(a), -1.0), False, True),
         (lambda x, a: np.full(len(a), -1.0), True, False),
+        (lambda x, a: np.zeros(len(a)), True, True),
         (lambda x, a: -0.1 * a[:, 0] ** 2 - x[:, 1] ** 2, False, False),
         (lambda x, a: -0.1 * a[:, 0] ** 2 + (x[:, 0] > 1.5), False, False),
     ],
@@ -338,3 +339,14 @@ def test_rewards_that_are_the_cost_of_actions_say_nothing_about_states(reward, e
     over[-1] = ended
     data = empty(2, numbers(2), 512).with_rows(*rows, over, first)
     assert judging.silent(data) == silent
+
+
+def test_a_model_is_in_doubt_as_long_as_it_counts_most_as_noise():
+    record = judging.begin()
+    for noise, plain in ((0.1, False), (0.9, True), (0.9, True), (0.1, True), (0.1, False)):
+        record = record.after(0.0, (np.nan, np.nan), 0.0, noise)
+        assert record.plain == plain
+    for _ in range(judging.WINDOW):
+        assert not record.useless
+        record = record.after(0.0, (np.nan, np.nan), 0.0, 0.9)
+    assert record.useless
