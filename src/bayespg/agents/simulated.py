@@ -42,6 +42,8 @@ cannot improve would otherwise follow noise."""
 TRUST = 0.5
 """Standard deviation of a simulated state, in units of that of observed ones, beyond which it is
 not followed further."""
+CURIOUS = 10.0
+"""Most of what curiosity pays in a step, in units of it, when values are bounded."""
 WAVES, LENGTH = 100, 0.7
 """Waves among the features of values, and their length scale in units of sqrt(d)."""
 SIZES = (10.0, 3.0, 1.0, 3.0)
@@ -94,6 +96,7 @@ def improve(
     the environment."""
     theta, rebuild = flatten(policy.head)
     slow = base.slower(policy.head, SLOW)
+    bounds = _bounds(environment)
 
     def features(states: Any) -> Any:
         return jax.vmap(policy.features)(normaliser(states))
@@ -104,7 +107,7 @@ def improve(
         psi = basis(normaliser(jnp.concatenate([found.states, found.final[None]])))
         weights = found.mask.reshape(-1).astype(theta.dtype)
         rows = _spread(key, weights, FITTED)
-        advantages, values = _advantages(found, psi, values, environment.discount, rows)
+        advantages, values = _advantages(found, psi, values, environment.discount, rows, bounds)
         centred, spread = values_of.centred(advantages, found.mask)
         credit = centred / jnp.where(spread > 0, spread, 1.0)
 
@@ -133,7 +136,7 @@ def improve(
         return jnp.where(sound, new, theta), values, agreement
 
     def judged(values, found):
-        last = basis(normaliser(found.final)) @ values
+        last = jnp.clip(basis(normaliser(found.final)) @ values, *bounds)
         return _returns(found, last, environment.discount, limited)
 
     def play(carry, now):
@@ -194,6 +197,19 @@ def simulate(
     return Trajectories(states, actions, rewards, mask, jnp.any(ended, 0), final), phi
 
 
+def _bounds(environment: Learned) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The range of the values of states under the rewards that were observed. Fitted values know no
+    bounds, and episodes are cut off where little was observed."""
+    if environment.known.reward is not None or environment.discount >= 1:
+        return -jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)
+    steps = 1 / (1 - environment.discount)
+    seen, bonus = environment.observed, environment.bonus
+    curious = environment.curiosity * CURIOUS
+    low = jnp.minimum(seen.lowest, 0.0) * steps + jnp.minimum(environment.offset + bonus.least, 0.0)
+    high = jnp.maximum(seen.highest + curious, 0.0) * steps
+    return low, high + jnp.maximum(environment.offset + bonus.most, 0.0)
+
+
 def _returns(
     paths: Trajectories, last: Float[Array, " M"], discount: float, limited: bool
 ) -> Float[Array, " M"]:
@@ -218,6 +234,7 @@ def _advantages(
     values: Float[Array, " q"],
     discount: float,
     rows: Int[Array, " R"],
+    bounds: tuple[Float[Array, ""], Float[Array, ""]],
 ) -> tuple[Float[Array, "T M"], Float[Array, " q"]]:
     """GAE under values that are fitted to these steps of the paths, and the weights of these
     values."""
@@ -231,7 +248,7 @@ def _advantages(
     factor = jax.scipy.linalg.cho_factor(gram)
 
     def judged(values):
-        V = psi @ values
+        V = jnp.clip(psi @ values, *bounds)
         # A path that has ended stays where it is, so the row after its last step is its last state.
         following = jnp.where(ended, 0.0, V[1:])
         rewards = jnp.where(paths.mask, paths.rewards, 0.0)
