@@ -137,7 +137,6 @@ class Noise(gymnasium.Env):
 
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "WINDOW", 4)
-    monkeypatch.setattr(judging, "FIRST", 2)
     agent = bayespg.MBAC(Noise, seed=0)
     with pytest.warns(UserWarning, match="BAC goes on without it"):
         agent.learn(300, run=tmp_path / "run", progress=False)  # with BAC alone at last
@@ -167,21 +166,6 @@ def test_a_model_that_predicts_is_kept(trained):
     assert all(np.isnan(row["inside"]) or 0 <= row["inside"] <= 1 for row in rows)
 
 
-def test_a_useless_model_is_kept_where_returns_rise():
-    record = judging.begin()
-    rng = np.random.default_rng(0)
-    flat, risen = record, record
-    for k in range(judging.WINDOW):
-        noise = rng.normal()
-        flat, risen = (
-            one.after(x, (0.2, 0.1), np.nan) for one, x in ((flat, noise), (risen, noise + k))
-        )
-        assert not (flat.useless and k + 1 < judging.WINDOW)
-    assert flat.useless
-    assert not risen.useless
-    assert not record.after(0.0, (0.9, 0.9), np.nan).useless
-
-
 def test_a_policy_that_gains_too_little_of_what_was_promised_is_given_up_and_then_the_model():
     record = judging.begin().after(0.0, (0.9, 0.9), 10.0)
     for number in range(judging.MISSES):
@@ -205,7 +189,7 @@ def test_a_model_that_predicts_no_changes_of_the_state_is_kept_only_while_return
     rng = np.random.default_rng(0)
     stalled = rising = known = judging.begin()
     for k in range(2 * judging.WINDOW):
-        value = rng.normal() + (20 if k >= judging.FIRST else 0)
+        value = rng.normal() + (20 if k >= 5 else 0)
         stalled = stalled.after(value, (0.0, np.nan), np.nan)
         rising = rising.after(value + k, (0.0, np.nan), np.nan)
         known = known.after(value, (0.9, 0.0), np.nan)

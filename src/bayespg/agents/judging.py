@@ -8,12 +8,11 @@ from jaxtyping import Bool, Float, Int
 
 from bayespg.models.data import Transitions
 
-FIRST, WINDOW = 5, 20
-"""Updates whose real returns are compared, at the beginning of a run and now."""
-HALF, NOTHING = 0.5, 0.1
-"""A model that predicts a smaller share of the variance of new transitions than the first is of
-little use, unless returns have risen; one that predicts less than the second of the changes of the
-state is of none, unless they are rising."""
+WINDOW = 20
+"""Updates whose real returns are compared, those of the first half with those of the second."""
+NOTHING = 0.1
+"""A model that predicts a smaller share of the variance of changes of the state, in new
+transitions, is of no use unless returns are rising."""
 NOISY = 0.3
 """Share of noise in what a model learns from, beyond which it is in doubt: `BAC` plays and learns
 until there is less. It is below 0.1 on tasks without hidden states, and near one where the model is
@@ -32,10 +31,8 @@ action."""
 class Record(eqx.Module):
     """What real episodes said about the model. Numbers that are not there yet are NaN."""
 
-    first: Float[np.ndarray, " f"]
-    """Returns of the first updates."""
     returns: Float[np.ndarray, " w"]
-    """Returns of the last ones, the newest last."""
+    """Returns of the last updates, the newest last."""
     predicted: Float[np.ndarray, "w 2"]
     """The shares of the variance of their changes of state, and of their rewards, that the model
     before had predicted."""
@@ -74,22 +71,18 @@ class Record(eqx.Module):
     ) -> "Record":
         """With another update, its mean return and its discounted one, and the share of noise in
         what the model has learned from. The model is given up after `WINDOW` updates in doubt; if
-        `MISSES` policies in a row gained too little of what it promised; if `WINDOW` updates
-        returned no more than the first ones did, by two standard errors, and it predicted less than
-        `HALF` of their variance; or if their second half returned no more than the first half, and
-        it predicted `NOTHING` of the changes of the state."""
-        first = np.array(self.first)
-        if np.isnan(first).any():
-            first[np.argmax(np.isnan(first))] = value
+        `MISSES` policies in a row gained too little of what it promised; or if the second half of
+        `WINDOW` updates returned no more than the first, by two standard errors, and it predicted
+        `NOTHING` of the changes of the state."""
         returns = np.append(self.returns[1:], value)
         shares = np.concatenate([self.predicted[1:], [predicted]])
-        worse = np.fmin(*shares.T)
-        useless = np.isfinite(returns).all() and (
-            (_mean(worse) < HALF and not _risen(first, returns))
-            or (_mean(shares[:, 0]) < NOTHING and not _risen(*np.split(returns, [WINDOW // 2])))
+        useless = (
+            np.isfinite(returns).all()
+            and _mean(shares[:, 0]) < NOTHING
+            and not _risen(*np.split(returns, [WINDOW // 2]))
         )
         new = dataclasses.replace(
-            self, first=first, returns=returns, predicted=shares,
+            self, returns=returns, predicted=shares,
             base=np.where(np.isnan(self.base), came, self.base),
             tried=np.concatenate([self.tried[1:], [[self.promise, came]]]),
         )  # fmt: skip
@@ -120,9 +113,8 @@ def _risen(before: np.ndarray, after: np.ndarray) -> bool:
 
 def begin() -> Record:
     """Nothing is known yet."""
-    first, returns = (np.full(n, np.nan) for n in (FIRST, WINDOW))
     return Record(
-        first, returns, predicted=np.full((WINDOW, 2), np.nan), base=np.asarray(np.nan),
+        np.full(WINDOW, np.nan), predicted=np.full((WINDOW, 2), np.nan), base=np.asarray(np.nan),
         promise=np.asarray(np.nan), tried=np.full((TRIED, 2), np.nan), misses=np.asarray(0),
         doubts=np.asarray(0), useless=np.asarray(False),
     )  # fmt: skip
