@@ -595,6 +595,8 @@ def test_the_table_of_learned_models_is_that_of_the_stored_runs(capsys):
     model_based.table(RESULTS / "model-based.jsonl")
     page = (ROOT / "docs" / "model-based.md").read_text("utf-8")
     assert f"<!-- model-based -->\n{capsys.readouterr().out}<!-- /model-based -->" in page
+    model_based.ends(RESULTS / "model-based.jsonl")
+    assert f"<!-- model-based ends -->\n{capsys.readouterr().out}<!-- /model-based ends -->" in page
 
 
 def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():

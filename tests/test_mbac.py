@@ -137,20 +137,22 @@ class Noise(gymnasium.Env):
 
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "WINDOW", 4)
-    monkeypatch.setattr(judging, "FIRST", 2)
     agent = bayespg.MBAC(Noise, seed=0)
     with pytest.warns(UserWarning, match="BAC goes on without it"):
-        agent.learn(120, run=tmp_path / "run", progress=False)
+        agent.learn(300, run=tmp_path / "run", progress=False)  # with BAC alone at last
     assert agent.state.record.useless
+    assert agent.state.updates > 4
     assert np.nanmax(agent.state.record.predicted) < 0.5
     plain = bayespg.BAC(Noise, seed=0)
+    while int(plain.state.updates) < int(agent.state.plain.updates):
+        plain.update()
     for name, value in plain.parameters.items():
-        np.testing.assert_array_equal(agent.parameters[name], value)
+        np.testing.assert_allclose(agent.parameters[name], value, rtol=1e-3, atol=1e-4)
     other = bayespg.load(tmp_path / "run", environment=Noise)
     for one in (agent, other):
         row = one.update()
         assert np.isfinite(row["slope_error"])
-        assert row["steps"] == one.state.steps > 120
+        assert row["steps"] == one.state.steps > 300
     for name, value in agent.parameters.items():
         np.testing.assert_array_equal(other.parameters[name], value)
     assert agent.predict(np.zeros(4)) in (0, 1)
@@ -162,21 +164,6 @@ def test_a_model_that_predicts_is_kept(trained):
     assert np.isnan(rows[0]["predicted"])
     assert all(0 <= row["predicted"] <= 1 for row in rows[1:])
     assert all(np.isnan(row["inside"]) or 0 <= row["inside"] <= 1 for row in rows)
-
-
-def test_a_useless_model_is_kept_where_returns_rise():
-    record = judging.begin()
-    rng = np.random.default_rng(0)
-    flat, risen = record, record
-    for k in range(judging.WINDOW):
-        noise = rng.normal()
-        flat, risen = (
-            one.after(x, (0.2, 0.1), np.nan) for one, x in ((flat, noise), (risen, noise + k))
-        )
-        assert not (flat.useless and k + 1 < judging.WINDOW)
-    assert flat.useless
-    assert not risen.useless
-    assert not record.after(0.0, (0.9, 0.9), np.nan).useless
 
 
 def test_a_policy_that_gains_too_little_of_what_was_promised_is_given_up_and_then_the_model():
@@ -202,7 +189,7 @@ def test_a_model_that_predicts_no_changes_of_the_state_is_kept_only_while_return
     rng = np.random.default_rng(0)
     stalled = rising = known = judging.begin()
     for k in range(2 * judging.WINDOW):
-        value = rng.normal() + (20 if k >= judging.FIRST else 0)
+        value = rng.normal() + (20 if k >= 5 else 0)
         stalled = stalled.after(value, (0.0, np.nan), np.nan)
         rising = rising.after(value + k, (0.0, np.nan), np.nan)
         known = known.after(value, (0.9, 0.0), np.nan)
@@ -323,6 +310,7 @@ def test_a_run_with_a_user_s_function_asks_for_it_again(tmp_path):
         (lambda x, a: -np.abs(a).sum(1) - 1.0, False, True),
         (lambda x, a: np.full(len(a), -1.0), False, True),
         (lambda x, a: np.full(len(a), -1.0), True, False),
+        (lambda x, a: np.zeros(len(a)), True, True),
         (lambda x, a: -0.1 * a[:, 0] ** 2 - x[:, 1] ** 2, False, False),
         (lambda x, a: -0.1 * a[:, 0] ** 2 + (x[:, 0] > 1.5), False, False),
     ],
@@ -335,3 +323,14 @@ def test_rewards_that_are_the_cost_of_actions_say_nothing_about_states(reward, e
     over[-1] = ended
     data = empty(2, numbers(2), 512).with_rows(*rows, over, first)
     assert judging.silent(data) == silent
+
+
+def test_a_model_is_in_doubt_as_long_as_it_counts_most_as_noise():
+    record = judging.begin()
+    for noise, plain in ((0.1, False), (0.9, True), (0.9, True), (0.1, True), (0.1, False)):
+        record = record.after(0.0, (np.nan, np.nan), 0.0, noise)
+        assert record.plain == plain
+    for _ in range(judging.WINDOW):
+        assert not record.useless
+        record = record.after(0.0, (np.nan, np.nan), 0.0, 0.9)
+    assert record.useless

@@ -1,5 +1,7 @@
 """Learned models of a task: regression, termination, and draws that are environments."""
 
+import dataclasses
+
 import equinox as eqx
 import gymnasium
 import jax
@@ -144,6 +146,26 @@ def test_termination_and_what_it_earns_are_learned():
     _, rewards, ended = stepped(model.environment(), x, jnp.array([1, 1]))
     np.testing.assert_array_equal(ended, [True, False])
     np.testing.assert_allclose(rewards, [9.0, -1.0], atol=1e-2)
+
+
+def test_a_goal_pays_and_a_wall_does_not():
+    rng = np.random.default_rng(0)
+    x, a = rng.uniform(-1, 1, size=(500, 2)), rng.integers(0, 2, 500)
+    y = x + 0.1 * (2 * a[:, None] - 1)
+    over = np.abs(y[:, 0]) > 1
+    model = models.fit(models.transitions(x, a, 1.0 * (y[:, 0] > 1), y, over))
+    states = jnp.array([[0.999, 0.0], [-0.999, 0.0]], jnp.float32)
+    _, rewards, ended = stepped(model.environment(), states, jnp.array([1, 0]))
+    np.testing.assert_array_equal(ended, [True, True])
+    np.testing.assert_allclose(rewards, [1.0, 0.0], atol=0.1)
+
+
+def test_the_share_of_noise_is_small_in_a_known_task_and_near_one_in_a_shuffled_one():
+    data = ending()
+    assert models.fit(data).noise < 0.01
+    n, order = data.count, np.random.default_rng(0).permutation(data.count)
+    following = np.concatenate([data.following[:n][order], data.following[n:]])
+    assert models.fit(dataclasses.replace(data, following=following)).noise > 0.7
 
 
 def test_a_user_s_functions_replace_what_is_learned():

@@ -8,12 +8,15 @@ from jaxtyping import Bool, Float, Int
 
 from bayespg.models.data import Transitions
 
-FIRST, WINDOW = 5, 20
-"""Updates whose real returns are compared, at the beginning of a run and now."""
-HALF, NOTHING = 0.5, 0.1
-"""A model that predicts a smaller share of the variance of new transitions than the first is of
-little use, unless returns have risen; one that predicts less than the second of the changes of the
-state is of none, unless they are rising."""
+WINDOW = 20
+"""Updates whose real returns are compared, those of the first half with those of the second."""
+NOTHING = 0.1
+"""A model that predicts a smaller share of the variance of changes of the state, in new
+transitions, is of no use unless returns are rising."""
+NOISY = 0.3
+"""Share of noise in what a model learns from, beyond which it is in doubt: `BAC` plays and learns
+until there is less. It is below 0.1 on tasks without hidden states, and near one where the model is
+useless."""
 TRIED, SHARE = 4, 0.5
 """Updates of a policy after which what real episodes gained is compared with what the model had
 promised, and the share of it below which a policy is given up for one from scratch. The model now
@@ -28,10 +31,8 @@ action."""
 class Record(eqx.Module):
     """What real episodes said about the model. Numbers that are not there yet are NaN."""
 
-    first: Float[np.ndarray, " f"]
-    """Returns of the first updates."""
     returns: Float[np.ndarray, " w"]
-    """Returns of the last ones, the newest last."""
+    """Returns of the last updates, the newest last."""
     predicted: Float[np.ndarray, "w 2"]
     """The shares of the variance of their changes of state, and of their rewards, that the model
     before had predicted."""
@@ -43,8 +44,15 @@ class Record(eqx.Module):
     """What it promised and what came, in the last updates of this policy."""
     misses: Int[np.ndarray, ""]
     """Policies in a row that gained too little of what was promised."""
+    doubts: Int[np.ndarray, ""]
+    """Updates in which the model was in doubt, less those after them in which it was not."""
     useless: Bool[np.ndarray, ""]
     """Whether the model was given up."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether `BAC` plays and learns, for now or for good."""
+        return bool(self.useless or self.doubts > 0)
 
     @property
     def kept(self) -> float:
@@ -58,30 +66,32 @@ class Record(eqx.Module):
         """Whether that is too little."""
         return self.kept < SHARE
 
-    def after(self, value: float, predicted: tuple[float, float], came: float) -> "Record":
-        """With another update, its mean return and its discounted one. The model is given up if
-        `MISSES` policies in a row gained too little of what it promised; if `WINDOW` updates
-        returned no more than the first ones did, by two standard errors, and it predicted less than
-        `HALF` of their variance; or if their second half returned no more than the first half, and
-        it predicted `NOTHING` of the changes of the state, as where velocities are hidden."""
-        first = np.array(self.first)
-        if np.isnan(first).any():
-            first[np.argmax(np.isnan(first))] = value
+    def after(
+        self, value: float, predicted: tuple[float, float], came: float, noise: float = 0.0
+    ) -> "Record":
+        """With another update, its mean return and its discounted one, and the share of noise in
+        what the model has learned from. The model is given up after `WINDOW` updates in doubt; if
+        `MISSES` policies in a row gained too little of what it promised; or if the second half of
+        `WINDOW` updates returned no more than the first, by two standard errors, and it predicted
+        `NOTHING` of the changes of the state."""
         returns = np.append(self.returns[1:], value)
         shares = np.concatenate([self.predicted[1:], [predicted]])
-        worse = np.fmin(*shares.T)
-        useless = np.isfinite(returns).all() and (
-            (_mean(worse) < HALF and not _risen(first, returns))
-            or (_mean(shares[:, 0]) < NOTHING and not _risen(*np.split(returns, [WINDOW // 2])))
+        useless = (
+            np.isfinite(returns).all()
+            and _mean(shares[:, 0]) < NOTHING
+            and not _risen(*np.split(returns, [WINDOW // 2]))
         )
         new = dataclasses.replace(
-            self, first=first, returns=returns, predicted=shares,
+            self, returns=returns, predicted=shares,
             base=np.where(np.isnan(self.base), came, self.base),
             tried=np.concatenate([self.tried[1:], [[self.promise, came]]]),
         )  # fmt: skip
         misses = self.misses + 1 if new.missed else self.misses * np.isnan(new.kept)
-        useless = useless or misses >= MISSES
-        return dataclasses.replace(new, misses=np.asarray(misses), useless=np.asarray(useless))
+        doubts = self.doubts + 1 if noise > NOISY else max(self.doubts - 1, 0)
+        useless = useless or misses >= MISSES or doubts >= WINDOW
+        return dataclasses.replace(
+            new, misses=np.asarray(misses), doubts=np.asarray(doubts), useless=np.asarray(useless)
+        )
 
     def promising(self, promise: float, begun: bool) -> "Record":
         """With what is promised for the next update. A policy that has just `begun` is judged by
@@ -103,24 +113,24 @@ def _risen(before: np.ndarray, after: np.ndarray) -> bool:
 
 def begin() -> Record:
     """Nothing is known yet."""
-    first, returns = (np.full(n, np.nan) for n in (FIRST, WINDOW))
     return Record(
-        first, returns, predicted=np.full((WINDOW, 2), np.nan), base=np.asarray(np.nan),
+        np.full(WINDOW, np.nan), predicted=np.full((WINDOW, 2), np.nan), base=np.asarray(np.nan),
         promise=np.asarray(np.nan), tried=np.full((TRIED, 2), np.nan), misses=np.asarray(0),
-        useless=np.asarray(False),
+        doubts=np.asarray(0), useless=np.asarray(False),
     )  # fmt: skip
 
 
 def silent(data: Transitions) -> bool:
-    """Whether rewards have said nothing about states: no episode ended, and each reward is what the
-    action costs, a sum of functions c + b a + d a^2 + e |a| of its numbers. Until then episodes are
-    simulated that go where the model is uncertain, whatever they cost: doing nothing would look
-    best, and a goal would never be seen."""
+    """Whether rewards have said nothing about states: each is what the action costs, a sum of
+    functions b a + d a^2 + e |a| of its numbers. As long as no episode ended by itself there may be
+    a constant as well. Until then episodes are simulated that go where the model is uncertain,
+    whatever they cost: doing nothing would look best, and a goal would never be seen."""
     n = data.count
-    if data.terminated[:n].any():
-        return False
+    ended, choices = bool(data.terminated[:n].any()), data.inputs.sizes is not None
     A, rewards = np.asarray(data.actions[:n], float), np.asarray(data.rewards[:n], float)
-    terms = np.concatenate([np.ones((n, 1)), A, A**2, np.abs(A)], 1)
+    level = np.full((n, 1), 0.0 if ended else 1.0)
+    # The numbers of a choice sum to one.
+    terms = np.concatenate([level, *(() if ended and choices else (A, A**2, np.abs(A)))], 1)
     left = rewards - terms @ np.linalg.lstsq(terms, rewards, rcond=None)[0]
     return bool(np.abs(left).max() <= COST * max(np.abs(rewards).max(), 1e-300))
 

@@ -74,6 +74,11 @@ states."""
 TESTED, STEPS = 128, 10
 """New transitions on which the model is tested before it learns from them, and the steps after
 which its intervals are."""
+COLUMNS = (
+    Column.SLOPE, Column.SLOPE_ERROR, Column.SURE, Column.DIVERGENCE, Column.CONFIRMED,
+    Column.PERSISTENCE, Column.PROMISED, Column.CAME, Column.KEPT, Column.AHEAD, Column.PREDICTED,
+    Column.INSIDE,
+)  # fmt: skip
 KNOWN = "function"
 """What a stored configuration has in place of a function."""
 
@@ -101,7 +106,7 @@ class State(eqx.Module):
 
     @property
     def acting(self) -> AnyPolicy:
-        if self.record.useless:
+        if self.record.plain:
             return self.plain.acting
         return Normalised(self.policy, self.normaliser)
 
@@ -181,11 +186,11 @@ class MBAC(BaseAgent):
     @property
     def episodes(self) -> int:
         """The number of episodes that are played at once."""
-        return self._plain.episodes if self.state.record.useless else 1
+        return self._plain.episodes if self.state.record.plain else 1
 
     @property
     def policy(self) -> AnyPolicy:
-        return self._plain.policy if self.state.record.useless else self.state.policy
+        return self._plain.policy if self.state.record.plain else self.state.policy
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -195,7 +200,7 @@ class MBAC(BaseAgent):
         other = self._again()
         with self.precision():
             policy = serialise.replaced(self.policy, parameters)
-        plain = bool(self.state.record.useless)
+        plain = self.state.record.plain
         other._take(eqx.tree_at(lambda s: (s.plain if plain else s).policy, self.state, policy))
         return other
 
@@ -256,9 +261,14 @@ class MBAC(BaseAgent):
             return slopes.corrected(batch, prior), prior
 
     def _learn_from(self, played: list[Trajectories]) -> tuple[Evaluation, Any, dict[Any, float]]:
-        """Update the model, and improve the policy on episodes that it simulates."""
+        """Update the model, and improve the policy on episodes that it simulates. Where the model
+        is in doubt, BAC learns from them as well, and plays the next ones."""
         if self.state.record.useless:
             return self._learn_plainly(played)
+        doubted, known = self.state.record.plain, {}
+        if doubted:
+            known = self._plain._learn_from(played[0])[2]
+        self._double = False
         old, data = self.state, self.state.data
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
@@ -270,50 +280,55 @@ class MBAC(BaseAgent):
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
         episodes = metrics.evaluation(*played)
         came = self._discounted(played)
-        record = old.record.after(float(episodes.returns.mean()), shares, came)
-        best, promises, begun = self._chosen(model, data, key, again, record.missed)
-        policy, values, progress = best.policy, best.values, best.progress
+        silent = judging.silent(data)
+        # An exploring policy goes where the model predicts little.
+        told = (np.nan, np.nan) if silent else shares
+        record = old.record.after(float(episodes.returns.mean()), told, came, model.noise)
+        policy, values, promised, begun = old.policy, old.values, np.nan, doubted
+        ahead = confirmed = np.nan
+        if not record.plain:
+            best, promises, begun = self._chosen(model, data, key, again, record.missed)
+            policy, values, progress = best.policy, best.values, best.progress
+            if not silent:
+                promised = float(np.mean(promises[: PATHS // 2]))
+            ahead = float(np.mean(progress.lengths))
+            confirmed = float(np.clip(progress.agreement[-1], 0.0, 1.0))
         numbers = jax.tree.leaves(eqx.filter((policy, values), eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
                 f"update {int(old.updates) + 1}: the policy or its values are not finite"
             )
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
-        promised = np.nan if judging.silent(data) else float(np.mean(promises[: PATHS // 2]))
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
         self.state = old.counted(
             episodes, policy=policy, normaliser=_units(model), values=values, data=data,
             length=np.asarray(model.length, np.int64),
             judged=np.asarray(data.seen if again else old.judged, np.int64),
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
-            record=record.promising(promised, begun),
+            record=record.promising(promised, begun or doubted),
+            plain=to_numpy(self._plain.state),
         )  # fmt: skip
         self._fitted = data, model
+        self._double = self._plain._double and record.plain
         if self.state.record.useless:
-            self._double = self._plain._double
             warn(
                 f"update {int(self.state.updates)}: the model predicts little of what happens, or "
-                "real episodes do not gain what it promises; BAC goes on without it, from its own "
-                "first policy"
+                "real episodes do not gain what it promises; BAC goes on without it"
             )
-        columns: dict[Any, float] = {
+        columns = {
             Column.PREDICTED: float(np.fmin(*shares)), Column.INSIDE: within,
             Column.PERSISTENCE: float(old.persistence),
-            Column.DIVERGENCE: self._moved(old.policy, model),
-            # No gradient of real episodes is estimated.
-            Column.SLOPE: np.nan, Column.SLOPE_ERROR: np.nan, Column.SURE: np.nan,
+            Column.DIVERGENCE: np.nan if record.plain else self._moved(old.policy, model),
             Column.PROMISED: float(old.record.promise), Column.CAME: came,
-            Column.KEPT: record.kept,
-            Column.AHEAD: float(np.mean(progress.lengths)),
-            Column.CONFIRMED: float(np.clip(progress.agreement[-1], 0.0, 1.0)),
+            Column.KEPT: record.kept, Column.AHEAD: ahead, Column.CONFIRMED: confirmed,
         }  # fmt: skip
-        return episodes, ended, columns
+        return episodes, ended, _columns(columns | known)
 
     def _learn_plainly(self, played: list[Trajectories]) -> Any:
         """Learn as BAC does."""
-        learned = self._plain._learn_from(played[0])
-        self.state = self.state.counted(learned[0], plain=to_numpy(self._plain.state))
-        return learned
+        episodes, ended, columns = self._plain._learn_from(played[0])
+        self.state = self.state.counted(episodes, plain=to_numpy(self._plain.state))
+        return episodes, ended, _columns(columns)
 
     def _chosen(
         self, model: Model, data: Transitions, key: PRNGKeyArray, again: bool, missed: bool
@@ -364,7 +379,7 @@ class MBAC(BaseAgent):
 
     def _play(self) -> list[Trajectories]:
         """The real episodes of an update, one after the other."""
-        if self.state.record.useless:
+        if self.state.record.plain:
             return [self._plain._play()]
         state, played, steps = self.state, [], 0
         key = child(child(state.key, 1), int(state.updates))
@@ -384,13 +399,13 @@ class MBAC(BaseAgent):
     ) -> simulated.Improved:
         """The policy and its values after updates on simulated episodes."""
         where = self.world
-        known, curiosity = self.known, 0.0
-        if known.reward is None and judging.silent(data):
-            known, curiosity = known._replace(reward=_nothing), CURIOSITY
+        silent = self.known.reward is None and judging.silent(data)
         environment = model.environment(
-            horizon=min(LONGEST, where.horizon), discount=where.discount, curiosity=curiosity,
-            known=known,
+            horizon=min(LONGEST, where.horizon), discount=where.discount,
+            curiosity=CURIOSITY if silent else 0.0, known=self.known,
         )  # fmt: skip
+        paid = jnp.where(silent, jnp.zeros_like(environment.paid), environment.paid)
+        environment = eqx.tree_at(lambda e: e.paid, environment, paid)
         with self.precision():
             environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
             improved = simulated.improve(
@@ -408,18 +423,20 @@ class MBAC(BaseAgent):
         self._plain._take(state.plain)
         self.state = eqx.tree_at(learned, to_numpy(state), self._in_jax(learned(state)))
         self.reset()
-        self._double = self._plain._double and bool(self.state.record.useless)
+        self._double = self._plain._double and self.state.record.plain
         self._fitted = None
+
+
+def _columns(known: dict[Any, float]) -> dict[Any, float]:
+    """The columns of every update, those that are not known NaN: a run keeps the same ones whoever
+    learns. No gradient of real episodes is estimated unless BAC learns."""
+    return {name: known.get(name, np.nan) for name in COLUMNS}
 
 
 def _better(returns: Any, others: Any) -> bool:
     """Whether a policy returns more than another, in episodes with the same random numbers."""
     more = np.asarray(returns, float) - np.asarray(others, float)
     return bool(more.mean() > SURE * more.std(ddof=1) / np.sqrt(len(more)))
-
-
-def _nothing(*_: Any) -> Float[Array, ""]:
-    return jnp.zeros(())
 
 
 def _refuse_what_is_no_function(**given: Any) -> None:

@@ -42,6 +42,8 @@ cannot improve would otherwise follow noise."""
 TRUST = 0.5
 """Standard deviation of a simulated state, in units of that of observed ones, beyond which it is
 not followed further."""
+CURIOUS = 10.0
+"""Most of what curiosity pays in a step, in units of it, when values are bounded."""
 WAVES, LENGTH = 100, 0.7
 """Waves among the features of values, and their length scale in units of sqrt(d)."""
 SIZES = (10.0, 3.0, 1.0, 3.0)
@@ -94,19 +96,18 @@ def improve(
     the environment."""
     theta, rebuild = flatten(policy.head)
     slow = base.slower(policy.head, SLOW)
+    bounds = _bounds(environment)
 
     def features(states: Any) -> Any:
         return jax.vmap(policy.features)(normaliser(states))
 
-    def update(carry, key):
+    def update(carry, found, phi, key):
         theta, values, agreement = carry
         head: Any = rebuild(theta)
-        key_paths, key_rows = jax.random.split(key)
-        found, phi = simulate(environment, features, head, key_paths, paths)
         psi = basis(normaliser(jnp.concatenate([found.states, found.final[None]])))
         weights = found.mask.reshape(-1).astype(theta.dtype)
-        rows = _spread(key_rows, weights, FITTED)
-        advantages, values = _advantages(found, psi, values, environment.discount, rows)
+        rows = _spread(key, weights, FITTED)
+        advantages, values = _advantages(found, psi, values, environment.discount, rows, bounds)
         centred, spread = values_of.centred(advantages, found.mask)
         credit = centred / jnp.where(spread > 0, spread, 1.0)
 
@@ -132,23 +133,32 @@ def improve(
         new = theta + length * d
         sound = (spread > 0) & jnp.all(jnp.isfinite(new))
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
-        progress = Progress(
-            jnp.sum(weights) / paths,
-            agreement,
-        )
-        return (jnp.where(sound, new, theta), values, agreement), progress
+        return jnp.where(sound, new, theta), values, agreement
 
-    key_judge, key = jax.random.split(key)
-    (new, values, _), progress = jax.lax.scan(
-        update, (theta, values, jnp.ones(())), jax.random.split(key, updates)
-    )
-
-    def judged(theta: Any) -> Float[Array, " M"]:
-        found = simulate(environment, features, rebuild(theta), key_judge, paths)[0]
-        last = basis(normaliser(found.final)) @ values
+    def judged(values, found):
+        last = jnp.clip(basis(normaliser(found.final)) @ values, *bounds)
         return _returns(found, last, environment.discount, limited)
 
-    before, after = jax.lax.map(judged, jnp.stack([theta, new]))
+    def play(carry, now):
+        """Episodes for an update, and at last for both policies with the same random numbers: one
+        program simulates all of them, which is compiled for long."""
+        number, key_paths, key_rows = now
+        t = jnp.where(number == updates, theta, carry[0])
+        found, phi = simulate(environment, features, rebuild(t), key_paths, paths)
+        carry, returns = jax.lax.cond(
+            number < updates,
+            lambda: (update(carry, found, phi, key_rows), jnp.zeros(paths)),
+            lambda: (carry, judged(carry[1], found)),
+        )
+        return carry, (Progress(jnp.mean(found.lengths.astype(t.dtype)), carry[2]), returns)
+
+    key_judge, key = jax.random.split(key)
+    keys = jax.vmap(jax.random.split)(jax.random.split(key, updates))
+    both = jnp.stack([key_judge, key_judge])
+    now = jnp.arange(updates + 2), *(jnp.concatenate([keys[:, k], both]) for k in range(2))
+    (new, values, _), (progress, returns) = jax.lax.scan(play, (theta, values, jnp.ones(())), now)
+    progress = jax.tree.map(lambda x: x[:updates], progress)
+    before, after = returns[updates:]
     policy = eqx.tree_at(lambda p: p.head, policy, rebuild(new))
     return Improved(policy, values, progress, before, after)
 
@@ -162,6 +172,14 @@ def simulate(
     key_reset, key_steps = jax.random.split(key)
 
     def step(carry, key):
+        return jax.lax.cond(jnp.any(carry[1]), go_on, wait, carry, key)
+
+    def wait(carry, _):
+        """Nothing happens where no episode runs any more."""
+        made = jax.eval_shape(lambda: go_on(carry, key)[1])
+        return carry, (carry[0], *(jnp.zeros(x.shape, x.dtype) for x in made[1:]))
+
+    def go_on(carry, key):
         states, running, doubt = carry
         key_action, key_step = jax.random.split(key)
         phi = features(states)
@@ -177,6 +195,19 @@ def simulate(
     keys = jax.random.split(key_steps, environment.horizon)
     (final, _, _), (states, actions, rewards, mask, ended, phi) = jax.lax.scan(step, first, keys)
     return Trajectories(states, actions, rewards, mask, jnp.any(ended, 0), final), phi
+
+
+def _bounds(environment: Learned) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The range of the values of states under the rewards that were observed. Fitted values know no
+    bounds, and episodes are cut off where little was observed."""
+    if environment.known.reward is not None or environment.discount >= 1:
+        return -jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)
+    steps = 1 / (1 - environment.discount)
+    seen, bonus = environment.observed, environment.bonus
+    curious = environment.curiosity * CURIOUS
+    low = jnp.minimum(seen.lowest, 0.0) * steps + jnp.minimum(environment.offset + bonus.least, 0.0)
+    high = jnp.maximum(seen.highest + curious, 0.0) * steps
+    return low, high + jnp.maximum(environment.offset + bonus.most, 0.0)
 
 
 def _returns(
@@ -203,6 +234,7 @@ def _advantages(
     values: Float[Array, " q"],
     discount: float,
     rows: Int[Array, " R"],
+    bounds: tuple[Float[Array, ""], Float[Array, ""]],
 ) -> tuple[Float[Array, "T M"], Float[Array, " q"]]:
     """GAE under values that are fitted to these steps of the paths, and the weights of these
     values."""
@@ -216,7 +248,7 @@ def _advantages(
     factor = jax.scipy.linalg.cho_factor(gram)
 
     def judged(values):
-        V = psi @ values
+        V = jnp.clip(psi @ values, *bounds)
         # A path that has ended stays where it is, so the row after its last step is its last state.
         following = jnp.where(ended, 0.0, V[1:])
         rewards = jnp.where(paths.mask, paths.rewards, 0.0)

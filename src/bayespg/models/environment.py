@@ -61,6 +61,21 @@ class Observed(eqx.Module):
         return jnp.concatenate([self.states(first), anywhere])
 
 
+class Bonus(eqx.Module):
+    """What the last step of an episode earns more or less than others of its kind, linear in the
+    features by which termination is predicted: a goal pays, a wall does not."""
+
+    weights: Float[Array, " q"]
+    least: Float[Array, ""]
+    most: Float[Array, ""]
+
+    def __call__(self, psi: Float[Array, "N q"]) -> Float[Array, " N"]:
+        return jnp.clip(psi @ self.weights, self.least, self.most)
+
+    def times(self, factor: Float[Array, ""]) -> "Bonus":
+        return jax.tree.map(lambda x: x * factor, self)
+
+
 class Learned(Environment):
     """The mean or a draw of a model. Its episodes begin as `Observed.starts` says."""
 
@@ -73,10 +88,13 @@ class Learned(Environment):
     noise: Float[Array, " d1"]
     """Standard deviations."""
     offset: Float[Array, ""]
+    bonus: Bonus
     ends: Quadratic
     end_weights: Float[Array, " q"]
     can_end: Bool[Array, ""]
     observed: Observed
+    paid: Float[Array, ""]
+    """The share of learned rewards that is paid."""
     curiosity: Float[Array, ""]
     horizon: int = eqx.field(static=True)
     discount: float = eqx.field(static=True)
@@ -102,18 +120,19 @@ class Learned(Environment):
         apart, y = y[:, d + 1 :], y[:, : d + 1] + self.constant
         y = y + self.noise * normal(key_noise, y.shape, y.dtype)
         following = self.observed.states(states + y[:, :d])
-        if self.known.terminated is None:
 
-            def ends() -> Any:
-                logit = self.ends(self.states(following)) @ self.end_weights
-                return jax.random.uniform(key_end, (M,), logit.dtype) < jax.nn.sigmoid(logit)
+        def ends() -> Any:
+            psi = self.ends(self.states(following))
+            chance = jax.nn.sigmoid(psi @ self.end_weights)
+            return jax.random.uniform(key_end, (M,), chance.dtype) < chance, self.bonus(psi)
 
-            ended = jax.lax.cond(self.can_end, ends, lambda: jnp.zeros(M, bool))
-        else:
+        never = jnp.zeros(M, bool), jnp.zeros(M, y.dtype)
+        ended, bonus = jax.lax.cond(self.can_end, ends, lambda: never)
+        if self.known.terminated is not None:
             ended = self._told(self.known.terminated, states, actions, following).astype(bool)
         if self.known.reward is None:
             rewards = self.observed.rewards(y[:, d])
-            rewards = rewards + jnp.where(ended, self.offset, 0.0)
+            rewards = self.paid * (rewards + jnp.where(ended, self.offset + bonus, 0.0))
         else:
             rewards = self._told(self.known.reward, states, actions, following)
         unknown = jnp.sqrt(jnp.mean(apart**2, 1))

@@ -140,18 +140,17 @@ class Quadratic(eqx.Module):
     @property
     def size(self) -> int:
         d = self.waves.frequencies.shape[1]
-        return 1 + d + len(_pairs(d)[0]) + self.waves.phases.size
+        pairs = d * (d + 1) // 2 if d <= MOST_PAIRS else d
+        return 1 + d + pairs + self.waves.phases.size
 
     def __call__(self, x: Float[Array, "*N d"]) -> Float[Array, "*N q"]:
         level, line, square, wave = self.sizes
-        i, j = _pairs(x.shape[-1])
+        d = x.shape[-1]
+        # A gather of the pairs would take longer than all else.
+        pairs = [x[..., i : i + 1] * x[..., i:] for i in range(d)] if d <= MOST_PAIRS else [x * x]
         return jnp.concatenate(
             [
-                jnp.full_like(x[..., :1], level), line * x, square * x[..., i] * x[..., j],
+                jnp.full_like(x[..., :1], level), line * x, *(square * y for y in pairs),
                 wave * self.waves(x),
             ], -1,
         )  # fmt: skip
-
-
-def _pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.triu_indices(d) if d <= MOST_PAIRS else (np.arange(d), np.arange(d))

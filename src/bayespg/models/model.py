@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from bayespg._support import checks, compilation
 from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.data import Inputs, Transitions
-from bayespg.models.environment import DISCOUNT, HORIZON, Knowledge, Learned, Observed
+from bayespg.models.environment import DISCOUNT, HORIZON, Bonus, Knowledge, Learned, Observed
 from bayespg.models.features import Terms, Units, Waves, circles_of, draw_waves, units_of
 from bayespg.models.regression import Regression, regress, robust_weights, statistics
 from bayespg.models.termination import Termination, evenly
@@ -73,11 +74,26 @@ class Model(eqx.Module):
     dynamics: Regression
     rewards: Regression
     offset: Float[Array, ""]
-    """What a step that ends the episode earns beyond others."""
+    """What a step that ends the episode earns beyond others, on average."""
+    bonus: Bonus
+    """How that depends on the state in which it ends."""
     termination: Termination
     observed: Observed
     length: Int[Array, ""]
     """Which of `LENGTHS`."""
+
+    @property
+    def noise(self) -> float:
+        """The share that the model counts as noise: of the variance of changes of the state, or of
+        states where that is less, in the median over the numbers that vary; or of the variance of
+        rewards where that is more."""
+        each, change, state = (
+            np.asarray(x) for x in (self.dynamics.noise, self.changes.scale, self.states.scale)
+        )
+        share = (each * np.maximum(change / state, 1.0) ** 2)[each > 0]
+        return float(
+            max(np.median(share) if share.size else 0.0, np.asarray(self.rewards.noise)[0])
+        )
 
     def environment(
         self,
@@ -163,9 +179,10 @@ def environment_of(model, key, curiosity, horizon, discount, known) -> Learned:
         inputs=model.inputs, states=model.states, features=model.features,
         weights=jnp.concatenate([jnp.concatenate([W, w], 1) * units, apart], 1),
         constant=jnp.concatenate([model.changes.mean, model.payments.mean]),
-        noise=noise * units, offset=model.offset, ends=model.termination.features, end_weights=v,
-        can_end=model.termination.known, observed=model.observed, curiosity=curiosity,
-        horizon=horizon, discount=discount, known=known,
+        noise=noise * units, offset=model.offset, bonus=model.bonus,
+        ends=model.termination.features, end_weights=v, can_end=model.termination.known,
+        observed=model.observed, paid=jnp.ones(()), curiosity=curiosity, horizon=horizon,
+        discount=discount, known=known,
     )  # fmt: skip
 
     def single(x: Any) -> Any:
@@ -270,6 +287,9 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
     rewards = regress(G, B[:, -1:], squares[-1:], jnp.maximum(total - ends, 1.0))
     last = jnp.sum(jnp.where(ended, r[:, 0], 0.0)) / jnp.maximum(jnp.sum(ended), 1)
     offset = jnp.where(ends > 0, last - at_ends @ rewards.mean[:, 0] / among, 0.0)
+    newest, is_end = termination.newest(ended)
+    beyond = (r[newest] - phi(X[newest], A[newest]) @ rewards.mean - offset) * is_end[:, None]
+    bonus = _bonus(termination.terms(basis.ends)(states(following[newest])), beyond, is_end)
     low, high = _range(jnp.concatenate([S, following]), jnp.concatenate([used, used]))
     lowest, highest = _range(R[:, None], going)
     firsts, many, spread = _starts(S, jnp.asarray(data.first) & used)
@@ -277,6 +297,7 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
     return Model(
         inputs=data.inputs, states=states, changes=changes, payments=payments, features=phi,
         dynamics=dynamics, rewards=rewards, offset=offset * payments.scale[0],
+        bonus=bonus.times(payments.scale[0]),
         termination=termination.fit(X, states(following), ended, count, basis.ends),
         observed=Observed(
             circles_of(S, used.astype(S.dtype)), low, high, lowest[0], highest[0], firsts,
@@ -284,6 +305,13 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
             S[jnp.arange(STARTS) * count // STARTS],
         ), length=length,
     )  # fmt: skip
+
+
+def _bonus(Psi: Any, beyond: Any, is_end: Any) -> Bonus:
+    """What the last steps of episodes earn beyond the offset, within the range that was seen."""
+    Psi, seen = Psi * is_end[:, None], jnp.where(is_end[:, None] > 0, beyond, 0.0)
+    found = regress(*statistics(Psi, seen), jnp.maximum(jnp.sum(is_end), 1.0))
+    return Bonus(found.mean[:, 0], jnp.min(seen), jnp.max(seen))
 
 
 def _starts(S: Any, first: Any) -> tuple[Any, Any, Any]:

@@ -65,16 +65,13 @@ def fit(
 ) -> Termination:
     """The posterior given the first `count` rows, in units in which their numbers are of size
     one. A state from which a step was made had not ended the episode."""
-    C = len(ended)
-    psi = Quadratic(waves.stretched(LENGTH), SIZES)
-    ended = ended & (jnp.arange(C) < count)
-    newest = jnp.argsort(jnp.where(ended, -jnp.arange(C), 1), stable=True)[:ENDS]
-    found = jnp.minimum(jnp.sum(ended), ENDS)
-    is_end = (jnp.arange(ENDS) < found).astype(states.dtype)
+    psi = terms(waves)
+    at, is_end = newest(ended & (jnp.arange(len(ended)) < count))
+    found = jnp.sum(is_end)
     rows = evenly(count, OTHERS)
     share = jnp.maximum(count / OTHERS, 1.0).astype(states.dtype)
     other = jnp.where(jnp.arange(OTHERS) < count, share, 0.0)
-    Psi = psi(jnp.concatenate([following[newest], states[newest], states[rows]]))
+    Psi = psi(jnp.concatenate([following[at], states[at], states[rows]]))
     y = jnp.concatenate([jnp.ones(ENDS), jnp.zeros(ENDS + OTHERS)]).astype(states.dtype)
     weights = jnp.concatenate([is_end, is_end, other])
     eye = jnp.eye(Psi.shape[1], dtype=Psi.dtype)
@@ -97,6 +94,19 @@ def fit(
     _, v, _ = jax.lax.while_loop(moving, newton, (0, jnp.zeros_like(Psi[0]), jnp.full((), jnp.inf)))
     root = jnp.linalg.cholesky(hessian(jax.nn.sigmoid(Psi @ v)))
     return Termination(psi, v, root, found > 0)
+
+
+def terms(waves: Waves) -> Quadratic:
+    """psi."""
+    return Quadratic(waves.stretched(LENGTH), SIZES)
+
+
+def newest(ended: Bool[Array, " C"]) -> tuple[Int[Array, " E"], Float[Array, " E"]]:
+    """The last `ENDS` rows that ended an episode, and ones for those, zeros for others where there
+    are fewer."""
+    C = len(ended)
+    at = jnp.argsort(jnp.where(ended, -jnp.arange(C), 1), stable=True)[:ENDS]
+    return at, (jnp.arange(len(at)) < jnp.sum(ended)).astype(jnp.result_type(float))
 
 
 def evenly(count: Int[Array, ""], places: int) -> Int[Array, " places"]:
