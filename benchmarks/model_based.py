@@ -27,7 +27,7 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -90,8 +90,9 @@ class Seen(gymnasium.ObservationWrapper):
 
     def __init__(self, task: str, kept: list[int]):
         super().__init__(gymnasium.make(task))
-        low, high = self.env.observation_space.low[kept], self.env.observation_space.high[kept]
-        self.kept, self.observation_space = kept, gymnasium.spaces.Box(low, high)
+        whole: Any = self.env.observation_space
+        self.kept = kept
+        self.observation_space = gymnasium.spaces.Box(whole.low[kept], whole.high[kept])
 
     def observation(self, observation):
         return observation[self.kept]
