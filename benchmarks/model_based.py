@@ -27,7 +27,7 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -90,8 +90,9 @@ class Seen(gymnasium.ObservationWrapper):
 
     def __init__(self, task: str, kept: list[int]):
         super().__init__(gymnasium.make(task))
-        low, high = self.env.observation_space.low[kept], self.env.observation_space.high[kept]
-        self.kept, self.observation_space = kept, gymnasium.spaces.Box(low, high)
+        whole: Any = self.env.observation_space
+        self.kept = kept
+        self.observation_space = gymnasium.spaces.Box(whole.low[kept], whole.high[kept])
 
     def observation(self, observation):
         return observation[self.kept]
@@ -238,24 +239,20 @@ def table(path: Path) -> None:
 
 
 def ends(path: Path) -> None:
-    """Where runs ended on tasks that are not solved: the return of the last five evaluations, in
-    the median over runs, and the best one; SAC's, of benchmarks/suite.py, after as many steps."""
+    """Where each run ended on tasks that are not solved: the mean of the last five evaluations, and
+    the best one; SAC's median, of benchmarks/suite.py, at the evaluation nearest to that step."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    print("| task | algorithm | runs | real steps | last | best | given up after | SAC then |")
+    print("| task | algorithm | seed | real steps | last | best | given up after | SAC then |")
     print("|" + "---|" * 8)
     for task, algorithm in itertools.product(OPEN, ALGORITHMS):
-        those = [x for x in lines if (x["task"], x["algorithm"]) == (task, algorithm)]
-        if not those:
-            continue
-        steps = np.median([x["steps"][-1] for x in those])
-        last = np.median([np.mean(x["evaluated"][-5:]) for x in those])
-        best = max(max(x["evaluated"]) for x in those)
-        left = [x["given_up"] for x in those if x["given_up"]]
-        after = f"{np.median(left):,.0f} ({len(left)} of {len(those)})" if left else ""
-        print(
-            f"| {task} | {algorithm} | {len(those)} | {steps:,.0f} | {last:,.1f} | {best:,.1f} | "
-            f"{after} | {sac(task, steps)} |"
-        )
+        for x in lines:
+            if (x["task"], x["algorithm"]) == (task, algorithm):
+                steps, returns = x["steps"][-1], x["evaluated"]
+                print(
+                    f"| {task} | {algorithm} | {x['seed']} | {steps:,.0f} | "
+                    f"{np.mean(returns[-5:]):,.1f} | {max(returns):,.1f} | "
+                    f"{x['given_up'] or ''} | {sac(task, steps)} |"
+                )
 
 
 def sac(task: str, steps: float) -> str:
