@@ -122,15 +122,8 @@ def improve(
         root = jax.vmap(lambda x: base.information_root(head, x))(some)
         root = root.reshape(-1, theta.size)
         G = root.T @ root / METRIC
-        damped = G + (DAMPING * jnp.trace(G) / theta.size + 1e-6) * jnp.eye(theta.size)
-        d1, d2 = jax.scipy.linalg.solve(damped, jnp.stack([g1, g2], 1), assume_a="pos").T
-        agreed = 2 * (g1 @ d2) / jnp.maximum(g1 @ d1 + g2 @ d2, 1e-30)
-        fresh = MEMORY * agreement + (1 - MEMORY) * agreed
-        agreement = jnp.where(jnp.isfinite(fresh), fresh, agreement)
-        share = jnp.clip(2 * agreement / (1 + agreement), FLOOR, 1.0)
-        d = slow * (d1 + d2) / 2
-        length = jnp.sqrt(2 * LIMIT * jnp.minimum(2 * share, 1.0) / jnp.maximum(d @ G @ d, 1e-12))
-        new = theta + length * d
+        step, agreement = _step(g1, g2, G, slow, agreement)
+        new = theta + step
         sound = (spread > 0) & jnp.all(jnp.isfinite(new))
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         return jnp.where(sound, new, theta), values, agreement
@@ -161,6 +154,26 @@ def improve(
     before, after = returns[updates:]
     policy = eqx.tree_at(lambda p: p.head, policy, rebuild(new))
     return Improved(policy, values, progress, before, after)
+
+
+def _step(
+    g1: Float[Array, " n"],
+    g2: Float[Array, " n"],
+    G: Float[Array, "n n"],
+    slow: Any,
+    agreement: Float[Array, ""],
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """A natural step along the mean of the gradients of two halves of the episodes, shorter where
+    they do not agree, and the running mean of their agreement."""
+    damped = G + (DAMPING * jnp.trace(G) / g1.size + 1e-6) * jnp.eye(g1.size)
+    d1, d2 = jax.scipy.linalg.solve(damped, jnp.stack([g1, g2], 1), assume_a="pos").T
+    agreed = 2 * (g1 @ d2) / jnp.maximum(g1 @ d1 + g2 @ d2, 1e-30)
+    fresh = MEMORY * agreement + (1 - MEMORY) * agreed
+    agreement = jnp.where(jnp.isfinite(fresh), fresh, agreement)
+    share = jnp.clip(2 * agreement / (1 + agreement), FLOOR, 1.0)
+    d = slow * (d1 + d2) / 2
+    length = jnp.sqrt(2 * LIMIT * jnp.minimum(2 * share, 1.0) / jnp.maximum(d @ G @ d, 1e-12))
+    return length * d, agreement
 
 
 def simulate(
