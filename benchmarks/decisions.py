@@ -39,7 +39,7 @@ STAGES = (0.0, 0.2, 0.8)
 UPDATES, EPISODES, CLEAR = 15, 500, 2.0
 TRAINED = (0, 10, 50)
 """Updates before `episodes_needed` is asked."""
-BATCHES, PATHS, AT_ONCE, Z, DOUBT = 400, 8, 20, 1.645, 0.3
+BATCHES, PATHS, AT_ONCE, Z, DOUBT = 400, 8, 20, 1.645, 0.5
 
 
 def judged(task: str, steps: int, seed: int) -> lines.Line:
@@ -133,7 +133,8 @@ def _needed(rows: list[lines.Line]) -> list[str]:
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for r in rows:
         middle, low, high = r["median"]
-        more = f"{r['more']:.0f}" if r["doubt"] < DOUBT else "unknown"
+        error = f" ± {r['doubt'] * (r['more'] + PATHS):.0f}" if r["more"] > 0 else ""
+        more = f"{r['more']:.0f}{error}" if r["doubt"] < DOUBT else "unknown"
         held = f"{r['held']:.0%}" if r["doubt"] < DOUBT else ""
         text.append(
             f"| {r['task']} | {r['updates']} | {more} | {middle:.0f} | {low:.0f} to {high:.0f} | "
