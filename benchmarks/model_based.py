@@ -80,8 +80,8 @@ before, the policy moved at every update, whether or not it returned more in sim
 did it begin again where promises were not kept; nor did the model explore where rewards are the
 cost of actions. A "cold start" finds no compiled programs."""
 USELESS = ("useless", "noise")
-LATE = ("useless, given up late", "noise, given up late")
-"""Runs of an earlier commit, when a useless model was given up after twenty updates."""
+LATE = ("MBAC, given up late", "useless, given up late", "noise, given up late")
+"""Runs of an earlier commit, when a model was given up after twenty updates without more reward."""
 ALGORITHMS = ("MBAC", *EARLIER, *USELESS, *LATE, "BAC", "BAC, beside useless")
 
 
