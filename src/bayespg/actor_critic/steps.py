@@ -72,7 +72,7 @@ class Steps(NamedTuple):
     """None for lambda = 1, where their sum is psi_t itself."""
     seen: Float[Array, "N p"] | None = None
     """The features of the state kernel as the observations show them, if they are known: they are
-    the dearest part of long episodes."""
+    the most expensive part of long episodes."""
 
     @property
     def taken(self) -> Bool[Array, " N"]:

@@ -284,10 +284,10 @@ class MBAC(BaseAgent):
         # An exploring policy goes where the model predicts little.
         told = (np.nan, np.nan) if silent else shares
         record = old.record.after(float(episodes.returns.mean()), told, came, model.noise)
-        policy, values, promised, begun = old.policy, old.values, np.nan, doubted
+        policy, values, promised, begun = old.policy, old.values, np.nan, False
         ahead = confirmed = np.nan
         if not record.plain:
-            best, promises, begun = self._chosen(model, data, key, again, record.missed)
+            best, promises, begun = self._chosen(model, silent, key, again, record.missed)
             policy, values, progress = best.policy, best.values, best.progress
             if not silent:
                 promised = float(np.mean(promises[: PATHS // 2]))
@@ -331,7 +331,7 @@ class MBAC(BaseAgent):
         return episodes, ended, _columns(columns)
 
     def _chosen(
-        self, model: Model, data: Transitions, key: PRNGKeyArray, again: bool, missed: bool
+        self, model: Model, silent: bool, key: PRNGKeyArray, again: bool, missed: bool
     ) -> tuple[simulated.Improved, Float[np.ndarray, " M"], bool]:
         """The policy so far, an improved one if it returns more in simulated episodes, or one that
         learned from scratch if that returns more than both: their simulated returns, and whether it
@@ -342,7 +342,7 @@ class MBAC(BaseAgent):
         if again and int(old.updates) > 0 and not missed:
             starts.append(scratch)
         with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
-            tried = list(pool.map(lambda start: self._improved(model, data, key, *start), starts))
+            tried = list(pool.map(lambda start: self._improved(model, silent, key, *start), starts))
         best = tried[0]
         if not missed and not _better(best.after, best.before):
             best = eqx.tree_at(lambda x: (x.policy, x.after), best, (old.policy, best.before))
@@ -395,17 +395,18 @@ class MBAC(BaseAgent):
         return played
 
     def _improved(
-        self, model: Model, data: Transitions, key: PRNGKeyArray, policy: Composed, values: Any
+        self, model: Model, silent: bool, key: PRNGKeyArray, policy: Composed, values: Any
     ) -> simulated.Improved:
-        """The policy and its values after updates on simulated episodes."""
+        """The policy and its values after updates on simulated episodes. If rewards have been
+        `silent` about states and are not known, these pay for curiosity alone."""
         where = self.world
-        silent = self.known.reward is None and judging.silent(data)
+        silent = silent and self.known.reward is None
         environment = model.environment(
             horizon=min(LONGEST, where.horizon), discount=where.discount,
             curiosity=CURIOSITY if silent else 0.0, known=self.known,
         )  # fmt: skip
-        paid = jnp.where(silent, jnp.zeros_like(environment.paid), environment.paid)
-        environment = eqx.tree_at(lambda e: e.paid, environment, paid)
+        if silent:
+            environment = eqx.tree_at(lambda e: e.paid, environment, replace_fn=jnp.zeros_like)
         with self.precision():
             environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
             improved = simulated.improve(

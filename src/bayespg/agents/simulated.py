@@ -134,7 +134,7 @@ def improve(
 
     def play(carry, now):
         """Episodes for an update, and at last for both policies with the same random numbers: one
-        program simulates all of them, which is compiled for long."""
+        program simulates all of them, because compiling it takes long."""
         number, key_paths, key_rows = now
         t = jnp.where(number == updates, theta, carry[0])
         found, phi = simulate(environment, features, rebuild(t), key_paths, paths)
