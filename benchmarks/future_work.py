@@ -192,12 +192,6 @@ class Slower(Wrapper):
 
     environment: Any
 
-    def reset(self, key, paths):
-        return self.environment.reset(key, paths)
-
-    def step(self, key, states, actions):
-        return self.environment.step(key, states, actions)
-
     def observe(self, states):
         seen = observe(self.environment, states)
         return seen / jnp.array([0.7, 0.7, 4.0], seen.dtype)

@@ -39,7 +39,8 @@ import bayespg
 from bayespg import estimators, training, updates
 from bayespg._support.precision import to_float64
 from bayespg.calibration import brute_force
-from bayespg.environments import PartiallyObserved, observe
+from bayespg.environments import observe
+from bayespg.environments.base import Wrapper
 from bayespg.learning.advance import _criticise
 from bayespg.learning.batch import draw
 from bayespg.learning.estimators import MonteCarlo
@@ -64,26 +65,14 @@ OURS = {
 RIVALS = {f"GAE, λ = {lambda_:g}": MonteCarlo("mean", lambda_, **STEPS) for lambda_ in LAMBDAS}
 
 
-class Normalised(PartiallyObserved):
+class Normalised(Wrapper):
     """A task whose observations are normalised with fixed statistics, as in training."""
 
-    inner: Any
+    environment: Any
     normaliser: Any
-    horizon: int
-    discount: float
-
-    def reset(self, key, paths):
-        return self.inner.reset(key, paths)
-
-    def step(self, key, states, actions):
-        return self.inner.step(key, states, actions)
 
     def observe(self, states):
-        return self.normaliser(observe(self.inner, states))
-
-
-def normalised(task, normaliser):
-    return Normalised(task, normaliser, task.horizon, task.discount)
+        return self.normaliser(observe(self.environment, states))
 
 
 def stage(agent, count: int, key):
@@ -141,12 +130,12 @@ def measure(task: str, count: int, options: argparse.Namespace) -> list[dict[str
     judged, lines = OURS | RIVALS, []
     policy, before, normaliser = stage(agent, count, key)
     truth, error = brute_force(
-        normalised(longer, normaliser), policy, Continued(horizon),
+        Normalised(longer, normaliser), policy, Continued(horizon),
         batches=max(options.episodes // options.batch, 2), paths=options.batch,
         key=jax.random.fold_in(key, 1),
     )  # fmt: skip
     doubt = float(np.sum(error**2) / max(np.sum(truth**2), 1e-300))
-    where = normalised(agent.world.environment, normaliser)
+    where = Normalised(agent.world.environment, normaliser)
     with jax.enable_x64(True):
         metric = eqx.filter_jit(_metric)(where, policy, jax.random.fold_in(key, 2))
         size = float(truth @ metric.solve(jnp.asarray(truth)))

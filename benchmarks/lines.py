@@ -2,13 +2,24 @@
 
 import argparse
 import json
+import os
+import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import jax
 from rivals import sb3
 
 Line = dict[str, Any]
+
+
+def machine() -> Line:
+    """Where a line was measured."""
+    return {
+        "device": jax.devices()[0].device_kind, "cores": os.cpu_count(),
+        "machine": platform.machine(), "jax": jax.__version__,
+    }  # fmt: skip
 
 
 def run(

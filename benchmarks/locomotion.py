@@ -17,9 +17,6 @@ appends a line of JSON.
 
 import argparse
 import functools
-import json
-import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -29,7 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import jax
 import jax.numpy as jnp
+import lines
 import numpy as np
+from rivals import sb3
 
 HORIZON, EVALUATED, HIDDEN, BACKEND = 1000, 128, (64, 64, 64), "positional"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -124,10 +123,9 @@ MARKS = (1_000_000, 2_000_000, 10_000_000)
 def table(path: Path) -> str:
     """The lines as the document shows them. A return is that of the first evaluation after so many
     steps, and where none was near, it says after how many."""
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     head = "task", "learner", "steps per update", "steps per s", *(f"{m:,} steps" for m in MARKS)
     rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for line in sorted(lines, key=lambda line: (line["task"], -line["batch"], line["learner"])):
+    for line in sorted(sb3.read(path), key=lambda x: (x["task"], -x["batch"], x["learner"])):
         name = "brax PPO" if line["learner"] == "ppo" else f"BAC, {line['episodes']:,} episodes"
         cells = [line["task"], name, f"{line['batch']:,}", f"{line['steps_per_s']:,.0f}"]
         for mark in MARKS:
@@ -154,13 +152,9 @@ def main() -> None:
         print(table(options.out))
         return
     line = (ours if options.learner == "ours" else ppo)(options.task, options)
-    line = {"task": options.task, "learner": options.learner, "seed": options.seed} | line | {
-        "device": jax.devices()[0].device_kind, "cores": os.cpu_count(),
-        "machine": platform.machine(), "jax": jax.__version__,
-    }  # fmt: skip
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with options.out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    line = {"task": options.task, "learner": options.learner, "seed": options.seed} | line
+    line |= lines.machine()
+    sb3.append(options.out, line)
     print({key: value for key, value in line.items() if key != "rows"}, flush=True)
 
 

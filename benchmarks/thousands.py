@@ -28,7 +28,6 @@ import contextlib
 import fcntl
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -42,6 +41,7 @@ import bayespg  # isort: skip
 
 import jax
 import jax.numpy as jnp
+import lines as measuring
 import numpy as np
 from rivals import ppo, sb3
 
@@ -323,11 +323,7 @@ def main() -> None:
     options.task, options.who = (*options.rest, None)[:2] if options.do == "learn" else (
         None, (*options.rest, "ours")[0])  # fmt: skip
     line = globals()[options.do](options)
-    machine = {
-        "device": jax.devices()[0].device_kind, "cores": os.cpu_count(),
-        "machine": platform.machine(), "jax": jax.__version__,
-    }  # fmt: skip
-    sb3.append(options.out, line | machine)
+    sb3.append(options.out, line | measuring.machine())
     print({k: v for k, v in line.items() if k != "rows"}, line.get("rows", [])[-2:], flush=True)
 
 

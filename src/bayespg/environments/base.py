@@ -59,9 +59,20 @@ class PartiallyObserved(Environment):
 
 
 class Wrapper(PartiallyObserved):
-    """An environment around another one, with the same horizon and discount."""
+    """An environment around another one, which is the same in all that is not replaced."""
 
     environment: eqx.AbstractVar[Environment]
+
+    def reset(self, key: PRNGKeyArray, paths: int) -> Any:
+        return self.environment.reset(key, paths)
+
+    def step(
+        self, key: PRNGKeyArray, states: Any, actions: Shaped[Array, "M *action"]
+    ) -> tuple[Any, Float[Array, " M"], Bool[Array, " M"]]:
+        return self.environment.step(key, states, actions)
+
+    def observe(self, states: Any) -> Shaped[Array, "M *observation"]:
+        return observe(self.environment, states)
 
     @property
     def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bayespg._support.types import Array
-from bayespg.environments.base import Environment, PartiallyObserved, Wrapper, observe
+from bayespg.environments.base import Environment, PartiallyObserved, Wrapper
 
 
 class CartPole(Environment):
@@ -245,16 +245,10 @@ class InBounds(Wrapper):
 
     environment: Continuous  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def reset(self, key: PRNGKeyArray, paths: int) -> Any:
-        return self.environment.reset(key, paths)
-
     def step(
         self, key: PRNGKeyArray, states: Any, actions: Float[Array, "M *one"]
     ) -> tuple[Any, Float[Array, " M"], Bool[Array, " M"]]:
         return self.environment.step(key, states, self.within(actions))
-
-    def observe(self, states: Any) -> Shaped[Array, "M *observation"]:
-        return observe(self.environment, states)
 
     def within(self, actions: Float[Array, "M *one"]) -> Float[Array, "M *one"]:
         """The actions that the task gets."""
