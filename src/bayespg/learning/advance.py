@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
+from bayespg._support.batching import in_any_run
 from bayespg._support.precision import traced
 from bayespg._support.types import Array
 from bayespg.environments import Environment
@@ -264,9 +265,13 @@ def advance(
         allowed=jnp.where(told, trusted.allowed(M), curious).astype(theta.dtype),
     )  # fmt: skip
     if batch.recent is not None:
-        away = _divergence(eqx.tree_at(lambda b: b.policy, batch, rebuild(state.anchor)))
-        lost = curious & ~(away(theta + change) < FAR)
-        change = jnp.where(lost, state.anchor - theta, change)
+
+        def lost():
+            away = _divergence(eqx.tree_at(lambda b: b.policy, batch, rebuild(state.anchor)))
+            return curious & ~(away(theta + change) < FAR)
+
+        back = jax.lax.cond(in_any_run(curious), lost, lambda: jnp.asarray(False))
+        change = jnp.where(back, state.anchor - theta, change)
     critic, errors, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
     critic = critic and _unless(curious, critic, state.critic)
