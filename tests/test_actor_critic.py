@@ -107,6 +107,7 @@ def eager(form: str) -> GradientPosterior:
     return posterior(*MIX, **FORMS[form])
 
 
+@pytest.mark.slow("weight", "matrix-free")
 @pytest.mark.parametrize("form", FORMS)
 def test_the_posterior_and_its_evidence_are_the_printed_ones(form):
     assert_moments(eager(form), printed(form, *MIX, 0.9))

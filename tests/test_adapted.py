@@ -354,7 +354,7 @@ def test_parameters_may_differ_between_runs():
     np.testing.assert_array_equal(jax.vmap(length)(jnp.array([1.0, 2.0, 4.0])), [1, 2, 4])
 
 
-@pytest.mark.slow("jumanji-gpomdp", "gymnax-bac")
+@pytest.mark.slow("jumanji-gpomdp", "gymnax-bac", "brax-gpomdp")
 @pytest.mark.parametrize(
     ("name", "estimator"),
     [("gymnax", "gpomdp"), ("brax", "gpomdp"), ("jumanji", "gpomdp"), ("gymnax", "bac")],

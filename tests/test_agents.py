@@ -882,6 +882,7 @@ def test_three_trainings_at_once_all_finish(tmp_path):
     assert [process.wait(timeout=280) for process in processes] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_auto_plays_more_episodes_the_less_they_agree():
     agent = Agent("Walk-v0", "linear", episodes="auto")
     assert agent.config["episodes"] == "auto"

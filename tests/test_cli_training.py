@@ -326,7 +326,7 @@ def test_every_flipped_bit_of_the_plan_is_found_or_does_not_matter(tmp_path):
             assert seeds.waiting(tmp_path) == [0, 5, 12]  # a space became another
         except ValueError as problem:
             assert "seeds.json" in str(problem)  # noqa: PT017
-    (tmp_path / "seeds.json").write_text("[3, 1]\n")  # as version 0.2 wrote it
+    (tmp_path / "seeds.json").write_text("[3, 1]\n")  # as written by hand
     assert seeds.waiting(tmp_path) == [1, 3]
     seeds.plan(tmp_path, [2], {})
     assert seeds.waiting(tmp_path) == [1, 2, 3]

@@ -178,6 +178,7 @@ def test_paired_returns_say_which_policy_is_better():
     assert "better with probability" in str(found)
 
 
+@pytest.mark.slow
 def test_looking_after_every_ten_pairs_rarely_finds_a_difference_that_is_not_there():
     """Equal policies, a look after each ten of 100 pairs; the standard error of a share of 0.05
     over 300 runs is 0.013. A t-test is wrong in about 19 %."""

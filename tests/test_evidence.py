@@ -267,7 +267,7 @@ def test_no_array_is_larger_than_the_scores_by_more_than_a_factor(model, kind):
     assert largest(program.jaxpr) <= 50 * 10 * 3000
 
 
-@pytest.mark.slow("model1")
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["model1", "model2"])
 def test_a_hundred_thousand_parameters(model):
     rng = np.random.default_rng(0)

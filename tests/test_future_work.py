@@ -240,6 +240,7 @@ def test_values_of_observations_are_integrated_over_the_actions(x64):
     np.testing.assert_allclose(found.covariance, units**2 * expected.covariance, rtol=1e-3)
 
 
+@pytest.mark.slow("observed")
 @pytest.mark.parametrize("name", ["observed", "scored"])
 def test_both_partitions_find_the_gradient_of_the_random_walk(x64, name):
     """In the mean of a few batches, and at steps of episodes of different lengths."""
@@ -353,6 +354,7 @@ def test_gpsarsa_plays_as_eqs_33_and_34_say(x64):
     assert choices.shape == (4,)
 
 
+@pytest.mark.slow
 def test_a_bandit_is_known_from_few_chosen_actions():
     """Quadrature in closed form: the gradient of int k(a, a_i) N(a; m, s^2) da."""
     kernel, candidates = kernels.Gaussian(1.0), np.linspace(-4, 4, 41)[:, None]

@@ -60,6 +60,7 @@ def test_the_command_line_trains_and_draws(tmp_path):
     assert (tmp_path / "r" / "plots" / "learning.png").exists()
 
 
+@pytest.mark.slow
 def test_one_command_draws_what_the_model_predicts(trained, tmp_path):
     _, folder, _ = trained
     out = tmp_path / "model.png"

@@ -312,6 +312,7 @@ def paths_of_oscillator(rows=60, seed=3):
     return models.transitions(states[:-1], a, np.zeros(rows), states[1:], ~first & False, first)
 
 
+@pytest.mark.slow
 def test_intervals_of_many_steps_hold_what_follows(oscillator):
     """Ten episodes of 16 states: numbers of one episode depend on each other, so that the share
     counts like that of a hundred independent ones, with a standard error of 2 %."""

@@ -377,7 +377,7 @@ def test_with_a_metric_of_recent_states_mean_and_covariance_are_those_of_dense_a
     assert drawn.shape == (2, len(D))
 
 
-@pytest.mark.slow("normals")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["choice", "normals"])
 def test_inner_products_of_contributions_are_close_to_what_is_written_out(kind):
     """Products take the preconditioner for D^-1."""

@@ -82,8 +82,11 @@ def test_agents_report_it_and_the_paper_has_none():
     assert rows[0]["persistence"] == pytest.approx(0.9)
     assert 0 < rows[1]["persistence"] < 0.9
     assert agent.settings.persistence == 0.9
-    assert Agent("CartPole-v1", "linear", "bac-paper").state.persistence is None
-    assert Agent("CartPole-v1", "linear", "bac-paper", persistence=0.5).state.persistence == 0.5
-    assert Agent("CartPole-v1", "linear", persistence=0.0).state.persistence is None
+    assert Agent("CartPole-v1", "linear", "bac-paper").state.exploration.persistence is None
+    assert (
+        Agent("CartPole-v1", "linear", "bac-paper", persistence=0.5).state.exploration.persistence
+        == 0.5
+    )
+    assert Agent("CartPole-v1", "linear", persistence=0.0).state.exploration.persistence is None
     with pytest.raises(ValueError, match="persistence: "):
         Agent("CartPole-v1", persistence=1.5)

@@ -540,26 +540,6 @@ def test_the_best_is_the_one_that_the_checkpoint_names(tmp_path):
         run.restore(TREE)
 
 
-def test_checkpoints_without_a_header_are_those_of_version_0_2(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_header", lambda *_: {})
-        path = bests(tmp_path / "run")
-    with Run.open(path) as run:
-        same(run.restore(TREE), (state(3), {"update": 3}))
-        run.verify(3)
-        same(run.best(TREE)[0], state(2))
-        run.checkpoint(state(4))
-        same(run.best(TREE)[0], state(2))
-    rows = (path / METRICS).read_text().splitlines(keepends=True)
-    (path / CHECKPOINT).unlink()
-    for left in (rows[:3], rows[:2] + rows[3:], []):
-        (path / METRICS).write_text("".join(left))
-        with Run.open(path) as run:
-            run.restore(TREE)
-            with pytest.raises(ValueError, match=r"metrics\.csv: rows are missing"):
-                run.verify(3)
-
-
 def test_a_checkpoint_of_another_seed_is_refused(tmp_path):
     path = bests(tmp_path / "run")
     (path / "config.json").write_text('{"seed": 4, "steps": 9}')

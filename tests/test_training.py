@@ -199,6 +199,7 @@ def walked():
     return walk(Tabular(np.full((4, 9), np.log(41 / 9))), fast_key(0), 4)
 
 
+@pytest.mark.slow
 def test_bac_learns_the_random_walk(walked):
     returns = walked.history.expected_return
     assert np.all(returns[:, -1] > returns[:, 0])

@@ -93,7 +93,7 @@ class Forever(classic.CartPole):
 def test_a_policy_that_has_earned_less_stays_where_all_episodes_earn_the_same(policy):
     agent = Agent(Forever(horizon=20, worth=-1.0), policy, episodes=2, seed=0)
     agent.state = eqx.tree_at(
-        lambda s: s.lowest, agent.state, replace_fn=lambda x: np.full_like(x, -21.0)
+        lambda s: s.exploration.lowest, agent.state, replace_fn=lambda x: np.full_like(x, -21.0)
     )
     start = agent.parameters
     row = agent.update()
@@ -109,7 +109,7 @@ def test_without_anything_to_lose_steps_lead_to_unfamiliar_states_and_not_too_fa
     for _ in range(20):
         row = agent.update()
         theta = np.concatenate([x.ravel() for x in agent.parameters.values()])
-        lengths.append(np.linalg.norm(theta - np.asarray(agent.state.anchor)))
+        lengths.append(np.linalg.norm(theta - np.asarray(agent.state.exploration.anchor)))
         begun += lengths[-1] == 0
         assert row["persistence"] == pytest.approx(0.9)
         assert row["sure"] == 0.5

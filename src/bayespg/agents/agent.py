@@ -125,7 +125,7 @@ class Agent(BaseAgent):
         seeds = episode_seeds(self.settings.seed, updates, self.episodes)
         with self.precision():
             return self.world.play(
-                self.state.acting, key, seeds, persistence=self.state.persistence
+                self.state.acting, key, seeds, persistence=self.state.exploration.persistence
             )
 
     def _play(self) -> Trajectories:

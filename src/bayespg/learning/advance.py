@@ -77,6 +77,17 @@ class Counts(NamedTuple):
         return Counts(updates + 1, episodes + taken.shape[1], steps + taken.sum(dtype=steps.dtype))
 
 
+class Exploration(NamedTuple):
+    """What is carried over so that a learner explores while rewards say nothing."""
+
+    persistence: Float[Array, ""] | None
+    """Persistence of exploration in the next batch; None for independent noise."""
+    lowest: Float[Array, ""]
+    """The lowest mean return of a batch so far."""
+    anchor: Float[Array, " n"]
+    """Parameters after the last update whose rewards said something, or the initial ones."""
+
+
 class State(eqx.Module):
     """Everything a run needs to continue."""
 
@@ -92,12 +103,7 @@ class State(eqx.Module):
     counts: Counts
     running: Bool[Array, ""]
     """False once the stopping rule has fired."""
-    lowest: Float[Array, ""]
-    """The lowest mean return of a batch so far."""
-    persistence: Float[Array, ""] | None
-    """Persistence of exploration in the next batch; None for independent noise."""
-    anchor: Float[Array, " n"]
-    """Parameters after the last update whose rewards said something, or the initial ones."""
+    exploration: Exploration
 
     @property
     def updates(self) -> Int[Array, " *runs"]:
@@ -140,17 +146,18 @@ def begin(
     wanted = estimator.needs.recent or updates.measures_divergence(optimiser)
     wanted = wanted and not remembers(policy)
     zero = jnp.zeros((), jnp.int32)
+    persists = traced(persistence) or persistence
     return State(
         policy=policy, optimiser=optimiser, critic=critic,
         normaliser=observations.no_statistics(shape, exempt) if normalised else None,
         recent=observations.no_states(observation) if wanted else None,
         trust=trust.begin(theta.dtype), key=key,
         counts=Counts(zero, zero, zero),
-        running=jnp.asarray(True), lowest=jnp.asarray(jnp.inf, theta.dtype),
-        persistence=(
-            jnp.asarray(persistence, jnp.float32) if traced(persistence) or persistence else None
+        running=jnp.asarray(True),
+        exploration=Exploration(
+            jnp.asarray(persistence, jnp.float32) if persists else None,
+            lowest=jnp.asarray(jnp.inf, theta.dtype), anchor=theta,
         ),
-        anchor=theta,
     )  # fmt: skip
 
 
@@ -255,6 +262,7 @@ def advance(
     divergence are NaN. They do not change the update, and may cost more than the gradient.
     """
     theta, rebuild = flatten(state.policy)
+    persistence, lowest, anchor = state.exploration
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
     posterior, told, curious = _direction(estimator, state, batch)
     trusted = state.trust.observe(posterior.info.get("products"), told)
@@ -267,11 +275,11 @@ def advance(
     if batch.recent is not None:
 
         def lost():
-            away = _divergence(eqx.tree_at(lambda b: b.policy, batch, rebuild(state.anchor)))
+            away = _divergence(eqx.tree_at(lambda b: b.policy, batch, rebuild(anchor)))
             return curious & ~(away(theta + change) < FAR)
 
         back = jax.lax.cond(in_any_run(curious), lost, lambda: jnp.asarray(False))
-        change = jnp.where(back, state.anchor - theta, change)
+        change = jnp.where(back, anchor - theta, change)
     critic, errors, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
     critic = critic and _unless(curious, critic, state.critic)
@@ -284,8 +292,10 @@ def advance(
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
         recent=state.recent and state.recent.observe(raw.states, raw.mask), trust=trusted,
         key=state.key, counts=state.counts, running=_norm(change) >= stop,
-        lowest=jnp.minimum(state.lowest, jnp.mean(returns(batch.paths))).astype(theta.dtype),
-        persistence=state.persistence, anchor=jnp.where(told, theta + change, state.anchor),
+        exploration=Exploration(
+            persistence, jnp.minimum(lowest, jnp.mean(returns(batch.paths))).astype(theta.dtype),
+            jnp.where(told, theta + change, anchor),
+        ),
     )  # fmt: skip
     finite = jnp.stack([
         _finite(stage) for stage in (
@@ -296,16 +306,16 @@ def advance(
     sound = jnp.all(finite)
     going = sound & state.running
     new = _unless(~going, new, state)
-    counts, left = state.counts.after(batch.paths.mask), faded(state.persistence, batch.paths, told)
+    counts, left = state.counts.after(batch.paths.mask), faded(persistence, batch.paths, told)
     new = eqx.tree_at(
-        lambda s: (s.counts, s.running, s.persistence), new, (counts, going & new.running, left),
-        is_leaf=lambda x: x is None,
+        lambda s: (s.counts, s.running, s.exploration.persistence), new,
+        (counts, going & new.running, left), is_leaf=lambda x: x is None,
     )  # fmt: skip
     record = Record(
         **(_description(posterior, change, divergence, theta) if described else {}),
         sure=_or_nan(sure), gradient_norm=_norm(posterior.mean), step_norm=_norm(change),
         confirmed=trusted.share(M), known=_or_nan(posterior.info.get("known", jnp.nan)),
-        persistence=jnp.zeros(()) if state.persistence is None else state.persistence,
+        persistence=jnp.zeros(()) if persistence is None else persistence,
         explained=explained, sound=sound.astype(theta.dtype),
         stage=jnp.where(sound, len(STAGES), jnp.argmin(finite)),
     )  # fmt: skip
@@ -322,7 +332,7 @@ def _direction(
     stays = curious
     if estimator.needs.states:
         told, mean = informed(batch.paths), jnp.mean(returns(batch.paths))
-        stays = (mean - state.lowest > CLOSE * jnp.abs(mean)) | only_gains(batch.paths)
+        stays = (mean - state.exploration.lowest > CLOSE * jnp.abs(mean)) | only_gains(batch.paths)
         stays = ~told & stays
         if estimator.needs.recent and batch.recent is not None:
             curious = ~told & ~stays

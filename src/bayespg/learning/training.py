@@ -395,15 +395,15 @@ def step(
     """One pass of Algorithm 2's loop: draw a batch and advance."""
     key, key_paths = jax.random.split(state.key)
     state = eqx.tree_at(lambda s: s.key, state, key)
-    theta = flatten(state.policy)[0]
+    theta, persistence = flatten(state.policy)[0], state.exploration.persistence
     if state.normaliser is None:
-        scores = estimator.needs.path_scores
         raw, summed = drawn(
-            environment, state.policy, key_paths, paths, jnp.float32, scores, state.persistence
-        )
+            environment, state.policy, key_paths, paths, jnp.float32, estimator.needs.path_scores,
+            persistence,
+        )  # fmt: skip
     else:
         acting = Normalised(as_dtype(state.policy, jnp.float32), state.normaliser)
-        raw, summed = rollout(environment, acting, key_paths, paths, state.persistence), None
+        raw, summed = rollout(environment, acting, key_paths, paths, persistence), None
     batch = batch_of(state, raw, environment.discount, environment.horizon, environment, summed)
     following, record, posterior = advance(
         estimator, update, state, batch, raw, stop, described=False

@@ -53,7 +53,7 @@ class Checkpoint(NamedTuple):
     tree: Any
     meta: dict[str, Any]
     run: dict[str, Any]
-    """What `Run` says in it about the other files of the run; empty in files of version 0.2."""
+    """What `Run` says about the files beside it; empty for an agent alone."""
     digest: str
 
 

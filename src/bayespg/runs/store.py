@@ -279,28 +279,19 @@ class Run:
         return None
 
     def _best_of(self, newest: Checkpoint, template: Any) -> Checkpoint | None:
-        """The best checkpoint at the time of the newest one, which says which it is; those of
-        version 0.2 did not."""
+        """The best checkpoint at the time of the newest one, which says which it is."""
         stated = newest.run.get("best")
-        if stated is True:
-            return newest
+        if stated in (None, True):
+            return newest if stated else None
         for path in (self._home / BEST, self._home / BEST_BEFORE):
-            try:
+            with contextlib.suppress(FileNotFoundError, Damaged):
                 checkpoint = read(path, template)
-            except FileNotFoundError:
-                continue
-            except Damaged:
-                if stated is None:
-                    raise
-                continue
-            if stated in (None, checkpoint.digest):
-                return checkpoint
-        if stated is not None:
-            raise ValueError(
-                f"{self._home / BEST}: is not the best policy that {newest.path.name} names; put a "
-                "copy of it back, or train on until there is a better one"
-            )
-        return None
+                if stated == checkpoint.digest:
+                    return checkpoint
+        raise ValueError(
+            f"{self._home / BEST}: is not the best policy that {newest.path.name} names; put a "
+            "copy of it back, or train on until there is a better one"
+        )
 
     def _restore_best(self, newest: Checkpoint, template: Any) -> None:
         """Make best.npz what the newest checkpoint says it is."""
@@ -394,10 +385,7 @@ class Run:
 
     def verify(self, update: int) -> None:
         """ValueError unless metrics.csv holds the rows that belong to the checkpoint that was
-        restored, of `update`. Rows after them are left to `truncate` and `expect`.
-
-        Version 0.2 wrote no digest; there the rows must be consecutive and reach the update.
-        """
+        restored, of `update`. Rows after them are left to `truncate` and `expect`."""
         path, content = self._home / METRICS, self._rows()
         again = "or load the agent and train it in a new directory"
         if self._restored is None:
@@ -417,15 +405,6 @@ class Run:
                 if hashlib.sha256(content[:size]).hexdigest() != digest:
                     raise ValueError(
                         f"{path}: wrong checksum, a row up to update {update} was changed; put a "
-                        f"copy of it back, {again}"
-                    )
-            case _ if "steps" in self.config:
-                known = self._updates(*self._table())
-                known = known[known <= update]
-                expected = np.arange(update + 1 - max(len(known), min(update, 1)), update + 1)
-                if not np.array_equal(known, expected):
-                    raise ValueError(
-                        f"{path}: rows are missing, the checkpoint is of update {update}; put a "
                         f"copy of it back, {again}"
                     )
 
