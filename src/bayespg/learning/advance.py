@@ -272,14 +272,7 @@ def advance(
         slower=slower(state.policy, SPENT),
         allowed=jnp.where(told, trusted.allowed(M), curious).astype(theta.dtype),
     )  # fmt: skip
-    if batch.recent is not None:
-
-        def lost():
-            away = _divergence(eqx.tree_at(lambda b: b.policy, batch, rebuild(anchor)))
-            return curious & ~(away(theta + change) < FAR)
-
-        back = jax.lax.cond(in_any_run(curious), lost, lambda: jnp.asarray(False))
-        change = jnp.where(back, anchor - theta, change)
+    change = _not_too_far(batch, change, anchor, curious)
     critic, errors, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
     critic = critic and _unless(curious, critic, state.critic)
@@ -338,6 +331,23 @@ def _direction(
             curious = ~told & ~stays
             batch = batch.curious(curious)
     return _rounded(estimator(batch), estimator, batch, stays), told, curious
+
+
+def _not_too_far(
+    batch: Batch, change: Any, anchor: Float[Array, " n"], curious: Bool[Array, ""]
+) -> Any:
+    """The change of parameters, or that which leads back to the anchor where a curious learner
+    would otherwise be further from it than `FAR`."""
+    if batch.recent is None:
+        return change
+    theta, rebuild = flatten(batch.policy)
+
+    def lost():
+        away = _divergence(eqx.tree_at(lambda b: b.policy, batch, rebuild(anchor)))
+        return curious & ~(away(theta + change) < FAR)
+
+    back = jax.lax.cond(in_any_run(curious), lost, lambda: jnp.asarray(False))
+    return jnp.where(back, anchor - theta, change)
 
 
 def _unless(this: Bool[Array, ""], after: Any, before: Any) -> Any:
