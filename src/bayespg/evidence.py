@@ -147,12 +147,12 @@ def profile(
 
 
 def _maximise(
-    state: Spectrum, baseline, least: float | Float[Array, ""] = SIGNAL, near=None
+    state: Spectrum, baseline, least: float | Float[Array, ""] = SIGNAL, nearest=None
 ) -> Choice:
     """Zoom a grid over (c/s^2, v/s^2) onto the greatest profile evidence.
 
     `baseline` None chooses its variance too; otherwise it is 0 or infinity. `least` is the
-    smallest M c/s^2. `near` is the best point of `_on_a_grid`, where that is known.
+    smallest M c/s^2. `nearest` is the best point of `_on_a_grid`, where that is known.
     """
     low, high = RATIOS
     free = baseline is None
@@ -177,8 +177,8 @@ def _maximise(
         return (centre, half * 4 / GRID), None
 
     middle = jnp.asarray((low + high) / 2, state.y.dtype)
-    half, zooms = ((high - low) / 2, ZOOMS) if near is None else ((high - low) / (FINE - 1), 1)
-    start = ((middle if near is None else near, middle), jnp.asarray(half, state.y.dtype))
+    half, zooms = ((high - low) / 2, ZOOMS) if nearest is None else ((high - low) / (FINE - 1), 1)
+    start = ((middle if nearest is None else nearest, middle), jnp.asarray(half, state.y.dtype))
     ((a, b), _), _ = jax.lax.scan(zoom, start, None, zooms)
     w = 10**b if free else baseline
     log_evidence, s2 = profile(state, ratio(a), w)
@@ -323,7 +323,7 @@ def _model2(U, R, fisher, baseline) -> tuple[GradientPosterior, Choice]:
 
 
 def _in_units(
-    diagonalised, y, baseline, least: float | Float[Array, ""] = SIGNAL, near=None
+    diagonalised, y, baseline, least: float | Float[Array, ""] = SIGNAL, nearest=None
 ) -> Choice:
     """`_maximise` for observations in units of the largest, so that their squares do not overflow;
     variances that would vanish stay at `LEAST`. `diagonalised` makes a `Spectrum` of them.
@@ -335,7 +335,7 @@ def _in_units(
         y = less(y, jnp.mean(y))
     largest = jnp.max(jnp.abs(y))
     unit = jnp.where(largest > 0, largest, 1.0)
-    scale, noise, constant, value = _maximise(diagonalised(y / unit), baseline, least, near)
+    scale, noise, constant, value = _maximise(diagonalised(y / unit), baseline, least, nearest)
     count = y.size - (baseline == jnp.inf)
     tiny = LEAST * jnp.finfo(y.dtype).tiny
     return Choice(
@@ -407,9 +407,9 @@ def _choose_model1(U, R, fisher) -> Choice:
         Z = Y / jnp.where(largest > 0, largest, 1.0)
         along = Z @ Q
         outside = jnp.maximum(jnp.sum(Z**2, 1) - jnp.sum(along**2, 1), 0.0)
-        near = _on_a_grid(eigenvalues, along.T**2, outside * (Q.shape[1] < M), M)
+        nearest = _on_a_grid(eigenvalues, along.T**2, outside * (Q.shape[1] < M), M)
         one = functools.partial(_coordinates, eigenvalues, Q)
-        return jax.vmap(lambda y, a: _in_units(one, y, 0.0, near=a))(Y, near)
+        return jax.vmap(lambda y, a: _in_units(one, y, 0.0, nearest=a))(Y, nearest)
 
     # A few thousand components at once: the grid of each takes memory.
     rows = U.T

@@ -59,7 +59,7 @@ def compare(
         "task": environment, "steps": steps, "episodes": episodes, "points": POINTS,
         "threshold": threshold,
     }  # fmt: skip
-    kept = comparing.Comparison(folder / "compare.json", settings)
+    results = comparing.Comparison(folder / "compare.json", settings)
     every = [(name, seed) for name in (*ours, *others) for seed in range(seeds)]
     tasks = {
         f"{name}, seed {seed}": comparing.Task(
@@ -67,9 +67,9 @@ def compare(
             tuple(imports or ()),
         )
         for name, seed in every
-        if not kept.done(name, seed)
+        if not results.done(name, seed)
     }  # fmt: skip
-    say(_plan(kept, tasks, jobs))
+    say(_plan(results, tasks, jobs))
     shares = dict.fromkeys(tasks, 0.0)
     done = len(every) - len(tasks)
     with progress(environment) as advance:
@@ -80,15 +80,15 @@ def compare(
 
         for name, (points, seconds) in comparing.train_all(tasks, jobs, tell):
             shares[name] = 1.0
-            kept.add(tasks[name].algorithm, tasks[name].seed, points, seconds)
-    _show(kept, ours, others, folder)
+            results.add(tasks[name].algorithm, tasks[name].seed, points, seconds)
+    _show(results, ours, others, folder)
 
 
-def _plan(kept: comparing.Comparison, tasks: dict[str, comparing.Task], jobs: int) -> str:
+def _plan(results: comparing.Comparison, tasks: dict[str, comparing.Task], jobs: int) -> str:
     """What is going to be done, and how long it will take as far as earlier runs tell."""
-    text = f"{len(tasks)} runs of {kept.settings['steps']:,} steps, {jobs} at a time"
-    text += f"; {len(kept.runs)} are done" if kept.runs else ""
-    known = [[run["seconds"] for run in kept.of(task.algorithm)] for task in tasks.values()]
+    text = f"{len(tasks)} runs of {results.settings['steps']:,} steps, {jobs} at a time"
+    text += f"; {len(results.runs)} are done" if results.runs else ""
+    known = [[run["seconds"] for run in results.of(task.algorithm)] for task in tasks.values()]
     if tasks and all(known):
         seconds = sum(sum(of) / len(of) for of in known) / min(jobs, len(tasks))
         text += f"; about {seconds / 60:,.0f} min by those, and the evaluations"
@@ -99,9 +99,9 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
 
 
-def _show(kept: comparing.Comparison, ours: list[str], others: list[str], folder: Path) -> None:
-    settings, threshold = kept.settings, kept.settings["threshold"]
-    of = {name: kept.of(name) for name in (*ours, *others)}
+def _show(results: comparing.Comparison, ours: list[str], others: list[str], folder: Path) -> None:
+    settings, threshold = results.settings, results.settings["threshold"]
+    of = {name: results.of(name) for name in (*ours, *others)}
     runs = {name: [[tuple(e) for e in run["evaluations"]] for run in of[name]] for name in of}
     seconds = {name: [run["seconds"] for run in of[name]] for name in of}
     reached = {}

@@ -35,15 +35,15 @@ def demo(
             for seed in range(seeds):
                 agent = Agent("CartPole-v1", estimator=name, seed=seed)
                 done = (i * seeds + seed) / (len(SHOWN) * seeds)
-                kept: list[Row] = []
+                updates: list[Row] = []
 
-                def show(agent, row, done=done, name=name, kept=kept):
-                    kept.append(row)
+                def show(agent, row, done=done, name=name, updates=updates):
+                    updates.append(row)
                     part = min(row[Column.STEPS] / steps, 1.0) / (len(SHOWN) * seeds)
                     advance(done + part, f"{name}, return {row[Column.RETURN]:.0f}")
 
                 agent.learn(steps, callbacks=show, progress=False)
-                metrics[name].append({k: np.array([row[k] for row in kept]) for k in kept[0]})
+                metrics[name].append({k: np.array([row[k] for row in updates]) for k in updates[0]})
     for name, label in SHOWN.items():
         last = np.array([m[Column.RETURN][-3:].mean() for m in metrics[name]])
         low, high = student_interval(last)

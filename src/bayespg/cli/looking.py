@@ -90,10 +90,10 @@ def _plot_model(runs: list[Path], out: Path | None, seed: int, imports: list[str
     agent = load.load(folders.members(runs[0])[0], imports=imports)
     if not isinstance(agent, mbac.MBAC):
         raise ValueError(f"runs: {runs[0]} has no model; --model is for runs of MBAC")
-    real, found = agent.forecast(seed)
+    real, forecast = agent.forecast(seed)
     path = out or picture(runs[0]).with_name("model.png")
     states = real.following[: real.count]
-    plots.save(promises.follow(states, found.mean, found.deviation, agent.world.name), path)
+    plots.save(promises.follow(states, forecast.mean, forecast.deviation, agent.world.name), path)
     shares = {steps: inside(agent.model, real, steps) for steps in (1, 10, 50)}
     rows = [[f"{n}", f"{x:.2f}"] for n, x in shares.items() if np.isfinite(x)]
     table(["steps ahead", "share inside 95 % intervals"], rows)

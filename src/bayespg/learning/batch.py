@@ -83,10 +83,10 @@ class Batch(eqx.Module):
         if self.recent is None:
             return self
         rewards, mask = self.paths.rewards, self.paths.mask
-        found = jnp.where(mask, self.recent.distances(self.paths.states), 0).astype(rewards.dtype)
+        away = jnp.where(mask, self.recent.distances(self.paths.states), 0).astype(rewards.dtype)
         return eqx.tree_at(
             lambda b: (b.paths.rewards, b.critic), self,
-            (jnp.where(where, found, rewards), self.critic and self.critic.unless(where)),
+            (jnp.where(where, away, rewards), self.critic and self.critic.unless(where)),
             is_leaf=lambda x: x is None,
         )  # fmt: skip
 

@@ -82,8 +82,8 @@ class ScoredSteps(Estimator):
         weights = fishers.step_weights(batch.steps, batch.discount)
         mass = jnp.sum(weights) / weights.shape[1]
         G = fishers.Dense(steps_integrated_out(batch).matrix() / mass)
-        found = quadrature.model1(batch.step_scores(), y, G, noise=noise)  # type: ignore[arg-type]
-        return rescaled(_by_path(found, batch), mass * units)
+        posterior = quadrature.model1(batch.step_scores(), y, G, noise=noise)  # type: ignore[arg-type]
+        return rescaled(_by_path(posterior, batch), mass * units)
 
 
 class Observed(Estimator):
@@ -120,10 +120,10 @@ class Observed(Estimator):
         count = choices.shape[1]
         nodes = jnp.repeat(seen, count, 0), choices.astype(batch.dtype).reshape(-1, 1)
         W = (weights[:, None, None] * gradients).reshape(-1, gradients.shape[-1])
-        found = quadrature.sampled(
+        posterior = quadrature.sampled(
             self.kernel, (seen, drawn), y, nodes, W, noise=noise, fisher=steps_integrated_out(batch)
         )
-        return rescaled(_by_path(found, batch), units)
+        return rescaled(_by_path(posterior, batch), units)
 
 
 def _actions(at: Distribution, nodes: int) -> tuple[Array, Float[Array, " k"]]:

@@ -118,11 +118,11 @@ def _dictionary(kernel: PairKernel, X: Float[np.ndarray, "N d"], sparsify: Spars
 
 
 def _members(kernel, X, threshold, capacity):
-    found = sparsification.build(
+    dictionary = sparsification.build(
         lambda i, members: jax.vmap(lambda x: kernel(x, X[i]))(X[members]),
         jax.vmap(kernel)(X, X), threshold, capacity,
     )  # fmt: skip
-    return found.members, found.used
+    return dictionary.members, dictionary.used
 
 
 def _states(states: Any) -> Float[np.ndarray, "N d"]:

@@ -127,8 +127,8 @@ def design(
     C = len(jax.tree.leaves(X)[0])
     if any(not 0 <= i < C for i in first):
         raise ValueError(f"observed: expected indices of the {C} candidates, found {first}")
-    found = in_float64(_design)(kernel, cross, X, count, s2, first)
-    return checks.sound("candidates, cross", found)
+    design = in_float64(_design)(kernel, cross, X, count, s2, first)
+    return checks.sound("candidates, cross", design)
 
 
 def _design(kernel, cross, candidates, count, noise, first) -> Design:

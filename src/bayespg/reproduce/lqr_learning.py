@@ -399,8 +399,8 @@ def optimum() -> tuple[float, float, float]:
         def cost(gain):
             return -LQR().expected_return(LinearGaussian(gain, policy.scale))
 
-        found = scipy.optimize.minimize_scalar(lambda gain: float(cost(gain)), (-1.0, -0.8))
-        return float(found.x), float(found.fun), float(policy.gain)
+        best = scipy.optimize.minimize_scalar(lambda gain: float(cost(gain)), (-1.0, -0.8))
+        return float(best.x), float(best.fun), float(policy.gain)
 
 
 def _exactly(id: str, says: str, effect: str, number: float, at: float, reach: float) -> Claim:
