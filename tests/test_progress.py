@@ -24,7 +24,7 @@ def test_the_bar_shows_steps_return_and_divergence_and_no_optimistic_probability
 def test_a_budget_in_episodes_is_counted_in_episodes():
     goal = progress.Goal(40, begun=10, counted=progress.Column.EPISODES)
     row = ROW | {"episodes": 30.0}
-    assert (goal.done(row), goal.share(row), goal.said(row)) == (20.0, 0.5, "30 episodes")
+    assert (goal.done(row), goal.share(row), goal.reached(row)) == (20.0, 0.5, "30 episodes")
 
 
 def test_a_bar_that_is_not_wanted_shows_nothing_and_still_says_what_it_must(capsys):

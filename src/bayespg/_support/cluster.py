@@ -102,14 +102,14 @@ class ProgressListener:
     """Collects what tasks say about their progress."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[str, float, str]] = {}
+        self._latest: dict[str, tuple[str, float, str]] = {}
 
     def hear(self, name: str, fraction: float, what: str) -> None:
-        self._said[name] = name, fraction, what
+        self._latest[name] = name, fraction, what
 
     def heard(self) -> list[tuple[str, float, str]]:
-        said, self._said = self._said, {}
-        return list(said.values())
+        latest, self._latest = self._latest, {}
+        return list(latest.values())
 
 
 def _task(listener: Any, path: list[str], name: str, packed: bytes) -> Any:

@@ -51,19 +51,19 @@ def run(
                 theirs.close()
             for pipe in connection.wait(list(running)):
                 name, process, cores = running[pipe]
-                said = _heard(pipe, name, process)
-                if isinstance(said, tuple) and len(said) == 2:
-                    advance(name, *said)
+                message = _heard(pipe, name, process)
+                if isinstance(message, tuple) and len(message) == 2:
+                    advance(name, *message)
                     continue
                 process.join()
                 del running[pipe]
                 shares.append(cores)
-                if isinstance(said, tuple):
-                    yield name, said[0]
+                if isinstance(message, tuple):
+                    yield name, message[0]
                 elif failed is None:
-                    error = error or said
+                    error = error or message
                 else:
-                    dropped = failed(name, said)
+                    dropped = failed(name, message)
                     waiting = [one for one in waiting if one not in dropped]
     finally:
         for _, process, _ in running.values():
@@ -95,14 +95,14 @@ def _shares(jobs: int) -> list[set[int] | None]:
     return [set(mine[job % len(mine) :: jobs]) for job in range(jobs)]
 
 
-def _alone(said: Any, cores: set[int] | None, work: Work, name: str, arguments: tuple) -> None:
+def _alone(pipe: Any, cores: set[int] | None, work: Work, name: str, arguments: tuple) -> None:
     """Do the work in this process, which ends when its parent ends."""
     processes.leave_with_parent()
     if cores is not None:
         os.sched_setaffinity(0, cores)
         threads.protect()
     try:
-        said.send((work(name, *arguments, lambda f, what: said.send((float(f), what))),))
+        pipe.send((work(name, *arguments, lambda f, what: pipe.send((float(f), what))),))
     except Exception as error:
         error.add_note(f"(in {name})")
-        said.send(error)
+        pipe.send(error)

@@ -306,5 +306,5 @@ def _packed(sound: bool, result: Any) -> bytes:
     try:
         return cloudpickle.dumps((sound, result))
     except Exception as problem:  # an answer, or an exception, that does not travel
-        said = RuntimeError(f"{type(result).__name__} cannot be sent: {problem}")
-        return cloudpickle.dumps((False, said))
+        failure = RuntimeError(f"{type(result).__name__} cannot be sent: {problem}")
+        return cloudpickle.dumps((False, failure))

@@ -177,10 +177,10 @@ class BaseAgent(abc.ABC):
         An agent that was trained with masks needs `action_masks`, one for each row.
         """
         deterministic = checks.flag("deterministic", deterministic)
-        told, self._memory = predict.predict(
+        actions, self._memory = predict.predict(
             self, self._memory, observation, deterministic, episode_start, action_masks
         )
-        return told
+        return actions
 
     def reset(self) -> None:
         """Clear the memory of the policy; call it before the first `predict` of an episode."""

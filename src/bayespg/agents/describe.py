@@ -22,9 +22,9 @@ def meanings() -> dict[str, str]:
     except (OSError, SyntaxError):
         return {}
     body, texts = tree.body[0].body, {}  # pyright: ignore[reportAttributeAccessIssue]
-    for at, said in itertools.pairwise(body):
-        if isinstance(at, ast.AnnAssign) and isinstance(said, ast.Expr):
-            text = said.value.value  # pyright: ignore[reportAttributeAccessIssue]
+    for at, docstring in itertools.pairwise(body):
+        if isinstance(at, ast.AnnAssign) and isinstance(docstring, ast.Expr):
+            text = docstring.value.value  # pyright: ignore[reportAttributeAccessIssue]
             texts[at.target.id] = " ".join(str(text).split())  # pyright: ignore
     return texts
 
@@ -63,8 +63,8 @@ def with_settings(
 
 
 def _list(fields: list[Any]) -> str:
-    said = [f"    {f.name}: {meanings().get(f.name, '')} Default: {default(f)}." for f in fields]
-    wrapped = (textwrap.fill(line, 92, subsequent_indent=" " * 8) for line in said)
+    lines = [f"    {f.name}: {meanings().get(f.name, '')} Default: {default(f)}." for f in fields]
+    wrapped = (textwrap.fill(line, 92, subsequent_indent=" " * 8) for line in lines)
     return "Settings; None asks for the default:\n\n" + "\n".join(wrapped)
 
 

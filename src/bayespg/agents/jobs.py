@@ -69,7 +69,7 @@ def train(
     def show(agent: Any, row: dict[str, float]) -> bool:
         nonlocal last
         last = row[Column.RETURN]
-        advance(goal.share(row), f"{goal.said(row)}, return {Column.RETURN.show(last)}")
+        advance(goal.share(row), f"{goal.reached(row)}, return {Column.RETURN.show(last)}")
         return until is None or row[Column.STEPS] < until
 
     done = int(agent.state.steps)

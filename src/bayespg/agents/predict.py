@@ -28,19 +28,19 @@ def predict(
     key = host_key(int(np.random.default_rng().integers(2**31)))
     checks.refuse_masked("observation", observation)
     try:
-        seen, several = world.rows(observation)
+        rows, several = world.rows(observation)
     except (TypeError, ValueError) as problem:
         raise ValueError(f"observation: {problem}") from None
-    seen = _with_masks(world, seen, action_masks)
-    if not np.isfinite(seen).all():
+    rows = _with_masks(world, rows, action_masks)
+    if not np.isfinite(rows).all():
         raise ValueError(f"observation: expected finite numbers, found {observation!r}")
-    first = _beginning(len(seen), memory, episode_start)
+    first = _beginning(len(rows), memory, episode_start)
     policy = agent.state.acting
     with agent.precision():
         act = Acting(Greedy(policy) if deterministic else policy, key, memory)
-        _, actions = act(seen, 0, 0, first)
-    told = world.decode(actions)
-    return np.stack(told) if several else told[0], act.memories
+        _, actions = act(rows, 0, 0, first)
+    decoded = world.decode(actions)
+    return np.stack(decoded) if several else decoded[0], act.memories
 
 
 def _beginning(rows: int, memory: Any, episode_start: Any) -> np.ndarray:
@@ -62,21 +62,21 @@ def _beginning(rows: int, memory: Any, episode_start: Any) -> np.ndarray:
     return first
 
 
-def _with_masks(world: World, seen: np.ndarray, given: Any) -> np.ndarray:
+def _with_masks(world: World, observations: np.ndarray, given: Any) -> np.ndarray:
     """Observations with the masks of their states behind them, if the agent uses masks."""
     if world.masks == 0:
         if given is not None:
             raise settings.no_effect("action_masks", given, "this agent uses no masks")
-        return seen
+        return observations
     sizes = world.actions.sizes  # pyright: ignore
     rows = np.atleast_2d(np.asarray(given)) if given is not None else []
-    if len(rows) != len(seen):
+    if len(rows) != len(observations):
         raise ValueError(
-            f"action_masks: expected one mask for each of {len(seen)} observations, found "
+            f"action_masks: expected one mask for each of {len(observations)} observations, found "
             f"{len(rows)}"
         )
     try:
         allowed = np.stack([masks.checked(row, sizes) for row in rows])
     except ValueError as problem:
         raise ValueError(f"action_masks: {problem}") from None
-    return np.concatenate([seen, allowed], 1)
+    return np.concatenate([observations, allowed], 1)

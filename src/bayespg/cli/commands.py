@@ -62,8 +62,8 @@ def main(run: Callable[[], Any] = app) -> None:
         text = str(problem)
         if isinstance(problem, OSError) and problem.strerror and problem.filename:
             text = f"{problem.filename}: {problem.strerror}"
-        said = sentence(("bayespg:", "red"), f" {text}")
-        Console(stderr=True).print(said, soft_wrap=True)
+        message = sentence(("bayespg:", "red"), f" {text}")
+        Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(2)
 
 

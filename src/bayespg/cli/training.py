@@ -92,8 +92,8 @@ def train(**given: Any) -> None:
 
 def _resume(path: Path, command: Command, settings: dict[str, Any]) -> None:
     """Resume a run with the settings that say where episodes are played."""
-    said = {name for name, one in vars(command).items() if one not in (None, False)}
-    if more := (said | set(settings)) - RESUMED:
+    given = {name for name, one in vars(command).items() if one not in (None, False)}
+    if more := (given | set(settings)) - RESUMED:
         raise ValueError(
             f"{min(more)}: a resumed run keeps its settings; leave it out with --resume"
         )
@@ -122,8 +122,8 @@ def _begin(command: Command, settings: dict[str, Any]) -> None:
     _announce(first, folder)
     if tuned is not None:
         say(f"Tuned on seeds {tuned.seeds[0]} to {tuned.seeds[1]}: report others.")
-    told = [Live(folder, folder / "live.html")] if command.live else []
-    if told:
+    callbacks = [Live(folder, folder / "live.html")] if command.live else []
+    if callbacks:
         say("Look at ", ((folder / "live.html").absolute().as_uri(), "bold"))
     begun = first.settings.seed
     seeds = range(begun, begun + (command.seeds or 1))
@@ -137,7 +137,7 @@ def _begin(command: Command, settings: dict[str, Any]) -> None:
     for k in seeds:
         agent = first if k == begun else load.made(arguments | {"seed": k})
         run = folders.directory(folder, k)
-        agent.learn(total, run=run, callbacks=told, tensorboard=command.tensorboard)
+        agent.learn(total, run=run, callbacks=callbacks, tensorboard=command.tensorboard)
         continuing.stop_if_asked(agent, folder)
     continuing.summary(folder)
 

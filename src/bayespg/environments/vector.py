@@ -76,8 +76,8 @@ class Vector(Lanes):
             actions = self._anything(lanes[0][1])
             for lane, action, *_ in lanes:
                 actions[lane] = action
-            told = np.stack(actions).astype(self.environment.action_space.dtype)
-            answer = parts(self.environment.step(told), STEP)
+            batch = np.stack(actions).astype(self.environment.action_space.dtype)
+            answer = parts(self.environment.step(batch), STEP)
             observations = self._each(answer[0])
             rewards = self._column("reward", answer[1])
             terminated = [flag("terminated", x) for x in self._column("terminated", answer[2])]
@@ -101,8 +101,8 @@ class Vector(Lanes):
     def _see_masks(self, info: dict[str, Any], which: np.ndarray | None = None) -> None:
         """Take the masks of all lanes, or of some."""
         if self.masks:
-            told = action_masks.of_lanes(self.environment, info, self._asks)
-            for lane, mask in enumerate(self._column("mask", told)):
+            masks = action_masks.of_lanes(self.environment, info, self._asks)
+            for lane, mask in enumerate(self._column("mask", masks)):
                 if which is None or which[lane]:
                     self._allowed[lane] = mask
 

@@ -42,9 +42,9 @@ SPENT = 0.5
 """Share of the step of log standard deviations that is made. Less noise raises returns at once, and
 a policy that has spent its exploration early learns slowly from then on."""
 FAR = 1.0
-"""Divergence from the last policy that was told something beyond which a curious learner begins
-there again: a policy that is further away acts differently in most states, and soon takes some
-actions no more."""
+"""A curious learner returns to the last policy whose rewards told its actions apart once its
+divergence from it exceeds this: a policy that is further away acts differently in most states, and
+soon takes some actions no more."""
 STAGES = (
     "the returns are",
     "the statistics of the observations are",
@@ -264,13 +264,13 @@ def advance(
     theta, rebuild = flatten(state.policy)
     persistence, lowest, anchor = state.exploration
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
-    posterior, told, curious = _direction(estimator, state, batch)
-    trusted = state.trust.observe(posterior.info.get("products"), told)
+    posterior, informative, curious = _direction(estimator, state, batch)
+    trusted = state.trust.observe(posterior.info.get("products"), informative)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         slower=slower(state.policy, SPENT),
-        allowed=jnp.where(told, trusted.allowed(M), curious).astype(theta.dtype),
+        allowed=jnp.where(informative, trusted.allowed(M), curious).astype(theta.dtype),
     )  # fmt: skip
     change = _not_too_far(batch, change, anchor, curious)
     critic, errors, explained = _criticise(batch, estimator.needs)
@@ -279,7 +279,7 @@ def advance(
     raw = batch.paths if raw is None else raw
     sure = jnp.nan
     if described:
-        sure, trusted = _unless(~told, trusted.sure(posterior), (jnp.asarray(0.5), trusted))
+        sure, trusted = _unless(~informative, trusted.sure(posterior), (jnp.asarray(0.5), trusted))
     new = State(
         policy=rebuild(theta + change), optimiser=optimiser, critic=critic,
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),
@@ -287,7 +287,7 @@ def advance(
         key=state.key, counts=state.counts, running=_norm(change) >= stop,
         exploration=Exploration(
             persistence, jnp.minimum(lowest, jnp.mean(returns(batch.paths))).astype(theta.dtype),
-            jnp.where(told, theta + change, anchor),
+            jnp.where(informative, theta + change, anchor),
         ),
     )  # fmt: skip
     finite = jnp.stack([
@@ -299,7 +299,8 @@ def advance(
     sound = jnp.all(finite)
     going = sound & state.running
     new = _unless(~going, new, state)
-    counts, left = state.counts.after(batch.paths.mask), faded(persistence, batch.paths, told)
+    counts = state.counts.after(batch.paths.mask)
+    left = faded(persistence, batch.paths, informative)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.exploration.persistence), new,
         (counts, going & new.running, left), is_leaf=lambda x: x is None,
@@ -318,19 +319,19 @@ def advance(
 def _direction(
     estimator: Estimator, state: State, batch: Batch
 ) -> tuple[GradientPosterior, Bool[Array, ""], Bool[Array, ""]]:
-    """The posterior, whose mean is followed; whether the rewards said anything about the actions;
-    and whether the learner is curious, because it was told nothing and has nothing to lose. The
-    mean is zero if a policy that was told nothing stays as it is."""
-    told, curious = jnp.asarray(True), jnp.asarray(False)
+    """The posterior, whose mean is followed; whether the rewards tell the actions apart; and
+    whether the learner is curious: they do not, and it has nothing to lose. The mean is zero if
+    they do not and the policy stays as it is."""
+    informative, curious = jnp.asarray(True), jnp.asarray(False)
     stays = curious
     if estimator.needs.states:
-        told, mean = informed(batch.paths), jnp.mean(returns(batch.paths))
+        informative, mean = informed(batch.paths), jnp.mean(returns(batch.paths))
         stays = (mean - state.exploration.lowest > CLOSE * jnp.abs(mean)) | only_gains(batch.paths)
-        stays = ~told & stays
+        stays = ~informative & stays
         if estimator.needs.recent and batch.recent is not None:
-            curious = ~told & ~stays
+            curious = ~informative & ~stays
             batch = batch.curious(curious)
-    return _rounded(estimator(batch), estimator, batch, stays), told, curious
+    return _rounded(estimator(batch), estimator, batch, stays), informative, curious
 
 
 def _not_too_far(

@@ -29,16 +29,16 @@ nothing there is still everything to explore, and persistence stays."""
 
 
 def faded(
-    persistence: Float[Array, ""] | None, paths: Trajectories, told: Bool[Array, ""]
+    persistence: Float[Array, ""] | None, paths: Trajectories, informative: Bool[Array, ""]
 ) -> Float[Array, ""] | None:
-    """The persistence of the next batch; `told` is whether the rewards of this one said something
-    (`informed`)."""
+    """The persistence of the next batch. `informative` is whether the rewards of this one tell
+    actions apart (`informed`)."""
     if persistence is None:
         return None
     R, these = returns(paths), explorers(paths.mask.shape[1])
     persistent, other = (jnp.mean(R, where=who) for who in (these, ~these))
     taken = jnp.where(other > persistent, FAILED, FADE)
-    return persistence * (1 - jnp.where(told, taken, 0.0))
+    return persistence * (1 - jnp.where(informative, taken, 0.0))
 
 
 def held(

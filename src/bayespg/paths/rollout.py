@@ -186,8 +186,8 @@ def play_wave(
     running, time = list(enumerate(episodes)), 0
     while running:
         chosen, meant = act(seen, time, wave)
-        told, actions = host.actions.decode(meant), buffer.for_actions(chosen)
-        answers = host.advance([(lane, told[e.row], e.seed, time) for lane, e in running])
+        sent, actions = host.actions.decode(meant), buffer.for_actions(chosen)
+        answers = host.advance([(lane, sent[e.row], e.seed, time) for lane, e in running])
         left = []
         for (lane, e), (following, reward, ended, cut) in zip(running, answers, strict=True):
             at = time, e.column

@@ -164,20 +164,20 @@ def differences(a: Samples, b: Samples, level: float, words: str = "{a:.3g} agai
     """mean(b - a), by how much a is below b. `words` may also use {share}, the percentage of runs
     in which a is below b."""
     a, b = _double(a, b)
-    said = words.format(a=np.mean(a), b=np.mean(b), share=100 * np.mean(b > a))
-    return *_student(b - a, level), said
+    text = words.format(a=np.mean(a), b=np.mean(b), share=100 * np.mean(b > a))
+    return *_student(b - a, level), text
 
 
 @jointly
 def ratios(a: Samples, b: Samples, level: float, words: str = ""):
     """mean(b) / mean(a) of positive numbers, by the delta method for its logarithm."""
     a, b = _double(a, b)
-    said = words.format(a=np.mean(a), b=np.mean(b))
+    text = words.format(a=np.mean(a), b=np.mean(b))
     if not (np.mean(a) > 0 and np.mean(b) > 0):
-        return *UNDEFINED, said
+        return *UNDEFINED, text
     ratio, influence = float(np.mean(b) / np.mean(a)), b / np.mean(b) - a / np.mean(a)
     _, low, high = _student(influence - influence.mean(), level)
-    return ratio, ratio * math.exp(low), ratio * math.exp(high), said
+    return ratio, ratio * math.exp(low), ratio * math.exp(high), text
 
 
 @jointly
@@ -200,8 +200,8 @@ def times(a: Samples, b: Samples, level: float):
     resampled = np.median(b[drawn], 1) / np.median(a[drawn], 1)
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     first, second = np.median(a), np.median(b)
-    said = f"{1e3 * second:.3g} ms over {1e3 * first:.3g} ms"
-    return float(second / first), float(low), float(high), said
+    text = f"{1e3 * second:.3g} ms over {1e3 * first:.3g} ms"
+    return float(second / first), float(low), float(high), text
 
 
 @jointly
@@ -212,13 +212,13 @@ def spreads(a: Samples, b: Samples, level: float):
     and that of the delta method, which accounts for heavy tails."""
     a, b = _double(a, b)
     sa, sb = (float(np.std(x, ddof=1)) for x in (a, b))
-    said = f"s.d. {sa:.3g} against {sb:.3g}"
+    text = f"s.d. {sa:.3g} against {sb:.3g}"
     if sa == 0 or sb == 0:
-        return *UNDEFINED, said
+        return *UNDEFINED, text
     squares = [((x - np.mean(x)) / s) ** 2 for x, s in ((a, sa), (b, sb))]
     _, low, high = _student((squares[1] - squares[0]) / 2, level)
     reach = max(high, -low, _pitman_morgan(a, b, level))
-    return sb / sa, sb / sa * math.exp(-reach), sb / sa * math.exp(reach), said
+    return sb / sa, sb / sa * math.exp(-reach), sb / sa * math.exp(reach), text
 
 
 def _pitman_morgan(a: Samples, b: Samples, level: float) -> float:

@@ -89,9 +89,9 @@ def _row(judged: sentences.Judged) -> list[str | Markup]:
     shown, missing, words = [], [], judged.sentence
     for r in judged.readings:
         if r.claims:
-            said = _badge(r.verdict or "not run", "" if r.verdict else sentences.size(r))
+            shows = _badge(r.verdict or "not run", "" if r.verdict else sentences.size(r))
             each = [fill("{} ({}) ", _linked(claim), _shortest(claim)) for _, claim in r.claims]
-            shown.append(fill("<p>{} {}: {}</p>", said, r.name, each))
+            shown.append(fill("<p>{} {}: {}</p>", shows, r.name, each))
         else:
             missing.append(r.name)
     if missing:
@@ -165,14 +165,15 @@ def _claim(claim: Content, experiment: str) -> Markup:
         )
         for e in claim["effects"]
     ]  # fmt: skip
-    said = claim["effect"][:1].upper() + claim["effect"][1:]
+    effect = claim["effect"][:1].upper() + claim["effect"][1:]
     return fill(
         '<article id="{id}"><header><h3>{says}</h3>{badge}</header>'
         '<p class="soft">{where}. <a href="#figure-{experiment}">Figure</a></p>'
         '<p class="words">{effect}; the claim says {bounds}.</p>'
         '<div class="scroll"><table class="effects"><tbody>{effects}</tbody></table></div>'
         "</article>",
-        id=claim["id"], says=claim["says"], badge=badge(claim), experiment=experiment, effect=said,
+        id=claim["id"], says=claim["says"], badge=badge(claim), experiment=experiment,
+        effect=effect,
         where=", ".join(filter(None, (claim["place"], claim["reading"]))) or "ours",
         bounds=" and ".join(f"{word} {_number(at)}" for word, at in bounds.items()),
         effects=effects,

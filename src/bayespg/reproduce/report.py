@@ -169,16 +169,16 @@ def read(path: Path, claims: bool = True) -> Content | None:
     that of its claims included if they are wanted."""
     try:
         content = json.loads(path.read_text("utf-8"))
-        given, told = content["claims"] if claims else [], content["configuration"]
+        judged, configuration = content["claims"] if claims else [], content["configuration"]
         current = (
             content.keys() >= KEYS
-            and told.keys() >= Settings(0).configuration.keys()
+            and configuration.keys() >= Settings(0).configuration.keys()
             and content["versions"].keys() >= {"bayespg", "jax"}
             and content["table"].keys() >= {"columns", "rows"}
-            and all(claim.keys() >= CLAIM_KEYS for claim in given)
-            and all(of.keys() >= EFFECT_KEYS for claim in given for of in claim["effects"])
+            and all(claim.keys() >= CLAIM_KEYS for claim in judged)
+            and all(of.keys() >= EFFECT_KEYS for claim in judged for of in claim["effects"])
         )
-        for claim in given if current else []:
+        for claim in judged if current else []:
             if claim["sentence"]:
                 checked(claim["sentence"], claim["reading"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):

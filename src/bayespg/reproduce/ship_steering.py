@@ -164,8 +164,8 @@ def _rows(results: Mapping[learning.Cell, Learned], methods: Iterable[str], rate
     rows = []
     for name in methods:
         ends = [100 * of.values[:, -1] for (method, _), of in results.items() if method == name]
-        said = [f"{cell(of, PER_CENT)} (s.d. {of.std(ddof=1):.1f})" for of in ends]
-        rows.append([name, rates, *said])
+        cells = [f"{cell(of, PER_CENT)} (s.d. {of.std(ddof=1):.1f})" for of in ends]
+        rows.append([name, rates, *cells])
     return rows
 
 

@@ -66,7 +66,7 @@ class Goal(NamedTuple):
     def share(self, row: dict[str, float]) -> float:
         return min(self.done(row) / self.amount, 1.0)
 
-    def said(self, row: dict[str, float]) -> str:
+    def reached(self, row: dict[str, float]) -> str:
         return f"{self.of}{row[self.counted]:,.0f} {self.counted}"
 
 
@@ -97,7 +97,7 @@ class Bar(Display):
 
     def __call__(self, row: dict[str, float]) -> None:
         self._progress.update(
-            self._task, completed=self._goal.done(row), description=self._goal.said(row),
+            self._task, completed=self._goal.done(row), description=self._goal.reached(row),
             what=_summary(row),
         )  # fmt: skip
 
@@ -119,13 +119,13 @@ class Lines(Display):
     def _print(self, row: dict[str, float]) -> None:
         self._last, self._row = time.monotonic(), None
         share = self._goal.share(row)
-        said = f"{self._goal.said(row)}  {share:4.0%}  {_summary(row)}"
+        text = f"{self._goal.reached(row)}  {share:4.0%}  {_summary(row)}"
         self._begun_line = True
         if self._overwrite:
             bar = "#" * round(WIDTH * share)
-            print(f"\r[{bar:<{WIDTH}}] {said:<60}", end="", flush=True)
+            print(f"\r[{bar:<{WIDTH}}] {text:<60}", end="", flush=True)
         else:
-            print(f"{said}  {self._last - self._since:,.0f} s", flush=True)
+            print(f"{text}  {self._last - self._since:,.0f} s", flush=True)
 
     def end(self) -> None:
         """Print the last row, if it is not there yet."""
