@@ -771,7 +771,7 @@ NOTHING = {"hidden": None, "rate": None}
     ("options", "done"),
     [
         ({}, NOTHING | {
-            "episodes": "auto", "policy": "fourier", "limit": 0.05, "lambda_": 0.9
+            "episodes": "auto", "policy": "fourier", "limit": 0.05, "lambda_": "auto"
         }),
         ({"policy": "tiles"}, {"episodes": 2}),
         ({"policy": "mlp"}, {"hidden": (16, 16)}),

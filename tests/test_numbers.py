@@ -1,10 +1,12 @@
 """Returns as text, and advice where they do not move."""
 
+import math
+
 import gymnasium
 import numpy as np
 import pytest
 
-from bayespg.agents.hints import AFTER, FAINT, LONG, Stuck, Unconfirmed
+from bayespg.agents.hints import AFTER, EQUAL, FAINT, LONG, Constant, Stuck, Unconfirmed
 from bayespg.environments.host import Host
 from bayespg.runs.columns import Column, familiar, tag
 from bayespg.runs.numbers import over_seeds, shown
@@ -64,6 +66,28 @@ def test_more_episodes_are_advised_once_after_many_updates_that_confirm_nothing(
     assert list(said) == ([at] if at else [])
     assert all("episodes=8" in sentence for sentence in said.values())
     assert Unconfirmed(2)({}) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "at"),
+    [
+        ({}, [EQUAL]), ({"return_error": math.nan}, [EQUAL]), ({"return_error": 0.1}, []),
+        ({"return": 0.0, "return_error": 0.0}, [EQUAL]), ({"return": math.nan}, []),
+        ({"update": 2}, []),
+    ],
+)  # fmt: skip
+def test_returns_that_are_all_the_same_are_told_once(row, at):
+    hint = Constant()
+    rows = ({"update": k, "return": -200.0, "return_error": 1e-15} | row for k in range(1, 60))
+    said = {k: sentence for k, sentence in enumerate(map(hint, rows), 1) if sentence}
+    assert list(said) == at
+    assert all(shown(row.get("return", -200.0))[0] in sentence for sentence in said.values())
+
+
+def test_returns_that_differ_once_are_not_all_the_same():
+    hint = Constant()
+    rows = ({"update": k, "return": float(k == 9), "return_error": 0.0} for k in range(1, 60))
+    assert not any(map(hint, rows))
 
 
 def test_a_wrapper_that_changes_rewards_is_named():

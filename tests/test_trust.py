@@ -11,6 +11,7 @@ from bayespg.agents.agent import Agent
 from bayespg.environments import classic
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import trust
+from bayespg.learning.batch import lambda_by_episodes
 from bayespg.paths.persistence import informed
 from bayespg.posterior import no_weights
 
@@ -65,6 +66,9 @@ def test_rewards_that_say_nothing_leave_it():
 def test_fewer_agreeing_episodes_shorten_steps_and_ask_for_more_episodes():
     levels = [trusting(rho) for rho in (1.0, 0.05, 0.01, 0.0, -0.3)]
     assert [one.episodes() for one in levels] == [2, 4, 8, 16, 16]
+    lengths = (200, 500, 1000, 5000)
+    assert [levels[-1].episodes(length) for length in lengths] == [16, 8, 4, 2]
+    assert levels[0].episodes(1) == 2
     allowed = [float(one.allowed(2)) for one in levels]
     assert allowed[0] == 1
     assert sorted(allowed, reverse=True) == allowed
@@ -146,3 +150,20 @@ def test_rewards_that_depend_on_time_alone_say_nothing(ended):
     assert not informed(dataclasses.replace(paths, terminated=np.array([ended, ended, not ended])))
     ones = dataclasses.replace(paths, mask=shorter, rewards=np.ones((5, 3)))
     assert informed(ones) == ended
+
+
+def test_lambda_is_nearer_to_one_the_more_episodes_there_are():
+    found = [lambda_by_episodes(M) for M in (2, 8, 32)]
+    assert found == pytest.approx([0.9, 0.95, 0.975])
+    assert Agent("CartPole-v1").config["lambda_"] == "auto"
+
+
+@pytest.mark.slow
+def test_a_lambda_by_episodes_is_that_number():
+    def after(lambda_):
+        agent = Agent("CartPole-v1", "linear", episodes=8, lambda_=lambda_, seed=0)
+        agent.update()
+        return np.concatenate([x.ravel() for x in agent.parameters.values()])
+
+    np.testing.assert_array_equal(after("auto"), after(lambda_by_episodes(8)))
+    assert not np.array_equal(after("auto"), after(0.9))

@@ -105,7 +105,9 @@ class Agent(BaseAgent):
     def episodes(self) -> int:
         """The number of episodes of the next update."""
         asked = self.settings.episodes
-        return asked if isinstance(asked, int) else self.state.trust.episodes()
+        if isinstance(asked, int):
+            return asked
+        return self.state.trust.episodes(float(self.state.counts.length))
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:

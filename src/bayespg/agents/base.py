@@ -19,7 +19,7 @@ import numpy as np
 from bayespg._support import checks, compilation, device
 from bayespg._support.random import child, episode_seeds, host_key
 from bayespg.agents import describe, export, metrics, names, predict, serialise, settings, store
-from bayespg.agents.hints import Stuck, Unconfirmed
+from bayespg.agents.hints import Constant, Stuck, Unconfirmed
 from bayespg.agents.imports import resuming
 from bayespg.agents.metrics import Evaluation, Row
 from bayespg.agents.settings import Settings
@@ -289,7 +289,10 @@ class BaseAgent(abc.ABC):
         """Updates until `end` steps or `last` episodes; returns the state after the best update."""
         best = Best(run.metrics().get(Column.RETURN, []) if run else [])
         best_state = self.state
-        hints = (Stuck(self.config["policy"]), Unconfirmed(self.settings.episodes)) if hint else ()
+        hints = ()
+        if hint:
+            config, episodes = self.config, self.settings.episodes
+            hints = Constant(), Stuck(config["policy"]), Unconfirmed(episodes)
         with contextlib.ExitStack() as ends, interruption.after_this_update() as stop:
             for one in callbacks:
                 getattr(one, "start", _nothing)(self)

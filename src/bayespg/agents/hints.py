@@ -15,6 +15,10 @@ RICHER = {
     "gaussian": 'another policy may help: "fourier" or "mlp"',
     "tiles": 'another policy may help: "fourier" or "mlp"',
 }
+EQUAL = 20
+"""Updates whose episodes all returned the same after which a hint is given."""
+ROUNDING = 1e-6
+"""Returns that differ by this share are the same."""
 STANDARD_ERRORS = 3.0
 FAINT, LONG = 0.05, 50
 """If other episodes confirm less of the slope than this, the limit of a step is a tenth or less of
@@ -44,6 +48,28 @@ class Stuck:
         return (
             f"After {AFTER} updates the return has not moved ({before} at first, {now} now): "
             f"{self._advice}."
+        )
+
+
+class Constant:
+    """Called with the row of every update of a run from its first on. Gives a sentence once, after
+    `EQUAL` updates, if all their episodes returned the same."""
+
+    def __init__(self):
+        self._first, self._count = math.nan, 0
+
+    def __call__(self, row: dict[str, float]) -> str | None:
+        mean, error = row[Column.RETURN], row[Column.RETURN_ERROR]
+        self._first = mean if row[Column.UPDATE] == 1 else self._first
+        apart = abs(mean - self._first) + (error if error > 0 else 0.0)
+        if row[Column.UPDATE] != self._count + 1 or not apart <= ROUNDING * abs(mean):
+            return None
+        self._count += 1
+        if self._count != EQUAL:
+            return None
+        return (
+            f"Every episode of the first {EQUAL} updates returned {shown(mean)[0]}, which says "
+            "nothing about the actions: check the rewards, or whether a goal can be reached."
         )
 
 

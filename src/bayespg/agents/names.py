@@ -15,15 +15,16 @@ from bayespg._support import checks
 from bayespg.agents import settings
 from bayespg.environments import Environment, classic
 from bayespg.learning import estimators, line_search, updates
+from bayespg.learning.batch import Lambda
 from bayespg.learning.estimators import Estimator
 from bayespg.policies import Policy
 
 
-def _bac(lambda_: float, damping: float | None) -> Estimator:
+def _bac(lambda_: Lambda, damping: float | None) -> Estimator:
     return estimators.BAC(lambda_=lambda_, metric=estimators.Metric(damping))
 
 
-def _weighed(baseline: Any, lambda_: float | None, damping: float | None) -> Estimator:
+def _weighed(baseline: Any, lambda_: Lambda | None, damping: float | None) -> Estimator:
     """Monte Carlo as usual in practice: a mean over steps, and a metric of recent states."""
     return estimators.MonteCarlo(
         baseline, lambda_, "uniform", estimators.stationary_integrated_out,
@@ -31,7 +32,7 @@ def _weighed(baseline: Any, lambda_: float | None, damping: float | None) -> Est
     )  # fmt: skip
 
 
-ESTIMATORS: dict[str, Callable[[float, float | None], Estimator]] = {
+ESTIMATORS: dict[str, Callable[[Lambda, float | None], Estimator]] = {
     "bac": lambda lambda_, damping: _bac(lambda_, damping),
     "bac-returns": lambda _, damping: _bac(1.0, damping),
     "bac-paper": lambda *_: estimators.BACPaper(noise=None),
@@ -125,7 +126,7 @@ PAPER = "paper"
 """The policy that comes with an environment of the paper."""
 
 
-def estimator(choice: Any, lambda_: float, damping: float | None) -> Estimator:
+def estimator(choice: Any, lambda_: Lambda, damping: float | None) -> Estimator:
     """An estimator by name, or the one given."""
     if isinstance(choice, Estimator):
         return choice

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypedDict
 from bayespg._support import checks
 from bayespg._support.random import LARGEST_SEED
 from bayespg.learning import trust
+from bayespg.learning.batch import lambda_by_episodes
 from bayespg.learning.metric import DAMPING, SHARE
 from bayespg.paths.players import LIMIT as EPISODE_TIMEOUT
 from bayespg.policies.named import HIDDEN
@@ -138,9 +139,12 @@ class Settings:
     )  # fmt: skip
     """Discount gamma, or auto: larger the longer episodes are; an environment in JAX has its
     own."""
-    lambda_: float | None = _setting(_share, 0.9)
+    lambda_: float | str | None = _setting(
+        _or_auto(_share, "a number from 0 to 1"), trust.AUTO,
+        shown=f", {lambda_by_episodes(2):g} for two episodes",
+    )  # fmt: skip
     """Lambda of the estimators bac, rebase and gae: 1 relies on observed returns, 0 on fitted
-    values."""
+    values; auto: larger the more episodes there are."""
     damping: float | None = _setting(
         _positive, shown=f"{DAMPING}; {SHARE} n for networks with n parameters"
     )
@@ -199,7 +203,7 @@ class Given(TypedDict, total=False):
 
     episodes: int | Literal["auto"] | None
     discount: float | Literal["auto"] | None
-    lambda_: float | None
+    lambda_: float | Literal["auto"] | None
     damping: float | None
     limit: float | None
     rate: float | None

@@ -70,11 +70,16 @@ class Counts(NamedTuple):
     updates: Int[Array, ""]
     episodes: Int[Array, ""]
     steps: Int[Array, ""]
+    length: Float[Array, ""]
+    """Mean length of the episodes of the last update."""
 
     def after(self, taken: Bool[Array, "T M"]) -> "Counts":
         """The counts after an update from these steps."""
-        updates, episodes, steps = self
-        return Counts(updates + 1, episodes + taken.shape[1], steps + taken.sum(dtype=steps.dtype))
+        fresh, M = taken.sum(dtype=self.steps.dtype), taken.shape[1]
+        return Counts(
+            self.updates + 1, self.episodes + M, self.steps + fresh,
+            (fresh / M).astype(self.length.dtype),
+        )  # fmt: skip
 
 
 class Exploration(NamedTuple):
@@ -152,7 +157,7 @@ def begin(
         normaliser=observations.no_statistics(shape, exempt) if normalised else None,
         recent=observations.no_states(observation) if wanted else None,
         trust=trust.begin(theta.dtype), key=key,
-        counts=Counts(zero, zero, zero),
+        counts=Counts(zero, zero, zero, jnp.zeros((), jnp.float32)),
         running=jnp.asarray(True),
         exploration=Exploration(
             jnp.asarray(persistence, jnp.float32) if persists else None,
@@ -441,7 +446,8 @@ def _criticise(
         return None, batch.returns, jnp.asarray(jnp.nan, batch.dtype)
     V = jnp.where(paths.mask, critic(paths.states, 2), 0.0)
     left = values.advantages(paths, critic, batch.discount, 1.0)
-    smoothed = values.advantages(paths, critic, batch.discount, needs.lambda_)
+    lambda_ = batch.lambda_of(needs.lambda_)
+    smoothed = values.advantages(paths, critic, batch.discount, lambda_)
     flat = (-1, *paths.states.shape[2:])
     targets = jnp.where(paths.mask, V + smoothed, 0.0).reshape(-1)
     fresh = values.fit(critic, paths.states.reshape(flat), targets, paths.mask.reshape(-1))

@@ -1,5 +1,8 @@
 """A batch: everything that an estimator of the gradient may use."""
 
+import math
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,6 +28,8 @@ from bayespg.policies import (
     score,
 )
 
+Lambda = float | Literal["auto"]
+"""A number, or chosen by the number of episodes."""
 MOST_DENSE = 256
 """Parameters beyond which the scores of single steps are not written out."""
 
@@ -70,6 +75,10 @@ class Batch(eqx.Module):
         if self.summed is not None and self.summed[1] is not None:
             return self.summed[1]
         return scores.of_paths(self.acting, self.paths).astype(self.dtype)
+
+    def lambda_of(self, asked: Lambda) -> float:
+        """The lambda asked for or, for "auto", that of the number of paths."""
+        return lambda_by_episodes(self.paths.mask.shape[1]) if isinstance(asked, str) else asked
 
     @property
     def steps(self) -> Trajectories:
@@ -127,6 +136,17 @@ def discount_by_length(length: Float[Array, ""]) -> Float[Array, ""]:
     `SHORT` episodes and 0.998 for `LONG` ones. A discount far below the length of episodes hides
     what an action is worth where rewards come late, and one far above it adds noise."""
     return 1 - 2 / jnp.clip(length, SHORT, LONG)
+
+
+OF_TWO = 0.9
+"""lambda for two episodes."""
+
+
+def lambda_by_episodes(episodes: int) -> float:
+    """1 - lambda = (1 - `OF_TWO`) / sqrt(M / 2). A lambda nearer to one relies less on fitted
+    values, and has more noise, which more episodes average away: what is given up in bias falls
+    with their number as the standard error does."""
+    return 1 - (1 - OF_TWO) / math.sqrt(episodes / 2)
 
 
 Sums = tuple[Float[Array, " M"], Float[Array, "M n"] | None]

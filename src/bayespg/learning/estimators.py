@@ -24,7 +24,7 @@ from bayespg.algebra.sparsification import Sparsify
 from bayespg.fisher.networks import ITERATIONS, TOLERANCE
 from bayespg.kernels import Kernel
 from bayespg.learning import values
-from bayespg.learning.batch import Batch, draw
+from bayespg.learning.batch import Batch, Lambda, draw
 from bayespg.learning.metric import (
     FisherChoice,
     Metric,
@@ -100,7 +100,7 @@ class Needs(NamedTuple):
     """u(xi), which is best summed while paths are drawn."""
     states: bool = False
     """Markov states, which the observations of a policy with memory are not."""
-    lambda_: float | None = None
+    lambda_: Lambda | None = None
     """lambda, or None for an estimator without one."""
     recent: bool = False
     """States of earlier batches, for the metric."""
@@ -224,7 +224,7 @@ class MonteCarlo(Estimator):
     """
 
     baseline: Literal["none", "mean", "states"] = eqx.field(static=True, default="none")
-    lambda_: float | None = eqx.field(static=True, default=None)
+    lambda_: Lambda | None = eqx.field(static=True, default=None)
     weights: Weights = eqx.field(static=True, default="discounted")
     fisher: FisherChoice | None = eqx.field(static=True, default=None)
     metric: Metric | None = None
@@ -260,12 +260,13 @@ class MonteCarlo(Estimator):
         return scores.of_paths(batch.policy, batch.paths, self._credit(batch) * weights)
 
     def _credit(self, batch: Batch) -> Float[Array, "T M"]:
+        lambda_ = None if self.lambda_ is None else batch.lambda_of(self.lambda_)
         if self.baseline == "none":
-            return credit(batch, self.lambda_)
+            return credit(batch, lambda_)
         if self.baseline == "mean":
-            y, units = standardised(credit(batch, self.lambda_), batch.paths.mask)
+            y, units = standardised(credit(batch, lambda_), batch.paths.mask)
             return units * y
-        by_critic, lambda_ = self.lambda_ is not None, 1.0 if self.lambda_ is None else self.lambda_
+        by_critic, lambda_ = lambda_ is not None, 1.0 if lambda_ is None else lambda_
         timed = self.limit_ends and self.state_kernel is None
         rows = steps(
             batch, self.state_map, self.limit_ends, lambda_, by_critic, score=False, timed=timed
@@ -353,7 +354,8 @@ class BAC(Estimator):
     prior variance of u'w, and the scale c of the Fisher kernel follows from the number of
     directions that the damping of the `metric` leaves. After the first batch of a run, what the
     batches so far say about values is their prior. The gradient is a mean over steps, and the
-    metric is that of recent states. `lambda_` is lambda of `actor_critic`.
+    metric is that of recent states. `lambda_` is lambda of `actor_critic`, or "auto", which is
+    `bayespg.learning.batch.lambda_by_episodes`.
 
     With `limit_ends` an episode that reaches its time limit counts as ended, and values depend on
     the time that is left. If what would have followed were an unknown instead, an episode's rewards
@@ -373,7 +375,7 @@ class BAC(Estimator):
     """c, if there is no `advantage` that it follows from."""
     state_map: StateMap = eqx.field(static=True, default=as_they_are)
     limit_ends: bool = eqx.field(static=True, default=True)
-    lambda_: float = eqx.field(static=True, default=0.9)
+    lambda_: Lambda = eqx.field(static=True, default=0.9)
     fisher: FisherChoice = eqx.field(static=True, default=stationary_integrated_out)
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
@@ -407,7 +409,8 @@ class BAC(Estimator):
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
         timed = self.limit_ends and self.state_kernel is None
-        rows = steps(batch, self.state_map, self.limit_ends, self.lambda_, timed=timed)
+        lambda_ = batch.lambda_of(self.lambda_)
+        rows = steps(batch, self.state_map, self.limit_ends, lambda_, timed=timed)
         kernel, G, units = state_kernel(self.state_kernel, rows, timed), self.fisher(batch), None
         info = {}
         prior = actor_critic.Prior(kernel, G, 1.0 if self.scale is None else self.scale)

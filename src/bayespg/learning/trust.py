@@ -16,7 +16,8 @@ decisions about how far a gradient may be trusted are functions of rho:
   short steps from few episodes are worth one long step from all of them; rho is taken to be at
   least `LEAST` here;
 - with ``episodes="auto"`` the next update plays the smallest number M of `SIZES` for which
-  M share(M) is at least `ENOUGH`. While there is much to learn, two episodes agree on it and more
+  M share(M) is at least `ENOUGH`, or the largest that needs no more than about `STEPS` steps.
+  While there is much to learn, two episodes agree on it and more
   would only cost steps; near an optimum they no longer agree, and a policy that follows two of
   them loses what it has learned (docs/calibration.md shows both).
 """
@@ -45,6 +46,9 @@ ENOUGH = 0.29
 first update."""
 
 
+STEPS = 4_000
+"""Steps that more episodes than the least may need. Where episodes are long, a few of them say as
+much as many short ones, and a budget has room for few updates."""
 START, WEIGHT = 0.08, 10.0
 """rho before the first update, and how many pairs of episodes that counts for."""
 
@@ -95,10 +99,12 @@ class Trust(eqx.Module):
         said, belief = believed(posterior, posterior.fisher is not None, self.belief)
         return said, Trust(self.signal, self.pairs, belief)
 
-    def episodes(self) -> int:
-        """The number of episodes of the next update."""
+    def episodes(self, length: float = 0.0) -> int:
+        """The number of episodes of the next update, where the last ones were of this mean
+        length."""
         rho = min(max(float(self.rho), 0.0), 1.0)
-        return next((M for M in SIZES if M * _share(rho, M) >= ENOUGH), SIZES[-1])
+        sizes = [M for M in SIZES if M * length <= STEPS] or SIZES[:1]
+        return next((M for M in sizes if M * _share(rho, M) >= ENOUGH), sizes[-1])
 
 
 def _share(rho: Any, M: int) -> Any:
