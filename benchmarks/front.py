@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import suite_report
-from suite import TASKS
+from suite_tasks import TASKS
 
 from bayespg.runs import plots
 

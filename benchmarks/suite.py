@@ -7,6 +7,7 @@
     python benchmarks/suite.py table FILE...
     python benchmarks/suite.py plot FILE... [--picture results/suite.png]
     python benchmarks/suite.py start-end FILE...
+    python benchmarks/suite.py goals FILE...
 
 `run` trains a method on every task from every seed and appends a line of JSON per finished run to
 the file; runs that the file holds are skipped. The policy is evaluated before training and at every
@@ -47,61 +48,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import suite_goals
+import suite_report
 from rivals import sb3
+from suite_tasks import FORMS, TASKS, maker, steps_of
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-
-class Task(NamedTuple):
-    steps: int
-    """The budget."""
-    threshold: float
-    """A score of one."""
-    random: float
-    """A score of zero: the mean return of uniformly random actions over 100 episodes, as `random`
-    prints it."""
-
-
-TASKS = {
-    "CartPole-v1": Task(50_000, 475, 23.7),
-    "Acrobot-v1": Task(50_000, -100, -497.1),
-    "MountainCar-v0": Task(50_000, -110, -200.0),
-    "MountainCarContinuous-v0": Task(50_000, 90, -33.3),
-    "Pendulum-v1": Task(50_000, -200, -1207.6),
-    "LunarLander-v3": Task(100_000, 200, -192.0),
-    "InvertedPendulum-v5": Task(100_000, 950, 5.2),
-    "InvertedDoublePendulum-v5": Task(100_000, 9000, 49.1),
-    "Reacher-v5": Task(100_000, -5, -43.3),
-    "Hopper-v5": Task(100_000, 2000, 16.7),
-    "HalfCheetah-v5": Task(100_000, 2000, -286.0),
-    "Swimmer-v5": Task(100_000, 300, 0.8),
-}
-"""Thresholds, fixed before anything was tuned. Those of Gymnasium's registry where it has one for
-budgets of this size; Pendulum, which has none, has that of benchmarks/rivals/sb3.py. The registry's
-for Reacher, Hopper, HalfCheetah and Swimmer (-3.75, 3800, 4800 and 360) ask for more than most
-methods learn in 100,000 steps; with lower ones their differences there fill more of the score's
-range, and on Swimmer 300 is the higher threshold of sb3.py. InvertedDoublePendulum's 9000 (9100 in
-the registry) is a pole that stays up to the end of the episode."""
-OTHERS_STEPS = 30_000
-"""The budget of a task that is not in `TASKS`."""
 EPISODES = 10
 ALONE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
 """Environment variables by which the processes of the pool have one thread each."""
-FORMS = ("exploring", "deterministic")
-
-
-def steps_of(task: str) -> int:
-    return TASKS[task].steps if task in TASKS else OTHERS_STEPS
-
-
-def maker(task: str) -> Any:
-    """What makes an environment of the task: its id, or a function."""
-    if task in TASKS:
-        return task
-    import random_tasks
-
-    return random_tasks.maker(task)
 
 
 def main() -> None:
@@ -110,9 +67,9 @@ def main() -> None:
         run(options)
     elif options.do == "random":
         show_random(options)
+    elif options.do == "goals":
+        suite_goals.show(options.files)
     else:
-        import suite_report
-
         suite_report.show(options)
 
 
@@ -138,6 +95,7 @@ def _options() -> argparse.Namespace:
         ("table", "scores"),
         ("plot", "a picture per task and performance profiles"),
         ("start-end", "runs that end below the return of their untrained policies"),
+        ("goals", "what was asked of the default, and what it does"),
     ):
         mode = modes.add_parser(name, help=words)
         mode.add_argument("files", type=Path, nargs="+", metavar="FILE")
@@ -393,12 +351,23 @@ def one(order: Order) -> dict[str, Any]:
     """One run in a process of the pool. One that fails has the curve of its last policy, and says
     what went wrong."""
     found = METHODS[order.method].train(order)
-    return {
+    line = {
         "task": order.task, "method": order.method, "label": order.label, "seed": order.seed,
         "settings": order.settings, "version": order.version, "budget": order.budget,
         "episodes_per_evaluation": EPISODES, **found,
         "machine": f"{os.cpu_count()} x {platform.machine()}",
     }  # fmt: skip
+    return line | ({"to_threshold": _met(line)} if order.task in TASKS else {})
+
+
+def _met(line: dict[str, Any]) -> dict[str, Any]:
+    """Steps and seconds of training on one core to the threshold, for each form of the policy; None
+    for one that did not meet it."""
+    met = {form: suite_report.first_met(line, form) for form in FORMS}
+    return {
+        form: {"steps": steps, "seconds": seconds} if np.isfinite(steps) else None
+        for form, (steps, seconds) in met.items()
+    }
 
 
 def evaluation_seeds(seed: int, number: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from rivals import sb3
-from suite import FORMS, TASKS, steps_of
+from suite_tasks import FORMS, TASKS, steps_of
 
 Line = dict[str, Any]
 Runs = dict[str, dict[str, list[Line]]]
@@ -154,8 +154,21 @@ def table(found: Runs) -> None:
         for task in tasks:
             cells = [_interval([of[task]], until) if task in of else "" for of in listed.values()]
             print(f"| {task} | {' | '.join(cells)} |")
+    print("\n| steps to threshold, exploring (seconds of one core) | " + " | ".join(listed) + " |")
+    print("|" + "---|" * (len(listed) + 1))
+    for task in tasks:
+        cells = [_to_threshold(of[task]) if task in of else "" for of in listed.values()]
+        print(f"| {task} | {' | '.join(cells)} |")
     for task in tasks:
         _task_table(task, {name: of[task] for name, of in listed.items() if task in of})
+
+
+def _to_threshold(lines: list[Line]) -> str:
+    """The medians of steps and seconds, and how many runs met the threshold."""
+    steps, seconds = zip(*(first_met(line, FORMS[0]) for line in lines), strict=True)
+    count = f"{sum(map(math.isfinite, steps))} of {len(lines)}"
+    taken = _median(seconds)
+    return f"{_median(steps)}{'' if taken == 'never' else f' ({taken} s)'}, {count}"
 
 
 def _of_suite(of_tasks: dict[str, list[Line]]) -> dict[str, list[Line]]:

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import random_tasks
 import suite
+import suite_goals
 import suite_report
+import suite_tasks
 from gymnasium.utils.env_checker import check_env
 from scipy.stats import trim_mean
 
 TASK = "CartPole-v1"
-BUDGET, THRESHOLD, RANDOM = suite.TASKS[TASK]
+BUDGET, THRESHOLD, RANDOM = suite_tasks.TASKS[TASK]
 
 
 def line(exploring, deterministic=None, **changes):
@@ -27,8 +29,8 @@ def line(exploring, deterministic=None, **changes):
     steps = np.linspace(0, BUDGET, curves.shape[1]).astype(int).tolist()
     return {
         "task": TASK, "label": "bayespg", "seed": 0, "budget": BUDGET, "steps": steps,
-        **dict(zip(suite.FORMS, returns.tolist(), strict=True)),
-        **{f"{form}_errors": [1.0] * len(steps) for form in suite.FORMS},
+        **dict(zip(suite_tasks.FORMS, returns.tolist(), strict=True)),
+        **{f"{form}_errors": [1.0] * len(steps) for form in suite_tasks.FORMS},
         "seconds": [s / 1000 for s in steps], "train_seconds": 50.0, "error": None,
     } | changes  # fmt: skip
 
@@ -108,6 +110,21 @@ class TestCurve:
         assert "| ppo | 0.400" in said
         suite_report.plot(found, tmp_path / "suite.png")
         assert (tmp_path / "suite.png").stat().st_size > 10_000
+
+    def test_goals_that_are_met_and_missed(self):
+        up = {}
+        for task, (_, threshold, chance) in suite_tasks.TASKS.items():
+            end = chance if task == "Swimmer-v5" else threshold
+            curves = {form: [chance] + [end] * 5 for form in suite_tasks.FORMS}
+            up[task] = [line([0] * 6, task=task) | curves]
+        found = {"bayespg": up, "trpo": {TASK: [line([0, 0, 0, 0, 1, 1])]}}
+        met = {(of.task, of.asked): of for of in suite_goals.goals(found)}
+        assert met["1 tasks", "score 1.25 times that of trpo"].measured == "1.000 and 0.400"
+        assert met["Swimmer-v5", "100 within 40,000 steps"].measured == "never / never"
+        assert met["5 tasks", "every seed of a classic task is solved"].met
+        assert not met["CartPole-v1", "solved within 4,451 steps"].met
+        with pytest.raises(SystemExit, match="no runs of bayespg on Acrobot-v1, "):
+            list(suite_goals.goals({"bayespg": {TASK: up[TASK]}}))
 
 
 @pytest.mark.parametrize(
@@ -251,13 +268,13 @@ class TestRivals:
 
     def test_each_plays_the_tasks_of_its_kind(self):
         def played(method):
-            return {task for task in suite.TASKS if suite.METHODS[method].plays(task)}
+            return {task for task in suite_tasks.TASKS if suite.METHODS[method].plays(task)}
 
         for method in ("ppo", "trpo", "a2c", "ars"):
-            assert played(method) == set(suite.TASKS)
+            assert played(method) == set(suite_tasks.TASKS)
         assert played("sac") == played("td3")
         assert played("dqn").isdisjoint(played("sac"))
-        assert played("dqn") | played("sac") == set(suite.TASKS)
+        assert played("dqn") | played("sac") == set(suite_tasks.TASKS)
         assert suite.METHODS["dqn"].plays("navigation")
         assert not suite.METHODS["sac"].plays("navigation")
 
