@@ -42,10 +42,12 @@ class Goal(NamedTuple):
 
 
 def show(files: Sequence[Path]) -> None:
-    found = suite_report.stored(files)
-    print("| task | goal | measured | met |\n|---|---|---|---|")
-    for goal in goals(found):
-        print(f"| {goal.task} | {goal.asked} | {goal.measured} | {'yes' if goal.met else 'no'} |")
+    print(table(suite_report.stored(files)))
+
+
+def table(found: Runs) -> str:
+    rows = [(*goal[:-1], "yes" if goal.met else "no") for goal in goals(found)]
+    return suite_report.table(("task", "goal", "measured", "met"), rows)
 
 
 def goals(found: Runs) -> Iterator[Goal]:

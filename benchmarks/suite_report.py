@@ -3,7 +3,7 @@
 import argparse
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ def show(options: argparse.Namespace) -> None:
     found = stored(options.files, options.tasks)
     match options.do:
         case "table":
-            table(found)
+            print("\n\n".join(tables(found).values()))
         case "plot":
             plot(found, options.picture)
         case _:
@@ -128,39 +128,57 @@ def first_met(line: Line, form: str) -> tuple[float, float]:
 # Tables.
 
 
-def table(found: Runs) -> None:
-    """Scores over all tasks and per task, then one table for each task."""
+def tables(found: Runs) -> dict[str, str]:
+    """By name: the scores over all tasks, those of each task over the budget and over its first
+    part, steps and seconds to the thresholds, and then a table for each task."""
     listed = {label: _of_suite(of_tasks) for label, of_tasks in found.items()}
     listed = {label: of_tasks for label, of_tasks in listed.items() if of_tasks}
     if not listed:
         raise SystemExit("no runs of the suite's tasks in these files")
+    made = {
+        "all tasks": _all_tasks(listed),
+        "score": _by_task("score", listed, lambda lines: _interval([lines])),
+        "early": _by_task(f"first {EARLY:.0%}", listed, lambda lines: _interval([lines], EARLY)),
+        "threshold": _by_task(f"steps to threshold, {FORMS[0]} (seconds of one core)", listed,
+                              _to_threshold),
+    }  # fmt: skip
+    for task in TASKS:
+        if of := {label: of_tasks[task] for label, of_tasks in listed.items() if task in of_tasks}:
+            made[task] = _task_table(task, of)
+    return made
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rows = [head, *rows]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0].replace("|  |", "| |"), "|" + "---|" * len(head), *lines[1:]])
+
+
+def _all_tasks(listed: Runs) -> str:
     ours = next((label for label in listed if label.startswith("bayespg")), next(iter(listed)))
-    print(f"| | score | first 20 % | tasks | {ours} on these tasks | first 20 % | kept | seeds |")
-    print("|" + "---|" * 8)
+    rows = []
     for label, of_tasks in listed.items():
         same = {task: listed[ours][task] for task in of_tasks if task in listed[ours]}
         runs = list(itertools.chain(*of_tasks.values()))
         counts = sorted({len(lines) for lines in of_tasks.values()})
-        seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-        cells = [
-            *_scores(of_tasks), f"{len(of_tasks)} of {len(TASKS)}",
+        rows.append([
+            label, *_scores(of_tasks), f"{len(of_tasks)} of {len(TASKS)}",
             *(_scores(same) if len(same) == len(of_tasks) else ("", "")),
-            f"{np.mean([kept(line) for line in runs]):.0%}", seeds,
-        ]  # fmt: skip
-        print(f"| {label} | {' | '.join(cells)} |")
-    tasks = [task for task in TASKS if any(task in of_tasks for of_tasks in listed.values())]
-    for name, until in (("score", 1.0), (f"first {EARLY:.0%}", EARLY)):
-        print(f"\n| {name} | " + " | ".join(listed) + " |\n|" + "---|" * (len(listed) + 1))
-        for task in tasks:
-            cells = [_interval([of[task]], until) if task in of else "" for of in listed.values()]
-            print(f"| {task} | {' | '.join(cells)} |")
-    print("\n| steps to threshold, exploring (seconds of one core) | " + " | ".join(listed) + " |")
-    print("|" + "---|" * (len(listed) + 1))
-    for task in tasks:
-        cells = [_to_threshold(of[task]) if task in of else "" for of in listed.values()]
-        print(f"| {task} | {' | '.join(cells)} |")
-    for task in tasks:
-        _task_table(task, {name: of[task] for name, of in listed.items() if task in of})
+            f"{np.mean([kept(line) for line in runs]):.0%}",
+            " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))),
+        ])  # fmt: skip
+    first = f"first {EARLY:.0%}".replace("%", " %")
+    return table(
+        ["", "score", first, "tasks", f"{ours} on these tasks", first, "kept", "seeds"], rows
+    )
+
+
+def _by_task(name: str, listed: Runs, cell: Callable[[list[Line]], str]) -> str:
+    rows = (
+        [task, *(cell(of[task]) if task in of else "" for of in listed.values())]
+        for task in TASKS if any(task in of for of in listed.values())
+    )  # fmt: skip
+    return table([name, *listed], rows)
 
 
 def _to_threshold(lines: list[Line]) -> str:
@@ -186,16 +204,11 @@ def _interval(of_tasks: Any, until: float = 1.0) -> str:
     return f"{mean:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _task_table(task: str, found: dict[str, list[Line]]) -> None:
+def _task_table(task: str, found: dict[str, list[Line]]) -> str:
     budget, threshold, chance = TASKS[task]
-    print(f"\n{task}: {budget:,} steps, threshold {threshold:g}, random {chance:g}\n")
-    print(
-        "| | score | first 20 % | final, exploring | final, deterministic | steps to threshold, "
-        "exploring | deterministic | seconds to threshold | seconds of training | kept | seeds |"
-    )
-    print("|" + "---|" * 11)
+    rows = []
     for label, lines in found.items():
-        cells = [_interval([lines]), _interval([lines], EARLY)]
+        cells = [label, _interval([lines]), _interval([lines], EARLY)]
         cells += [f"{np.median([final(line, form) for line in lines]):,.1f}" for form in FORMS]
         met = {form: [first_met(line, form) for line in lines] for form in FORMS}
         for form in FORMS:
@@ -205,8 +218,12 @@ def _task_table(task: str, found: dict[str, list[Line]]) -> None:
         cells.append(_median([line["train_seconds"] for line in lines]))
         cells.append(f"{np.mean([kept(line) for line in lines]):.0%}")
         failed = sum(line["error"] is not None for line in lines)
-        cells.append(f"{len(lines)}" + (f", {failed} ended by an error" if failed else ""))
-        print(f"| {label} | {' | '.join(cells)} |")
+        rows.append([*cells, f"{len(lines)}" + (f", {failed} ended by an error" * (failed > 0))])
+    head = ["", "score", "first 20 %", "final, exploring", "final, deterministic",
+            "steps to threshold, exploring", "deterministic", "seconds to threshold",
+            "seconds of training", "kept", "seeds"]  # fmt: skip
+    about = f"{task}: {budget:,} steps, threshold {threshold:g}, random {chance:g}"
+    return f"{about}\n\n{table(head, rows)}"
 
 
 def _median(values: Sequence[float]) -> str:
@@ -323,12 +340,11 @@ def _in_errors(difference: float, error: float) -> float:
 
 def start_end(found: Runs) -> None:
     """Per run the return before training and at the end; runs that end clearly below."""
-    total, lost = 0, []
+    lost = []
     print("| | form | start (median) | end (median) | worst, in standard errors | clearly below |")
     print("|" + "---|" * 6)
     for label, of_tasks in found.items():
         for task, lines in of_tasks.items():
-            total += len(lines)
             for form in FORMS:
                 each = [ends(line, form) for line in lines]
                 below = [k for k, (_, _, away) in enumerate(each) if away < -CLEARLY]
@@ -346,8 +362,14 @@ def start_end(found: Runs) -> None:
             f"{name}, {form}: from {start:,.1f} ± {error:,.1f} to {end:,.1f} ± {end_error:,.1f}, "
             f"{away:.1f} standard errors"
         )
-    for form in FORMS:
-        print(
-            f"{form}: {sum(of == form for of, *_ in lost)} of {total} runs end more than "
-            f"{CLEARLY:g} standard errors below the return of their untrained policy"
-        )
+    print("\n".join(below_start(found)))
+
+
+def below_start(found: Runs) -> list[str]:
+    """For each form of the policy, how many runs end below the return of the untrained one."""
+    lines = [line for of_tasks in found.values() for lines in of_tasks.values() for line in lines]
+    return [
+        f"{form}: {sum(ends(line, form)[2] < -CLEARLY for line in lines)} of {len(lines)} runs end "
+        f"more than {CLEARLY:g} standard errors below the return of their untrained policy"
+        for form in FORMS
+    ]

@@ -1,15 +1,19 @@
 """Write docs/reproduction.md, and the report that the site holds, from what `bayespg reproduce all
---out docs/results` and `python benchmarks/experiments.py all --out docs/results` leave.
+--out docs/results` and `python benchmarks/experiments.py all --out docs/results` leave; and the
+tables of README.md and docs/benchmarks.md that come from the runs of benchmarks/suite.py.
 
 python docs/render.py
 """
 
+import re
+import sys
 from itertools import groupby
 from pathlib import Path
 
 from bayespg.reproduce import EXPERIMENTS, page, sentences
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "benchmarks"))
 RESULTS = HERE / "results"
 FUTURE = (
     ("other partitions of the integrand", "future-work.md#other-partitions"),
@@ -261,7 +265,43 @@ def _made(found):
     )
 
 
+def with_suite(page):
+    """A page with the tables of the suite between comments such as <!-- suite --> as the stored
+    runs give them."""
+    for name, text in suite_tables().items():
+        opening, closing = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+        page = re.sub(
+            re.escape(opening) + ".*?" + re.escape(closing),
+            lambda _, all=opening + text + closing: all, page, flags=re.DOTALL,
+        )  # fmt: skip
+    return page
+
+
+def suite_tables():
+    """The tables of the suite by name."""
+    import front
+    import suite_goals
+    import suite_report
+
+    def of(*names):
+        return suite_report.stored([RESULTS / f"{name}.jsonl" for name in names])
+
+    made = suite_report.tables(of("suite", "suite-rivals"))
+    early = suite_report.tables(of("suite", "suite-sac"))["early"].splitlines()
+    below = suite_report.below_start(of("suite-random"))
+    return {
+        "suite": f"{made['all tasks']}\n\n{made['score']}",
+        "suite seconds": made["threshold"],
+        "suite-sac": "\n".join(row for row in early if not row.endswith("|  |")),
+        "goals": suite_goals.table(of("suite", "suite-rivals", "suite-sac", "suite-random")),
+        "generated": "\n".join(f"    {line}" for line in below),
+        "first table": front.table(front.scores()),
+    }
+
+
 def main():
+    for path in (HERE.parent / "README.md", HERE / "benchmarks.md"):
+        path.write_text(with_suite(path.read_text("utf-8")), "utf-8")
     found = page.read(RESULTS, list(EXPERIMENTS))
     missing = EXPERIMENTS.keys() - {content["experiment"] for content in found}
     for name in sorted(missing):

@@ -352,20 +352,18 @@ def test_the_returns_on_other_tasks_are_those_of_the_stored_runs(monkeypatch, ca
     assert set(shown.splitlines()) <= set(table.splitlines())
 
 
-def test_the_scores_of_the_suite_are_those_of_the_stored_runs(monkeypatch, capsys):
+def test_the_tables_of_the_suite_are_those_of_the_stored_runs():
+    render = runpy.run_path(str(ROOT / "docs" / "render.py"))
+    pages = [(ROOT / name).read_text("utf-8") for name in ("README.md", "docs/benchmarks.md")]
+    assert all(page == render["with_suite"](page) for page in pages), "run python docs/render.py"
+    assert all(f"<!-- {name} -->" in "".join(pages) for name in render["suite_tables"]())
+
+
+def test_the_scores_of_the_readme_are_those_of_the_stored_runs(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import suite_report
 
     found = suite_report.stored([RESULTS / "suite.jsonl", RESULTS / "suite-rivals.jsonl"])
-    suite_report.table(found)
-    scores = "\n\n".join(capsys.readouterr().out.split("\n\n")[:2])
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    assert f"<!-- suite -->\n{scores}\n<!-- /suite -->" in page
-    beside = suite_report.stored([RESULTS / "suite.jsonl", RESULTS / "suite-sac.jsonl"])
-    suite_report.table(beside)
-    early = capsys.readouterr().out.split("\n\n")[2].splitlines()
-    (shown,) = re.findall(r"<!-- suite-sac -->\n(.*)\n<!-- /suite-sac -->", page, re.DOTALL)
-    assert shown.splitlines() == [row for row in early if not row.endswith("|  |")]
     readme = (ROOT / "README.md").read_text("utf-8")
 
     def scores_of(method, until):
@@ -490,15 +488,6 @@ def test_the_counts_of_error_bars_on_tasks_are_those_of_the_stored_claims():
         above, words = sum(value > 0.05 for value in apart), claim["says"].split(": ")[0]
         rows.append(f"| {words} | {len(apart)} | {above} | {max(apart):+.2f} |")
     assert "\n".join(rows) in (ROOT / "docs" / "calibration.md").read_text("utf-8")
-
-
-def test_the_runs_that_end_below_their_start_are_those_of_the_stored_ones(capsys):
-    import suite_report
-
-    suite_report.start_end(suite_report.stored([RESULTS / "suite-random.jsonl"]))
-    counted = capsys.readouterr().out.strip().splitlines()[-2:]
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    assert "<!-- generated -->\n    " + "\n    ".join(counted) in page
 
 
 @pytest.mark.parametrize("name", ["settings", "smaller-house-fresh"])
@@ -643,7 +632,6 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
 def test_the_first_table_and_picture_of_the_readme_are_those_of_the_stored_runs(tmp_path):
     readme = (ROOT / "README.md").read_text("utf-8")
     scores = front.scores()
-    assert f"<!-- first table -->\n{front.table(scores)}\n<!-- /first table -->" in readme
     front.draw(scores, tmp_path / "front.svg", dark=False)
     drawn = (tmp_path / "front.svg").read_text("utf-8")
     # Versions of Matplotlib differ in the last digits of a path, and not in the letters of a text.

@@ -98,14 +98,13 @@ class TestCurve:
         found = line([0.2, 0.4, 0.6, math.nan])
         assert suite_report.ends(found, "exploring")[2] == -math.inf
 
-    def test_tables_and_pictures_of_two_methods(self, tmp_path, capsys):
+    def test_tables_and_pictures_of_two_methods(self, tmp_path):
         path = tmp_path / "runs.jsonl"
         for seed in range(3):
             suite.sb3.append(path, line([0, 0.5, 1, 1, 1, 1], seed=seed))
             suite.sb3.append(path, line([0, 0, 0, 0, 1, 1], seed=seed, label="ppo"))
         found = suite_report.stored([path])
-        suite_report.table(found)
-        said = capsys.readouterr().out
+        said = suite_report.tables(found)["all tasks"]
         assert "| bayespg | 0.900 (0.900 to 0.900) | 0.500" in said
         assert "| ppo | 0.400" in said
         suite_report.plot(found, tmp_path / "suite.png")
