@@ -3,7 +3,6 @@
     python benchmarks/learning.py learn [--tasks ...] [--seeds 10] [--tuned | --set limit=0.02 ...]
     python benchmarks/learning.py estimators [--tasks CartPole-v1] [--episodes 2 4 8 16]
     python benchmarks/learning.py table
-    python benchmarks/learning.py returns --at 10000 40000
     python benchmarks/learning.py kept
     python benchmarks/learning.py compare
 
@@ -12,9 +11,9 @@
 appends a line of JSON per finished run to results/ours.jsonl; `table` reads these and
 results/rivals.jsonl (benchmarks/rivals/sb3.py). Tasks, evaluations and thresholds are the
 rivals': 20 episodes in environments of their own, with the most probable actions and as the policy
-explores, after the first update that passes each multiple of the task's interval. `returns` shows
-what the same runs return after so many steps. With `--whole` runs go on where they meet their
-thresholds, and `kept` shows whether they keep what they learned.
+explores, after the first update that passes each multiple of the task's interval. Seconds are those
+of training, until both have met every threshold or to the end. With `--whole` runs go on where they
+meet their thresholds, and `kept` shows whether they keep what they learned.
 
 `estimators` trains the same linear policy with every estimator, at several batch sizes and at each
 of the same Kullback-Leibler limits, and keeps the returns of its batches in
@@ -57,7 +56,7 @@ COMPARED, KEPT = 30_000, 500
 
 POINTS = 15
 """Evaluations of a run that is trained for all its steps."""
-DO = ("learn", "table", "returns", "kept", "estimators", "compare")
+DO = ("learn", "table", "kept", "estimators", "compare")
 
 
 def main() -> None:
@@ -72,18 +71,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="train for fewer steps than the task's")
     parser.add_argument("--whole", action="store_true", help="go on where thresholds are met")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
-    parser.add_argument("--at", nargs="+", type=int, default=[10_000, 40_000], help="for returns")
     parser.add_argument("--out", type=Path, help="results/ours.jsonl or results/estimators.jsonl")
     parser.add_argument("--rivals", type=Path, default=Path("results/rivals.jsonl"))
     options = parser.parse_args()
-    learns = options.do in ("learn", "table", "returns", "kept")
+    learns = options.do in ("learn", "table", "kept")
     options.out = options.out or Path("results") / f"{'ours' if learns else 'estimators'}.jsonl"
     options.tasks = options.tasks or (list(sb3.TASKS) if learns else ["CartPole-v1"])
     match options.do:
         case "table":
-            table(options)
-        case "returns":
-            returns(options)
+            print(table(options.out, options.rivals))
         case "kept":
             kept(options)
         case "compare":
@@ -210,53 +206,35 @@ def learn(
     }  # fmt: skip
 
 
-def table(options: argparse.Namespace) -> None:
+def table(ours: Path, rivals: Path) -> str:
     """Median steps to the threshold over seeds, a run that never met it counted as infinity, with
-    a 95 % bootstrap interval; how many met it."""
-    found = _stored(options)
-    for task in dict.fromkeys(task for task, _ in found):
-        for threshold in (f"{t:g}" for t in sb3.ALL[task].thresholds):
-            print(f"\n{task}, return {threshold}\n")
-            print("| | stochastic | deterministic | seeds | met | within |\n|" + "---|" * 6)
-            for (of, name), lines in found.items():
-                if of != task:
-                    continue
-                cells = []
-                for policy in reversed(POLICIES):
-                    steps = [line["steps_to_threshold"][policy][threshold] for line in lines]
-                    cells.append(_median([np.inf if s is None else s for s in steps]))
-                met = sum(
-                    line["steps_to_threshold"]["stochastic"][threshold] is not None
-                    for line in lines
-                )
-                print(
-                    f"| {name} | {cells[0]} | {cells[1]} | {len(lines)} | {met} "
-                    f"| {max(line['budget'] for line in lines):,} |"
-                )
-
-
-def returns(options: argparse.Namespace) -> None:
-    """Median return over seeds, and the range, at the last evaluation before so many steps; a run
-    that met its thresholds ends and keeps its last return."""
-    columns = [(at, policy) for at in options.at for policy in reversed(POLICIES)]
-    print("| | " + " | ".join(f"{at:,}, {policy}" for at, policy in columns) + " | seeds |")
-    print("|" + "---|" * (len(columns) + 2))
-    for (task, name), lines in sorted(_stored(options).items(), key=lambda item: item[0][0]):
-        cells = []
-        for at, policy in columns:
-            seen = [
-                line[policy][np.searchsorted(line["evaluated_at"], at, "right") - 1]
-                for line in lines
-            ]
-            cells.append(f"{np.median(seen):,.0f} ({min(seen):,.0f} to {max(seen):,.0f})")
-        print(f"| {task}, {name} | {' | '.join(cells)} | {len(lines)} |")
+    a 95 % bootstrap interval; median seconds; how many met it. One table for each threshold."""
+    found, rows = _stored(ours, rivals), []
+    for task, threshold in ((t, f"{x:g}") for t in sb3.ALL for x in sb3.ALL[t].thresholds):
+        if not any(of == task for of, _ in found):
+            continue
+        rows += ["", f"**{task}, return {threshold}**", ""]
+        rows += ["| | stochastic | deterministic | seconds | seeds | met | within |"]
+        rows += ["|" + "---|" * 7]
+        for name, lines in ((name, lines) for (of, name), lines in found.items() if of == task):
+            cells = [name]
+            for policy in reversed(POLICIES):
+                steps = [line["steps_to_threshold"][policy][threshold] for line in lines]
+                cells.append(_median([np.inf if s is None else s for s in steps]))
+            met = [line["steps_to_threshold"]["stochastic"][threshold] for line in lines]
+            cells += [
+                f"{np.median([line['train_seconds'] for line in lines]):,.0f}", str(len(lines)),
+                str(len(met) - met.count(None)), f"{max(line['budget'] for line in lines):,}",
+            ]  # fmt: skip
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows[1:])
 
 
 def kept(options: argparse.Namespace) -> None:
     """Returns at the end of whole runs, and how many runs keep what they learned: the mean of their
     last three evaluations is near the best such mean (`sb3.kept`)."""
     print("| | median return at the end | worst | kept | seeds | steps |\n|" + "---|" * 6)
-    for (task, name), lines in _ours(options).items():
+    for (task, name), lines in _ours(options.out).items():
         last, held = [], 0
         for line in lines:
             last.append(np.mean(line["stochastic"][-3:]))
@@ -267,18 +245,18 @@ def kept(options: argparse.Namespace) -> None:
         )
 
 
-def _ours(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _ours(file: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Our runs, by task and name."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for line in sb3.read(options.out):
+    for line in sb3.read(file):
         found.setdefault((line["task"], line["settings_name"]), []).append(line)
     return found
 
 
-def _stored(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _stored(ours: Path, rivals: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Our runs and the rivals', by task and name."""
-    found = _ours(options)
-    for line in sb3.read(options.rivals):
+    found = _ours(ours)
+    for line in sb3.read(rivals):
         found.setdefault((line["task"], line["algorithm"]), []).append(line)
     return found
 

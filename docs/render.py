@@ -1,6 +1,7 @@
 """Write docs/reproduction.md, and the report that the site holds, from what `bayespg reproduce all
 --out docs/results` and `python benchmarks/experiments.py all --out docs/results` leave; and the
-tables of README.md and docs/benchmarks.md that come from the runs of benchmarks/suite.py.
+tables of README.md and docs/benchmarks.md that come from the runs of benchmarks/suite.py and
+benchmarks/learning.py.
 
 python docs/render.py
 """
@@ -265,10 +266,10 @@ def _made(found):
     )
 
 
-def with_suite(page):
-    """A page with the tables of the suite between comments such as <!-- suite --> as the stored
-    runs give them."""
-    for name, text in suite_tables().items():
+def with_runs(page):
+    """A page with tables between comments such as <!-- suite --> as the stored runs of
+    benchmarks/suite.py and benchmarks/learning.py give them."""
+    for name, text in tables_of_runs().items():
         opening, closing = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
         page = re.sub(
             re.escape(opening) + ".*?" + re.escape(closing),
@@ -277,9 +278,10 @@ def with_suite(page):
     return page
 
 
-def suite_tables():
-    """The tables of the suite by name."""
+def tables_of_runs():
+    """Tables by the names of their comments."""
     import front
+    import learning
     import suite_goals
     import suite_report
 
@@ -295,13 +297,14 @@ def suite_tables():
         "suite-sac": "\n".join(row for row in early if not row.endswith("|  |")),
         "goals": suite_goals.table(of("suite", "suite-rivals", "suite-sac", "suite-random")),
         "generated": "\n".join(f"    {line}" for line in below),
+        "learning": learning.table(RESULTS / "ours.jsonl", RESULTS / "rivals.jsonl"),
         "first table": front.table(front.scores()),
     }
 
 
 def main():
     for path in (HERE.parent / "README.md", HERE / "benchmarks.md"):
-        path.write_text(with_suite(path.read_text("utf-8")), "utf-8")
+        path.write_text(with_runs(path.read_text("utf-8")), "utf-8")
     found = page.read(RESULTS, list(EXPERIMENTS))
     missing = EXPERIMENTS.keys() - {content["experiment"] for content in found}
     for name in sorted(missing):

@@ -326,37 +326,11 @@ def test_a_median_of_an_even_number_of_runs_is_the_mean_of_the_middle_two(steps,
     assert benchmark()["_median"](steps) == says
 
 
-def test_the_tables_of_learning_are_those_of_the_stored_runs(monkeypatch, capsys):
-    files = ["--out", str(RESULTS / "ours.jsonl"), "--rivals", str(RESULTS / "rivals.jsonl")]
-    monkeypatch.setattr("sys.argv", ["learning.py", "table", *files])
-    benchmark()["main"]()
-    tables = re.findall(
-        r"^(\S+, return \S+)\n\n((?:\|.*\n)+)", capsys.readouterr().out, re.MULTILINE
-    )
-    assert len(tables) == 7
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    for title, table in tables:
-        assert f"**{title}**\n\n{table}" in page, title
-
-
-def test_the_returns_on_other_tasks_are_those_of_the_stored_runs(monkeypatch, capsys):
-    files = ["others.jsonl", "others-rivals.jsonl"]
-    ours, rivals = (str(RESULTS / file) for file in files)
-    monkeypatch.setattr("sys.argv", ["learning.py", "returns", "--out", ours, "--rivals", rivals])
-    benchmark()["main"]()
-    table = capsys.readouterr().out
-    assert table.count("\n") == 2 + 4 * 4
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    (shown,) = re.findall(r"<!-- others -->\n(.*)\n<!-- /others -->", page, re.DOTALL)
-    assert len(shown.splitlines()) == 2 + 2 * 3
-    assert set(shown.splitlines()) <= set(table.splitlines())
-
-
-def test_the_tables_of_the_suite_are_those_of_the_stored_runs():
+def test_the_tables_of_runs_are_those_of_the_stored_runs():
     render = runpy.run_path(str(ROOT / "docs" / "render.py"))
     pages = [(ROOT / name).read_text("utf-8") for name in ("README.md", "docs/benchmarks.md")]
-    assert all(page == render["with_suite"](page) for page in pages), "run python docs/render.py"
-    assert all(f"<!-- {name} -->" in "".join(pages) for name in render["suite_tables"]())
+    assert all(page == render["with_runs"](page) for page in pages), "run python docs/render.py"
+    assert all(f"<!-- {name} -->" in "".join(pages) for name in render["tables_of_runs"]())
 
 
 def test_the_scores_of_the_readme_are_those_of_the_stored_runs(monkeypatch):
@@ -386,19 +360,6 @@ def test_what_runs_keep_is_that_of_the_stored_runs(monkeypatch, capsys):
     assert table.count("\n") == 2 + 3 * 2
     page = (ROOT / "docs" / "calibration.md").read_text("utf-8")
     assert f"<!-- kept -->\n{table}<!-- /kept -->" in page
-
-
-def test_the_steps_on_other_seeds_are_medians_of_the_stored_runs():
-    found = {}
-    for line in map(json.loads, (RESULTS / "ours-fresh.jsonl").read_text().splitlines()):
-        (steps,) = line["steps_to_threshold"]["stochastic"].values()
-        found.setdefault(line["task"].split("-")[0], []).append(np.inf if steps is None else steps)
-    assert {len(runs) for runs in found.values()} == {10}
-    assert not any(np.isinf(runs).any() for runs in found.values())
-    car, pendulum = (np.median(found[t]) for t in ("MountainCarContinuous", "Pendulum"))
-    said = f"{car:,.0f} steps on MountainCarContinuous and {pendulum:,.0f} on Pendulum"
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    assert f"{said}, and all of the twenty runs reach" in page
 
 
 def test_the_tables_of_partial_observation_are_those_of_the_stored_results():
