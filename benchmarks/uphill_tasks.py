@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from uphill import MARGIN, apart, diagram
 
+from bayespg._support import compilation
 from bayespg._support.statistics import f_quantile, student_quantile
 from bayespg.agents.agent import BAC
 from bayespg.calibration import brute_force
@@ -228,11 +229,20 @@ def _stages(agent, counts, key) -> list[tuple[int, AnyPolicy]]:
     ]
 
 
-@eqx.filter_jit
 def _statistics(environment, policy, judged, truth, paths, keys, at_once):
     """What each posterior says of its two directions, their true slopes, and the statistics of its
     intervals and of its region."""
+    given = environment, policy, judged, truth, paths, keys, at_once
+    return _compiled(truth.dtype == jnp.float64)(*given)
 
+
+@functools.cache
+def _compiled(double: bool):
+    options: dict[str, Any] = {"compiler_options": compilation.quickly(double=double)}
+    return eqx.filter_jit(_over_batches, **options)
+
+
+def _over_batches(environment, policy, judged, truth, paths, keys, at_once):
     def one(p):
         followed = [
             (uphill(p, natural), truth @ (p.fisher.solve(p.mean) if natural else p.mean))
