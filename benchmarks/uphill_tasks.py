@@ -48,8 +48,9 @@ from bayespg.reproduce.samples import Samples
 TASKS = {"CartPole": classic.CartPole, "Acrobot": classic.Acrobot, "Pendulum": classic.Pendulum}
 BEYOND = 300
 """Steps after the time limit, for the gradient of the task that goes on; 0.99^300 = 0.05."""
-BATCH, AT_ONCE = 2_000, 100
-"""Episodes of the brute-force gradient drawn at once, and batches of 4 judged at once."""
+BATCH, AT_ONCE = 5_000, 1_600
+"""Episodes that are drawn at once, of the brute-force gradient and of the batches that are judged:
+what fits into 40 GB of memory."""
 LEVELS = (0.5, 0.95)
 DOUBT = 0.1
 """Beyond which a brute-force gradient is too uncertain to say which way is uphill."""
@@ -203,7 +204,7 @@ def judged(settings: Settings, of: Size, stage: Stage, M: int, found: parts.Part
         said = _statistics(
             agent.world.environment, _policy(agent, found["policy"].astype(dtype)),
             list(names.values()), jnp.asarray(truth, dtype), M,
-            jax.random.split(key, settings.runs), max(1, AT_ONCE * 4 // M),
+            jax.random.split(key, settings.runs), max(1, AT_ONCE // M),
         )  # fmt: skip
         said = jax.tree.map(lambda x: np.asarray(x, float), said)
     where = {"task": stage.task, "policy": stage.kind, "updates": updates, "paths": M}
