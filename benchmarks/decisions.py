@@ -188,8 +188,9 @@ def table(found: list[lines.Line]) -> str:
     runs = [line for line in found if "each" in line]
     rows = [line for line in found if "held" in line]
     usual = [run for run in runs if not run["settings"]]
-    parts = _steps(usual), _tradeoff(runs), _stopping(usual), _needed(rows)
-    return "\n\n".join("\n".join(part) for part in parts)
+    timed = [run for run in runs if "solved" in run]
+    parts = _steps(usual), _tradeoff(timed), _stopping(usual), _needed(rows)
+    return "\n\n".join("\n".join(part) for part in parts if len(part) > 2)
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
