@@ -9,6 +9,7 @@ it.
 
 import argparse
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import equinox as eqx
@@ -70,10 +71,10 @@ def cost(task: str, policy: str, hidden: tuple[int, ...] | None, episodes: int) 
     name = f"jax/{task}-v1"
     agent = bayespg.BAC(name, policy=policy, hidden=hidden, episodes=episodes, seed=0)
     agent.update()
-    quickly = {"compiler_options": compilation.quickly(double=agent._double)}
+    quickly: dict[str, Any] = {"compiler_options": compilation.quickly(double=agent._double)}
     with agent.precision():
         given = agent._arguments(agent.draw())
-        whole, without = (eqx.filter_jit(lambda *a: _learned(*a), **quickly) for _ in range(2))
+        whole, without = (eqx.filter_jit(lambda *a: _learned(*a), **quickly) for _ in range(2))  # pyright: ignore
         with mock.patch.object(Trust, "sure", lambda self, _: (jnp.asarray(0.5), self)):
             measure.once(lambda: without(*given))
         measure.once(lambda: whole(*given))

@@ -150,11 +150,11 @@ class Stage(NamedTuple):
 
     kind: str
     task: str
-    index: int
-    """Of the stage: 0 is the policy before training."""
+    nth: int
+    """0 is the policy before training."""
 
     def updates(self, of: Size) -> int:
-        return (0, *of.updates)[self.index]
+        return (0, *of.updates)[self.nth]
 
     def label(self, of: Size) -> str:
         return f"{self.task}, {self.kind}, {self.updates(of)} updates"
@@ -174,7 +174,7 @@ def trained(settings: Settings, of: Size, kind: str, task: str) -> parts.Part:
 
 def gradient(settings: Settings, of: Size, stage: Stage, found: parts.Part) -> parts.Part:
     """The policy of a stage, the gradient of very many episodes, and its standard errors."""
-    agent, theta = _agent(*stage[:2]), found["policies"][stage.index]
+    agent, theta = _agent(*stage[:2]), found["policies"][stage.nth]
     horizon = agent.world.environment.horizon
     where, exact = _agent(*stage[:2], BEYOND).world.environment, Continued(horizon)
     if stage.kind == "linear":
@@ -183,10 +183,10 @@ def gradient(settings: Settings, of: Size, stage: Stage, found: parts.Part) -> p
         where, _policy(agent, theta), exact, batches=max(of.episodes // BATCH, 2),
         paths=min(of.episodes // 2, BATCH), key=jax.random.key(settings.seed + 1),
     )  # fmt: skip
-    return {"policy": theta, "truth": truth, "error": error}
+    return {"policy": theta, "truth": np.asarray(truth), "error": np.asarray(error)}
 
 
-def _policy(agent: Any, theta: np.ndarray) -> AnyPolicy:
+def _policy(agent: Any, theta: np.ndarray) -> Any:
     """The agent's policy with these parameters, in their precision."""
     like = as_dtype(agent.policy, theta.dtype)
     return flatten(like)[1](jnp.asarray(theta))
