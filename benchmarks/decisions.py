@@ -1,11 +1,14 @@
 """What decisions from the error bars cost and save, on classic tasks in JAX with the default agent.
 
     python benchmarks/decisions.py --out docs/results/decisions.jsonl
+    python benchmarks/decisions.py --tasks Pendulum --set episodes=16 --out ...
     python benchmarks/decisions.py --table docs/results/decisions.jsonl
 
 Steps: at three stages of a run the policies before and after each step play the same 500
 episodes. A step is worse if its change of the mean return is more than two standard errors below
-zero. `sure` is what the run stated about the step.
+zero. `sure` is what the run stated about the step. With `--set` other settings are judged beside
+the defaults: what fewer of these steps cost is told by the environment steps after which the mean
+return of the last 20 training episodes first reaches the task's `SOLVED`.
 
 Stopping: `StopWhenSure` is asked about the rows of the same runs, and the return where it would
 have ended them is compared with that at the end.
@@ -16,7 +19,9 @@ many episodes and g their mean, that number is (z sd(h'g) / g'g)^2 with z = 1.64
 """
 
 import argparse
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -37,14 +42,15 @@ TASKS = {"CartPole": 40_000, "Acrobot": 40_000, "Pendulum": 60_000}
 STAGES = (0.0, 0.2, 0.8)
 """Shares of the steps of a run at which a stage begins."""
 UPDATES, EPISODES, CLEAR = 15, 500, 2.0
+SOLVED, LAST = {"CartPole": 475.0, "Acrobot": -100.0, "Pendulum": -200.0}, 20
 TRAINED = (0, 10, 50)
 """Updates before `episodes_needed` is asked."""
 BATCHES, PATHS, AT_ONCE, Z, DOUBT = 400, 8, 20, 1.645, 0.5
 
 
-def judged(task: str, steps: int, seed: int) -> lines.Line:
-    agent = bayespg.BAC(f"jax/{task}-v1", seed=seed)
-    stop, stopped, each = StopWhenSure(say=None), None, []
+def judged(task: str, steps: int, seed: int, settings: dict[str, Any]) -> lines.Line:
+    agent = bayespg.BAC(f"jax/{task}-v1", seed=seed, **settings)
+    stop, stopped, each, recent, solved = StopWhenSure(say=None), None, [], [], None
 
     def played() -> np.ndarray:
         return agent.evaluate(EPISODES, seed=1_000_000 + seed).returns
@@ -54,7 +60,12 @@ def judged(task: str, steps: int, seed: int) -> lines.Line:
         while int(agent.state.steps) < share * steps or judging < UPDATES * (share < 1):
             judging += int(agent.state.steps) >= share * steps
             before = played() if judging else None
+            played_before = int(agent.state.episodes)
             row = agent.update()
+            fresh = int(row[Column.EPISODES]) - played_before
+            recent = [*recent, *[row[Column.RETURN]] * fresh][-LAST:]
+            if solved is None and len(recent) == LAST and np.mean(recent) >= SOLVED[task]:
+                solved = int(row[Column.STEPS])
             if before is not None:
                 change = played() - before
                 error = float(change.std(ddof=1) / np.sqrt(EPISODES))
@@ -62,7 +73,10 @@ def judged(task: str, steps: int, seed: int) -> lines.Line:
             if stopped is None and not stop(agent, row):
                 stopped = {"steps": int(row[Column.STEPS]), "return": float(played().mean())}
     end = {"steps": int(agent.state.steps), "return": float(played().mean())}
-    return {"task": task, "seed": seed, "each": each, "stopped": stopped, "end": end}
+    return {
+        "task": task, "seed": seed, "settings": settings, "solved": solved, "each": each,
+        "stopped": stopped, "end": end,
+    }  # fmt: skip
 
 
 @eqx.filter_jit
@@ -96,19 +110,46 @@ def needed(task: str, seed: int) -> Iterator[lines.Line]:
         }  # fmt: skip
 
 
+def _tradeoff(runs: list[lines.Line]) -> list[str]:
+    """For each task and setting how often steps make the policy worse, and what it costs."""
+    head = "task", "settings", "runs", "steps made", "worse", "better", "steps to solve", "return"
+    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for task, named in dict.fromkeys((run["task"], _named(run)) for run in runs):
+        of = [run for run in runs if (run["task"], _named(run)) == (task, named)]
+        worse, better, count = _clear([step for run in of for step in run["each"]])
+        solved = [run["solved"] or np.inf for run in of]
+        took = f"{np.median(solved):,.0f}" if np.isfinite(np.median(solved)) else "never"
+        left = f" ({sum(map(np.isinf, solved))} never)" if np.isinf(solved).any() else ""
+        end = np.median([run["end"]["return"] for run in of])
+        text.append(
+            f"| {task} | {named} | {len(of)} | {count} | {worse:.0%} | {better:.0%} | "
+            f"{took}{left} | {end:.0f} |"
+        )
+    return text
+
+
+def _named(run: lines.Line) -> str:
+    return ", ".join(f"{k} {v:g}" for k, v in run["settings"].items()) or "defaults"
+
+
+def _clear(each: list[list[float]]) -> tuple[float, float, int]:
+    """The shares of steps that made the policy worse and better, and their number."""
+    _, _, change, error = np.array(each).T
+    z = np.divide(change, error, out=np.zeros_like(change), where=error > 0)
+    return float(np.mean(z < -CLEAR)), float(np.mean(z > CLEAR)), z.size
+
+
 def _steps(runs: list[lines.Line]) -> list[str]:
     head = "task", "from", "steps made", "worse", "not clear", "better", "mean `sure`"
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for task in dict.fromkeys(run["task"] for run in runs):
         of = np.array([step for run in runs if run["task"] == task for step in run["each"]])
         for stage, share in enumerate(STAGES):
-            _, sure, change, error = of[of[:, 0] == stage].T
-            z = np.divide(change, error, out=np.zeros_like(change), where=error > 0)
-            worse, better = np.mean(z < -CLEAR), np.mean(z > CLEAR)
+            some = of[of[:, 0] == stage]
+            worse, better, count = _clear(some)
             cells = f"{worse:.0%}", f"{1 - worse - better:.0%}", f"{better:.0%}"
-            text.append(
-                f"| {task} | {share:.0%} | {z.size} | {' | '.join(cells)} | {sure.mean():.2f} |"
-            )
+            sure = some[:, 1].mean()
+            text.append(f"| {task} | {share:.0%} | {count} | {' | '.join(cells)} | {sure:.2f} |")
     of = np.array([step for run in runs for step in run["each"]])
     clear = np.abs(of[:, 2]) > CLEAR * of[:, 3]
     sure, up = of[clear, 1], (of[clear, 2] > 0).astype(float)
@@ -146,14 +187,19 @@ def _needed(rows: list[lines.Line]) -> list[str]:
 def table(found: list[lines.Line]) -> str:
     runs = [line for line in found if "each" in line]
     rows = [line for line in found if "held" in line]
-    return "\n\n".join("\n".join(part) for part in (_steps(runs), _stopping(runs), _needed(rows)))
+    usual = [run for run in runs if not run["settings"]]
+    timed = [run for run in runs if "solved" in run]
+    parts = _steps(usual), _tradeoff(timed), _stopping(usual), _needed(rows)
+    return "\n\n".join("\n".join(part) for part in parts if len(part) > 2)
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
+    settings = {k: json.loads(v) for k, v in (pair.split("=") for pair in options.set)}
     for seed in range(options.first, options.first + options.seeds):
-        yield from (judged(task, TASKS[task], seed) for task in options.tasks)
-    for task in options.tasks:
-        yield from needed(task, options.first)
+        yield from (judged(task, TASKS[task], seed, settings) for task in options.tasks)
+    if options.needed:
+        for task in options.tasks:
+            yield from needed(task, options.first)
 
 
 if __name__ == "__main__":
@@ -161,4 +207,6 @@ if __name__ == "__main__":
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--needed", action="store_true", help="judge `episodes_needed`, too")
     lines.run(parser, every, table)

@@ -121,57 +121,59 @@ def drawn(M: int, n: int, scored: bool, rng: np.random.Generator) -> dict:
 
 
 def table_of_batches(rows: list[dict]) -> str:
-    head = "contributions", "M", "directions", "mean", "up to 0.7", "0.7 to 0.9", "above 0.9"
-    head = (*head, "no gradient")
+    """Over all sizes, as these hardly differ."""
+    head = "contributions", "up to 0.7", "0.7 to 0.9", "above 0.9", "most apart", "no gradient"
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for r in rows:
-        parts = [f"{s:.2f} / {c:.2f} ({k:.0f})" if k else "" for k, s, c in r["parts"]]
-        text.append(
-            f"| {'returns times scores' if r['scored'] else 'gradient plus noise'} | {r['M']} | "
-            f"{r['n']} | {r['said']:.2f} / {r['observed']:.2f} | {' | '.join(parts)} | "
-            f"{r['noise']:.2f} |"
+    for scored, name in ((True, "returns times scores"), (False, "gradient plus noise")):
+        of = [r for r in rows if r["scored"] == scored]
+        count, said, seen = np.moveaxis(np.array([r["parts"] for r in of]), 2, 0)
+        total = count.sum(0)
+        parts = zip(
+            (count * said).sum(0) / total, (count * seen).sum(0) / total, total, strict=True
         )
+        apart = max((r["said"] - r["observed"] for r in of), key=abs)
+        noise = [r["noise"] for r in of]
+        cells = [f"{s:.2f} / {c:.2f} ({k:.0f})" for s, c, k in parts]
+        cells += [f"{apart:+.2f}", f"{min(noise):.2f} to {max(noise):.2f}"]
+        text.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(text)
 
 
 def table(rows: list[dict]) -> str:
-    batches = [r for r in rows if "scored" in r]
     runs = [r for r in rows if "signal" in r]
     usual = [r for r in runs if (r["M"], r["n"]) in SIZES]
     fresh = [r for r in runs if (r["M"], r["n"]) in FRESH_SIZES]
-    parts = (
-        table_of_batches(batches),
-        table_of_runs(usual, ("alone", "after 20", "last")),
-        table_of_runs([r for r in fresh if not r["changes"]], ("after 20", "last")),
-        table_of_changes([r for r in fresh if r["changes"]]),
-    )
-    return "\n\n".join(parts)
+    batches = table_of_batches([r for r in rows if "scored" in r])
+    return "\n\n".join([batches, table_of_runs(usual, "alone"), table_of_runs(fresh)])
 
 
-def table_of_runs(rows: list[dict], stages: tuple[str, ...]) -> str:
-    """Stated at these stages; observed. Brier scores relative to the oracle's."""
-    signals = list(dict.fromkeys(r["signal"] for r in rows))
-    head = "contributions", "M", "directions", *(f"signal {signal:g}" for signal in signals)
-    head = (*head, "one batch", "run", "observer")
+def table_of_runs(rows: list[dict], *more: str) -> str:
+    """Stated by runs, before it what `more` names; observed. Brier scores relative to the oracle's,
+    and where there are such rows what is stated in the end of a signal that has vanished."""
+    constant, vanished = ([r for r in rows if r["changes"] == changes] for changes in (False, True))
+    signals = list(dict.fromkeys(r["signal"] for r in constant))
+    head = ["contributions", "M", "directions", *(f"signal {signal:g}" for signal in signals)]
+    head += [*(["one batch"] if more else []), "run", "observer"]
+    head += ["vanished: stated", "run"] if vanished else []
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for cell in dict.fromkeys((r["kind"], r["M"], r["n"]) for r in rows):
-        of = [r for r in rows if (r["kind"], r["M"], r["n"]) == cell]
+    for cell in dict.fromkeys(_cell(r) for r in constant):
+        of = [r for r in constant if _cell(r) == cell]
         stated = [
-            f"{', '.join(f'{r[stage]:.2f}' for stage in stages)}; {r['observed']:.2f}" for r in of
+            f"{', '.join(f'{r[stage]:.2f}' for stage in (*more, 'last'))}; {r['observed']:.2f}"
+            for r in of
         ]
-        score = {k: sum(r[k] for r in of) for k in ("brier_alone", "brier", "observer", "oracle")}
-        ratios = [f"{score[k] / score['oracle']:.2f}" for k in ("brier_alone", "brier", "observer")]
+        scores = *(["brier_alone"] if more else []), "brier", "observer"
+        oracle = sum(r["oracle"] for r in of)
+        ratios = [f"{sum(r[score] for r in of) / oracle:.2f}" for score in scores]
+        for r in vanished:
+            if _cell(r) == cell:
+                ratios += [f"{r['end']:.2f}", f"{r['brier'] / r['oracle']:.2f}"]
         text.append(f"| {' | '.join([*map(str, cell), *stated, *ratios])} |")
     return "\n".join(text)
 
 
-def table_of_changes(rows: list[dict]) -> str:
-    text = ["| contributions | M | directions | last 20 updates, 55 after the end | run |"]
-    text.append("|---" * 5 + "|")
-    for r in rows:
-        ratio = f"{r['brier'] / r['oracle']:.2f}"
-        text.append(f"| {r['kind']} | {r['M']} | {r['n']} | {r['end']:.2f} | {ratio} |")
-    return "\n".join(text)
+def _cell(row: dict) -> tuple[str, int, int]:
+    return row["kind"], row["M"], row["n"]
 
 
 def every(_: argparse.Namespace) -> Iterator[lines.Line]:

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from uphill import MARGIN, apart, diagram
 
-from bayespg._support.precision import to_float64
+from bayespg._support import compilation
 from bayespg._support.statistics import f_quantile, student_quantile
 from bayespg.agents.agent import BAC
 from bayespg.calibration import brute_force
@@ -38,7 +38,7 @@ from bayespg.learning.batch import draw
 from bayespg.learning.estimators import Estimator, MonteCarlo
 from bayespg.monte_carlo import average
 from bayespg.paths import scores
-from bayespg.policies import as_dtype, flatten
+from bayespg.policies import AnyPolicy, as_dtype, flatten
 from bayespg.posterior import component_statistics, region_statistics, uphill
 from bayespg.reproduce import parts
 from bayespg.reproduce.claims import Claim
@@ -48,8 +48,9 @@ from bayespg.reproduce.samples import Samples
 TASKS = {"CartPole": classic.CartPole, "Acrobot": classic.Acrobot, "Pendulum": classic.Pendulum}
 BEYOND = 300
 """Steps after the time limit, for the gradient of the task that goes on; 0.99^300 = 0.05."""
-BATCH, AT_ONCE = 2_000, 100
-"""Episodes of the brute-force gradient drawn at once, and batches of 4 judged at once."""
+BATCH, AT_ONCE = 5_000, 1_600
+"""Episodes that are drawn at once, of the brute-force gradient and of the batches that are judged:
+what fits into 40 GB of memory."""
 LEVELS = (0.5, 0.95)
 DOUBT = 0.1
 """Beyond which a brute-force gradient is too uncertain to say which way is uphill."""
@@ -116,73 +117,133 @@ def size(settings: Settings) -> Size:
 
 
 def run(settings: Settings, progress: Progress) -> Report:
-    of = size(settings)
-    each: dict[str, parts.Work] = {
-        f"{task}, {kind}, M = {M}": functools.partial(_part, settings, of, task, kind, M)
-        for kind, task, M in itertools.product(of.policies, of.tasks, of.paths)
-    }
-    found = {}
-    for done, (where, part) in enumerate(parts.done(each, settings.parts), 1):
-        progress(done / len(each), where)
-        found[where] = json.loads(str(part["cells"]))
-    return report([cell for where in each for cell in found[where]])
-
-
-def _part(settings: Settings, of: Size, task: str, kind: str, M: int) -> parts.Part:
+    """Policies, their gradients, and cells are parts: what is interrupted resumes, and several
+    processes share the work."""
+    of, folder = size(settings), settings.parts
+    places = list(itertools.product(of.policies, of.tasks))
+    stages = [Stage(*place, i) for place in places for i in range(1 + len(of.updates))]
     with jax.enable_x64(False):  # as in training; what is judged chooses its own precision
-        return {"cells": np.array(json.dumps(list(_measure(settings, of, task, kind, M))))}
-
-
-def _measure(settings: Settings, of: Size, task: str, kind: str, M: int) -> Iterator[Cell]:
-    key, make = jax.random.key(settings.seed), TASKS[task]
-    agent: Any = BAC(make(), policy=kind, hidden=(32, 32) if kind == "mlp" else None)
-    environment = agent.world.environment
-    horizon = environment.horizon
-    beyond: Any = BAC(make(horizon=horizon + BEYOND), policy=kind)
-    for done, policy in _stages(agent, of.updates, key):
-        where, exact = beyond.world.environment, Continued(horizon)
-        if kind == "linear":
-            where, exact = environment, MonteCarlo("mean")
-        truth, error = brute_force(
-            where, policy, exact, batches=max(of.episodes // BATCH, 2),
-            paths=min(of.episodes // 2, BATCH), key=jax.random.fold_in(key, 1),
+        policies = parts.compute(
+            {f"policies of {task}, {kind}": (kind, task) for kind, task in places},
+            lambda place, _: trained(settings, of, *place),
+            folder, parts.between(progress, 0.0, 0.2),
         )  # fmt: skip
-        doubt = float(np.sum(error**2) / max(np.sum(truth**2), 1e-300))
-        judged = JUDGED[kind]
-        with jax.enable_x64(kind != "mlp"):
-            acting = as_dtype(policy, jnp.float32 if kind == "mlp" else jnp.float64)
-            found = _statistics(
-                environment, acting, list(judged.values()),
-                jnp.asarray(truth, flatten(acting)[0].dtype), M,
-                jax.random.split(jax.random.fold_in(key, 2 + done), settings.runs),
-                max(1, AT_ONCE * 4 // M),
-            )  # fmt: skip
-            found = jax.tree.map(lambda x: np.asarray(x, float), found)
-        for cell in _summaries(judged, found, truth):
-            yield {"task": task, "policy": kind, "updates": done, "paths": M} | cell | {
-                "runs": settings.runs, "doubt": doubt, "device": jax.devices()[0].device_kind,
-            }  # fmt: skip
+        gradients = parts.compute(
+            {f"gradient of {stage.label(of)}": stage for stage in stages},
+            lambda stage, _: gradient(settings, of, stage, policies[stage[:2]]),
+            folder, parts.between(progress, 0.2, 0.5),
+        )  # fmt: skip
+        each = itertools.product(places, of.paths, range(1 + len(of.updates)))
+        cells = parts.compute(
+            {
+                f"{(stage := Stage(*place, i)).label(of)}, M = {M}": (stage, M)
+                for place, M, i in each
+            },
+            lambda cell, _: judged(settings, of, *cell, gradients[cell[0]]),
+            folder, parts.between(progress, 0.5, 1.0),
+        )  # fmt: skip
+    return report([cell for part in cells.values() for cell in json.loads(str(part["cells"]))])
 
 
-def _stages(agent, counts, key):
+class Stage(NamedTuple):
+    """A policy whose gradient is estimated."""
+
+    kind: str
+    task: str
+    nth: int
+    """0 is the policy before training."""
+
+    def updates(self, of: Size) -> int:
+        return (0, *of.updates)[self.nth]
+
+    def label(self, of: Size) -> str:
+        return f"{self.task}, {self.kind}, {self.updates(of)} updates"
+
+
+@functools.cache
+def _agent(kind: str, task: str, beyond: int = 0) -> Any:
+    """The default agent, on a task that lasts `beyond` steps longer."""
+    return BAC(TASKS[task](horizon=TASKS[task]().horizon + beyond), policy=kind)
+
+
+def trained(settings: Settings, of: Size, kind: str, task: str) -> parts.Part:
+    """The policies of all stages."""
+    found = _stages(_agent(kind, task), of.updates, jax.random.key(settings.seed))
+    return {"policies": np.stack([flatten(policy)[0] for _, policy in found])}
+
+
+def gradient(settings: Settings, of: Size, stage: Stage, found: parts.Part) -> parts.Part:
+    """The policy of a stage, the gradient of very many episodes, and its standard errors."""
+    agent, theta = _agent(*stage[:2]), found["policies"][stage.nth]
+    horizon = agent.world.environment.horizon
+    where, exact = _agent(*stage[:2], BEYOND).world.environment, Continued(horizon)
+    if stage.kind == "linear":
+        where, exact = agent.world.environment, MonteCarlo("mean")
+    truth, error = brute_force(
+        where, _policy(agent, theta), exact, batches=max(of.episodes // BATCH, 2),
+        paths=min(of.episodes // 2, BATCH), key=jax.random.key(settings.seed + 1),
+    )  # fmt: skip
+    return {"policy": theta, "truth": np.asarray(truth), "error": np.asarray(error)}
+
+
+def _policy(agent: Any, theta: np.ndarray) -> Any:
+    """The agent's policy with these parameters, in their precision."""
+    like = as_dtype(agent.policy, theta.dtype)
+    return flatten(like)[1](jnp.asarray(theta))
+
+
+def judged(settings: Settings, of: Size, stage: Stage, M: int, found: parts.Part) -> parts.Part:
+    """What the estimators say of batches of M episodes."""
+    agent, names = _agent(*stage[:2]), JUDGED[stage.kind]
+    truth, updates = found["truth"], stage.updates(of)
+    doubt = float(np.sum(found["error"] ** 2) / max(np.sum(truth**2), 1e-300))
+    key = jax.random.fold_in(jax.random.key(settings.seed), 2 + updates)
+    single = stage.kind == "mlp"
+    with jax.enable_x64(not single):
+        dtype = np.float32 if single else np.float64
+        said = _statistics(
+            agent.world.environment, _policy(agent, found["policy"].astype(dtype)),
+            list(names.values()), jnp.asarray(truth, dtype), M,
+            jax.random.split(key, settings.runs), max(1, AT_ONCE // M),
+        )  # fmt: skip
+        said = jax.tree.map(lambda x: np.asarray(x, float), said)
+    where = {"task": stage.task, "policy": stage.kind, "updates": updates, "paths": M}
+    device = jax.devices()[0].device_kind
+    more = {"runs": settings.runs, "doubt": doubt, "device": device}
+    cells = [where | cell | more for cell in _summaries(names, said, truth)]
+    return {"cells": np.array(json.dumps(cells))}
+
+
+def _stages(agent, counts, key) -> list[tuple[int, AnyPolicy]]:
     """The policy after each number of updates of 8 episodes."""
-    _, rebuild = flatten(to_float64(agent.policy))
+    _, rebuild = flatten(agent.policy)
     found = training.train(
         agent.world.environment, agent.policy, estimators.BAC(), updates.trust_region(0.05),
         paths=8, updates=max(counts), key=key, every=int(np.gcd.reduce(counts)),
         evaluate=lambda policy, key: flatten(policy)[0],
     ).evaluations  # fmt: skip
     assert found is not None
-    for done, theta in zip(found.updates, found.values, strict=True):
-        if done in (0, *counts):
-            yield int(done), rebuild(jnp.asarray(theta))
+    return [
+        (int(done), rebuild(jnp.asarray(theta)))
+        for done, theta in zip(found.updates, found.values, strict=True)
+        if done in (0, *counts)
+    ]
 
 
-@eqx.filter_jit
 def _statistics(environment, policy, judged, truth, paths, keys, at_once):
     """What each posterior says of its two directions, their true slopes, and the statistics of its
     intervals and of its region."""
+    given = environment, policy, judged, truth, paths, keys, at_once
+    return _compiled(truth.dtype == jnp.float64)(*given)
 
+
+@functools.cache
+def _compiled(double: bool):
+    options: dict[str, Any] = {"compiler_options": compilation.quickly(double=double)}
+    return eqx.filter_jit(_over_batches, **options)
+
+
+def _over_batches(environment, policy, judged, truth, paths, keys, at_once):
     def one(p):
         followed = [
             (uphill(p, natural), truth @ (p.fisher.solve(p.mean) if natural else p.mean))

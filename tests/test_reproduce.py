@@ -94,7 +94,7 @@ def test_error_bars_on_tasks_report_every_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(uphill_tasks, "_statistics", judged)
     monkeypatch.setattr(uphill_tasks, "brute_force", lambda *_, **__: (np.ones(10), np.zeros(10)))
     monkeypatch.setattr(
-        uphill_tasks, "_stages", lambda agent, counts, key: [(k, agent.policy) for k in (0, 1)]
+        uphill_tasks, "_stages", lambda agent, counts, key: [(k, agent.policy) for k in range(3)]
     )
     check("uphill-tasks", 5, tmp_path)
 

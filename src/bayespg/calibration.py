@@ -267,18 +267,22 @@ def brute_force(
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """The gradient by the mean over many batches of an unbiased estimator, and its standard
     errors."""
+    with jax.enable_x64(True):
+        given = environment, to_float64(policy), estimator
+        first, second = map(np.asarray, _sums(*given, paths, jax.random.split(key, batches)))
+        mean = first / batches
+        spread = np.maximum(second / batches - mean**2, 0.0)
+    return mean, np.sqrt(spread / max(batches - 1, 1))
+
+
+@eqx.filter_jit
+def _sums(environment, policy, estimator, paths: int, keys):
+    """The sums of the gradients of batches, and of their squares."""
 
     def one(sums, key):
         batch = draw(environment, policy, key, paths, scores=estimator.needs.path_scores)
         g = estimator(batch).mean
         return (sums[0] + g, sums[1] + g**2), None
 
-    with jax.enable_x64(True):
-        policy = to_float64(policy)
-        zero = jnp.zeros_like(flatten(policy)[0])
-        (first, second), _ = jax.jit(lambda keys: jax.lax.scan(one, (zero, zero), keys))(
-            jax.random.split(key, batches)
-        )
-        mean = np.asarray(first) / batches
-        spread = np.maximum(np.asarray(second) / batches - mean**2, 0.0)
-    return mean, np.sqrt(spread / max(batches - 1, 1))
+    zero = jnp.zeros_like(flatten(policy)[0])
+    return jax.lax.scan(one, (zero, zero), keys)[0]

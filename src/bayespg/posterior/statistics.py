@@ -99,10 +99,12 @@ def component_statistics(posterior: Moments, robust: bool = True):
     D, freedom = influences(posterior), posterior.freedom
     left = _component_left_over(posterior) if _compared(posterior) else 0.0
     estimate = mean / e, D / e, left
+    few = jnp.inf
     if posterior.bias_shows and len(D) > 1:
         estimate, known = _less_bias(*estimate, posterior.unbiased), jnp.all(known)
-        freedom = jnp.min(freedom)
-    centre, spread, freedom = _where(known, _student(*estimate, freedom), model)
+        freedom, few = jnp.min(freedom), _paths_that_count(estimate[1])
+    centre, spread, freedom = _student(*estimate, freedom)
+    centre, spread, freedom = _where(known, (centre, spread, jnp.minimum(freedom, few)), model)
     unreached = (spread == 0) & ~jnp.any(D != 0, 0) & (mean == 0)
     return centre, jnp.where(unreached | _silent(posterior, D), jnp.inf, spread), freedom
 
@@ -241,6 +243,15 @@ def _student(centre, influence, left: Any, freedom):
     spread = jnp.hypot(sampled, jnp.sqrt(left))
     share = (sampled / jnp.where(spread > 0, spread, 1.0)) ** 2
     return centre, spread, _together(share, _satterthwaite(squares, variance, freedom, M), M)
+
+
+def _paths_that_count(influence: Float[Array, "M n"]) -> Float[Array, " n"]:
+    """The effective number of paths behind each component's spread (Kish), between 1 and M: the
+    squared sum of the squared influences over the sum of their squares. What a step adds depends on
+    the states that its path happens to visit, and a few of the paths may have added nearly all."""
+    squares = (influence / largest(influence, 0)) ** 2
+    total = jnp.sum(squares, 0)
+    return jnp.where(total > 0, total**2 / jnp.sum(jnp.where(total > 0, squares, 1.0) ** 2, 0), 1.0)
 
 
 def _together(share, freedom, M: int):
