@@ -98,11 +98,11 @@ def _scores(found: Runs, ours: dict[str, list[Line]]) -> Iterator[Goal]:
             ])[0]
             for of in (ours, found[label])
         )  # fmt: skip
-        factor, part = (1.0, "first fifth, ") if label in early else (AHEAD, "")
-        yield Goal(
-            f"{len(both)} tasks", f"{part}score {factor:g} times that of {label.split()[0]}",
-            f"{mine:.3f} and {theirs:.3f}", mine >= factor * theirs,
-        )  # fmt: skip
+        factor, rival = 1.0 if label in early else AHEAD, label.split()[0].upper()
+        asked = f"score {factor:g} times that of {rival}"
+        asked = f"score of the first fifth above that of {rival}" if label in early else asked
+        said = f"{mine:.3f} and {theirs:.3f}"
+        yield Goal(f"{len(both)} tasks", asked, said, mine >= factor * theirs)
 
 
 def _everywhere(asked: str, by_task: dict[str, tuple[str, bool]]) -> Goal:

@@ -118,7 +118,7 @@ class TestCurve:
             up[task] = [line([0] * 6, task=task) | curves]
         found = {"bayespg": up, "trpo": {TASK: [line([0, 0, 0, 0, 1, 1])]}}
         met = {(of.task, of.asked): of for of in suite_goals.goals(found)}
-        assert met["1 tasks", "score 1.25 times that of trpo"].measured == "1.000 and 0.400"
+        assert met["1 tasks", "score 1.25 times that of TRPO"].measured == "1.000 and 0.400"
         assert met["Swimmer-v5", "100 within 40,000 steps"].measured == "never / never"
         assert met["5 tasks", "every seed of a classic task is solved"].met
         assert not met["CartPole-v1", "solved within 4,451 steps"].met

@@ -134,6 +134,14 @@ def test_where_all_rewards_are_equal_gains_no_step_is_made():
     assert [agent.update()["step_norm"] for _ in range(3)] == [0, 0, 0]
 
 
+@pytest.mark.slow
+def test_training_says_once_that_every_episode_returned_the_same(capsys):
+    agent = Agent(Forever(horizon=5), "linear", episodes=2, seed=0)
+    agent.learn(25 * 10)
+    said = "".join(capsys.readouterr())
+    assert said.count("Every episode of the first 20 updates returned 5.0") == 1
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_rewards_that_depend_on_time_alone_say_nothing(ended):
     """Episodes that end together, with rewards of the same sum in the same or in another order."""
