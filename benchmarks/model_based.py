@@ -148,6 +148,7 @@ def run(
     agent = kind(MADE.get(task, task), seed=seed)
     steps, returns, rows, passed, seconds, processor = [], [], [], 0, 0.0, []
     stopped = given_up = None
+    led = 0
     start = time.perf_counter()
     while passed < ROW and (not steps or steps[-1] < budget):
         if time.perf_counter() - start > limit:
@@ -165,6 +166,7 @@ def run(
         steps.append(int(row["steps"]))
         if given_up is None and kind is bayespg.MBAC and agent.state.record.useless:
             given_up = steps[-1]
+        led += int(kind is bayespg.MBAC and agent.state.lead > 0)
         returns.append(round(agent.evaluate(EPISODES, deterministic=True).mean, 2))
         rows.append(
             [
@@ -181,7 +183,7 @@ def run(
     return {
         "task": task, "algorithm": algorithm, "seed": seed,
         "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
-        "given_up": given_up,
+        "given_up": given_up, "led_by_networks": led,
         "seconds": round(seconds, 1),
         "first_seconds": rows[0][-1], "processor_seconds": processor, "stopped": stopped,
         "steps": steps, "evaluated": returns,

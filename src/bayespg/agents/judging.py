@@ -17,6 +17,9 @@ NOISY = 0.3
 """Share of noise in what a model learns from, beyond which it is in doubt: `BAC` plays and learns
 until there is less. It is below 0.1 on tasks without hidden states, and near one where the model is
 useless."""
+POOR, TOLD = 0.8, 5
+"""A model whose share of the variance of changes of the state is less, in the median over at least
+so many updates, predicts them poorly."""
 TRIED, SHARE = 4, 0.5
 """Updates of a policy after which what real episodes gained is compared with what the model had
 promised, and the share of it below which a policy is given up for one from scratch. The model now
@@ -53,6 +56,12 @@ class Record(eqx.Module):
     def plain(self) -> bool:
         """Whether `BAC` plays and learns, for now or for good."""
         return bool(self.useless or self.doubts > 0)
+
+    @property
+    def poor(self) -> bool:
+        """Whether the model predicts changes of the state poorly."""
+        known = self.predicted[np.isfinite(self.predicted[:, 0]), 0]
+        return len(known) >= TOLD and bool(np.median(known) < POOR)
 
     @property
     def kept(self) -> float:
@@ -133,6 +142,23 @@ def silent(data: Transitions) -> bool:
     terms = np.concatenate([level, *(() if ended and choices else (A, A**2, np.abs(A)))], 1)
     left = rewards - terms @ np.linalg.lstsq(terms, rewards, rcond=None)[0]
     return bool(np.abs(left).max() <= COST * max(np.abs(rewards).max(), 1e-300))
+
+
+FARTHEST, NARROWEST = 5.0, 1e-4
+"""Errors count as no more than so many standard deviations, and these as no less than this share
+of those of what is predicted, so that neither an outlier nor rounding decides."""
+
+
+def likelihood(true: np.ndarray, predicted: np.ndarray, deviation: np.ndarray) -> float:
+    """The log-likelihood of rows under normal distributions, in the mean over them and over the
+    numbers that vary, up to a constant; zero if none does."""
+    if not len(true):
+        return 0.0
+    spread = true.std(0)
+    varies = spread > 1e-6 * np.abs(true).max(0)
+    s = np.maximum(deviation, NARROWEST * spread)[:, varies]
+    apart = np.minimum(np.abs(true - predicted)[:, varies] / s, FARTHEST)
+    return float(np.mean(-np.log(s) - apart**2 / 2)) if s.size else 0.0
 
 
 def explained(true: np.ndarray, predicted: np.ndarray) -> float:

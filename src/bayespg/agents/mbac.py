@@ -11,7 +11,7 @@ simulates (`bayespg.agents.simulated`).
 
 import concurrent.futures
 import dataclasses
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import equinox as eqx
 import jax
@@ -35,7 +35,9 @@ from bayespg.learning.advance import NotFinite
 from bayespg.learning.batch import of_paths
 from bayespg.models import Forecast, Knowledge, Model, forecast, inside
 from bayespg.models import model as models
+from bayespg.models import networks as ensembles
 from bayespg.models.data import Transitions, empty, inputs_of
+from bayespg.models.networks import Learner
 from bayespg.paths.observations import Normalised, Normaliser, no_statistics
 from bayespg.paths.worlds import OnHost
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype
@@ -50,12 +52,30 @@ PARTS = {"policy": "fourier", "estimator": NAME, "update": "simulated"}
 """What a run's configuration names."""
 SETTINGS = tuple(settings.GivenToMBAC.__annotations__)
 """The settings that MBAC uses; the others of `Settings` have no effect on it."""
-UPDATES, PATHS, LONGEST = 15, 64, 200
-"""Updates on simulated episodes per real one, simulated episodes per update, and their steps."""
-WAVES, SCALES = 50, {"choices": 0.3, "means": 1.0}
-"""Number and size of the waves in which the policy is linear."""
-ENOUGH, MOST = 30, 8
-"""Steps that the episodes of an update have together at least, and the most episodes."""
+UPDATES, LONGEST = 15, 200
+"""Updates on simulated episodes at a time, and the steps of these episodes."""
+SCALES = {"choices": 0.3, "means": 1.0}
+"""Size of the waves in which the policy is linear."""
+MOST = 8
+"""Most real episodes of an update."""
+
+
+class Effort(NamedTuple):
+    """What depends on how many numbers are observed."""
+
+    paths: int
+    """Simulated episodes per update on them."""
+    rounds: int
+    """How often the policy is improved by `UPDATES` at most, as long as that pays."""
+    waves: int
+    """Waves in which the policy is linear."""
+    enough: int
+    """Steps that the real episodes of an update have together at least."""
+
+
+FEW, MANY = Effort(64, 1, 50, 30), Effort(128, 3, 150, 100)
+WIDE = 6
+"""Observations of more numbers than these are many: networks learn as well."""
 AGAIN = 1.3
 """When there are this many times the transitions, the length scale of the model is chosen again,
 and a policy that learns from scratch is compared with the one so far. An early model may be wrong
@@ -71,6 +91,8 @@ its episodes ended before the horizon."""
 CURIOSITY = 1.0
 """What is earned per standard deviation of what is not known, while rewards say nothing about
 states."""
+MEMORY = 0.7
+"""Decay of the running mean of the likelihoods by which the family that leads is chosen."""
 TESTED, STEPS = 128, 10
 """New transitions on which the model is tested before it learns from them, and the steps after
 which its intervals are."""
@@ -95,6 +117,10 @@ class State(eqx.Module):
     """Which length scale the model has."""
     judged: Int[np.ndarray, ""]
     """Transitions by which it was chosen."""
+    learner: Learner
+    lead: Float[np.ndarray, ""]
+    """What networks gain over the regression in the log-likelihood of new transitions, per number,
+    as a running mean; they lead where it is positive."""
     key: PRNGKeyArray
     updates: Int[np.ndarray, ""]
     episodes: Int[np.ndarray, ""]
@@ -162,10 +188,11 @@ class MBAC(BaseAgent):
         self._plain.world = where
         size, inputs = where.observation.shape[0], inputs_of(where.actions)
         self._values = simulated.basis(size)
+        self._effort = MANY if size > WIDE else FEW
         key = host_key(s.seed)
         self._basis = models.basis(child(key, 3), size, inputs.size)
         self._fitted: tuple[Any, Model] | None = None
-        features = Fourier(size, WAVES, scale=SCALES["choices" if inputs.sizes else "means"])
+        features = Fourier(size, self._effort.waves, scale=SCALES["choices" if inputs.sizes else "means"])
         if inputs.sizes:
             head: Any = Choice(features.size, inputs.sizes, where.actions.scalar)  # pyright: ignore
         else:
@@ -175,7 +202,8 @@ class MBAC(BaseAgent):
             self.state = State(
                 policy=as_dtype(as_arrays(Composed(features, head)), jnp.float32),
                 normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
-                data=empty(size, inputs), length=zero, judged=zero, key=child(key, 1),
+                data=empty(size, inputs), length=zero, judged=zero, learner=to_numpy(ensembles.begin(child(key, 4), size + inputs.size, size + 1)), lead=np.asarray(0.0),
+                key=child(key, 1),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
                 record=judging.begin(), plain=to_numpy(self._plain.state),
@@ -216,8 +244,14 @@ class MBAC(BaseAgent):
         if data.count == 0:
             raise ValueError("model: nothing has been observed yet; call learn first")
         if self._fitted is None or self._fitted[0] is not data:
-            self._fitted = data, models.posterior(data, self._basis, self.state.length)
-        return self._fitted[1]
+            model = models.posterior(data, self._basis, self.state.length)
+            self._fitted = data, regression
+        return self._led(self._fitted[1])
+
+    def _led(self, model: Model) -> Model:
+        """The model, by the family that leads."""
+        state = self.state
+        return _by_networks(model, state.learner) if state.lead > 0 else model
 
     def forecast(self, seed: int = 0) -> tuple[Transitions, Forecast]:
         """A real episode that is not learned from, and the states that the model predicts from its
@@ -273,11 +307,15 @@ class MBAC(BaseAgent):
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
             data, fresh = data.with_paths(paths), fresh.with_paths(paths)
-        shares, within = self._tested(fresh)
+        shares, within, gain = self._tested(fresh)
         again = int(data.seen) > AGAIN * int(old.judged)
-        model = models.posterior(data, self._basis, None if again else old.length)
+        regression = models.posterior(data, self._basis, None if again else old.length)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
+        learner, lead = old.learner, MEMORY * old.lead + (1 - MEMORY) * gain
+        if self._effort is MANY or old.record.poor:
+            learner = ensembles.learned(learner, data, regression.units, jax.random.fold_in(key, 99))
+        model = _by_networks(regression, learner) if lead > 0 else regression
         episodes = metrics.evaluation(*played)
         came = self._discounted(played)
         silent = judging.silent(data)
@@ -290,7 +328,7 @@ class MBAC(BaseAgent):
             best, promises, begun = self._chosen(model, silent, key, again, record.missed)
             policy, values, progress = best.policy, best.values, best.progress
             if not silent:
-                promised = float(np.mean(promises[: PATHS // 2]))
+                promised = float(np.mean(promises[: len(promises) // 2]))
             ahead = float(np.mean(progress.lengths))
             confirmed = float(np.clip(progress.agreement[-1], 0.0, 1.0))
         numbers = jax.tree.leaves(eqx.filter((policy, values), eqx.is_inexact_array))
@@ -304,6 +342,7 @@ class MBAC(BaseAgent):
             episodes, policy=policy, normaliser=_units(model), values=values, data=data,
             length=np.asarray(model.length, np.int64),
             judged=np.asarray(data.seen if again else old.judged, np.int64),
+            learner=to_numpy(learner), lead=np.asarray(lead),
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
             record=record.promising(promised, begun or doubted),
             plain=to_numpy(self._plain.state),
@@ -348,6 +387,12 @@ class MBAC(BaseAgent):
             best = eqx.tree_at(lambda x: (x.policy, x.after), best, (old.policy, best.before))
         begun = missed or _better(tried[-1].after, best.after)
         best = tried[-1] if begun else best
+        for number in range(1, self._effort.rounds):
+            if not _better(best.after, best.before):
+                break
+            more = self._improved(model, silent, jax.random.fold_in(key, number), best.policy, best.values)
+            if _better(more.after, more.before):
+                best = more
         return best, np.asarray(best.after, float), begun
 
     def _discounted(self, played: list[Trajectories]) -> float:
@@ -355,21 +400,38 @@ class MBAC(BaseAgent):
         gamma = self.world.discount
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
-    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float]:
+    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float, float]:
         """How well the model so far predicts new transitions: the shares of the variance of changes
-        of the state and of rewards, and how many states are in the intervals. NaN before the first
-        model, and where nothing varies."""
+        of the state and of rewards, and how many states are in the intervals, NaN before the first
+        model, and where nothing varies; and what networks gain over the regression in their
+        log-likelihood, zero where there are none."""
         if self.state.data.count == 0:
-            return (np.nan, np.nan), np.nan
+            return (np.nan, np.nan), np.nan, 0.0
+        model = self.model
         rows = np.arange(TESTED) * fresh.count // TESTED
         x, y, r = (z[rows].astype(float) for z in (fresh.states, fresh.following, fresh.rewards))
-        found = self.model.predict_encoded(x, fresh.actions[rows])
+        found = model.predict_encoded(x, fresh.actions[rows])
         going = ~fresh.terminated[rows]
         shares = (
             judging.explained(y - x, np.asarray(found.following) - x),
             judging.explained(r[going, None], np.asarray(found.rewards)[going, None]),
         )
-        return shares, inside(self.model, fresh, STEPS)
+        gain = 0.0
+        if int(self.state.learner.seen):
+            assert self._fitted is not None
+            plain = self._fitted[1]
+            both = _by_networks(plain, self.state.learner), plain
+            there, here = (
+                judging.likelihood(
+                    np.column_stack([y, r])[going],
+                    *(np.column_stack(z)[going] for z in (
+                        (p.following, p.rewards), (p.following_deviation, p.rewards_deviation)
+                    )),
+                )
+                for p in (m.predict_encoded(x, fresh.actions[rows]) for m in both)
+            )  # fmt: skip
+            gain = there - here
+        return shares, inside(model, fresh, STEPS), gain
 
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
@@ -390,7 +452,7 @@ class MBAC(BaseAgent):
                 )
             played.append(paths)
             steps += int(np.asarray(paths.mask).sum())
-            if steps >= ENOUGH:
+            if steps >= self._effort.enough:
                 break
         return played
 
@@ -410,7 +472,7 @@ class MBAC(BaseAgent):
         with self.precision():
             environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
             improved = simulated.improve(
-                environment, policy, normaliser, self._values, values, key, UPDATES, PATHS,
+                environment, policy, normaliser, self._values, values, key, UPDATES, self._effort.paths,
                 limited=where.horizon <= LONGEST,
             )  # fmt: skip
             return jax.block_until_ready(improved)
@@ -426,6 +488,10 @@ class MBAC(BaseAgent):
         self.reset()
         self._double = self._plain._double and self.state.record.plain
         self._fitted = None
+
+
+def _by_networks(model: Model, learner: Learner) -> Model:
+    return dataclasses.replace(model, networks=learner.networks)
 
 
 def _columns(known: dict[Any, float]) -> dict[Any, float]:

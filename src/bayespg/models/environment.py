@@ -13,6 +13,7 @@ from bayespg._support.types import Array
 from bayespg.environments import Environment
 from bayespg.models.data import Inputs
 from bayespg.models.features import Circles, Quadratic, Terms, Units
+from bayespg.models.networks import Networks
 
 HORIZON, DISCOUNT = 200, 0.99
 
@@ -76,17 +77,57 @@ class Bonus(eqx.Module):
         return jax.tree.map(lambda x: x * factor, self)
 
 
-class Learned(Environment):
-    """The mean or a draw of a model. Its episodes begin as `Observed.starts` says."""
+class Linear(eqx.Module):
+    """What a step leads to by a regression in features: the change of the state and the reward,
+    without noise; the standard deviation of the noise; and that of the next state under the
+    posterior, by the disagreement of draws, in units of the standard deviation of observed states.
+    """
 
-    inputs: Inputs
-    states: Units
     features: Terms
     weights: Float[Array, "p o"]
     """Of the changes of the state, of the reward, and of what draws of the model differ by."""
     constant: Float[Array, " d1"]
     noise: Float[Array, " d1"]
     """Standard deviations."""
+
+    def __call__(
+        self, x: Float[Array, "M d"], encoded: Float[Array, "M k"]
+    ) -> tuple[Float[Array, "M d1"], Float[Array, "*M d1"], Float[Array, " M"]]:
+        y, many = self.features(x, encoded) @ self.weights, self.constant.size
+        apart = jnp.sqrt(jnp.mean(y[:, many:] ** 2, 1))
+        return y[:, :many] + self.constant, self.noise, apart
+
+
+class Ensemble(eqx.Module):
+    """The same by networks. Each path follows one member, or all of them the same one."""
+
+    networks: Networks
+    units: Units
+    """Of the changes of the state and the reward."""
+    ratio: Float[Array, " d"]
+    """Standard deviations of changes in those of states."""
+    member: Int[Array, ""]
+    """Which one; each path has its own where it is negative."""
+
+    def __call__(
+        self, x: Float[Array, "M d"], encoded: Float[Array, "M k"]
+    ) -> tuple[Float[Array, "M d1"], Float[Array, "M d1"], Float[Array, " M"]]:
+        means, variances = self.networks(x, encoded)
+        E, M = means.shape[:2]
+        rows = jnp.arange(M)
+        member = jnp.where(self.member < 0, rows % E, self.member)
+        mean, deviation = means[member, rows], jnp.sqrt(variances[member, rows])
+        spread = jnp.var(means[:, :, :-1], 0, ddof=1) * self.ratio**2
+        apart = jnp.sqrt(jnp.median(spread, 1))
+        return mean * self.units.scale + self.units.mean, deviation * self.units.scale, apart
+
+
+class Learned(Environment):
+    """The mean or a draw of a model. Its episodes begin as `Observed.starts` says."""
+
+    inputs: Inputs
+    states: Units
+    outcome: Linear | Ensemble
     offset: Float[Array, ""]
     bonus: Bonus
     ends: Quadratic
@@ -116,9 +157,8 @@ class Learned(Environment):
         key_noise, key_end = jax.random.split(key)
         M, d = states.shape
         encoded = self.inputs(actions).astype(states.dtype)
-        y = self.features(self.states(states), encoded) @ self.weights
-        apart, y = y[:, d + 1 :], y[:, : d + 1] + self.constant
-        y = y + self.noise * normal(key_noise, y.shape, y.dtype)
+        y, noise, unknown = self.outcome(self.states(states), encoded)
+        y = y + noise * normal(key_noise, y.shape, y.dtype)
         following = self.observed.states(states + y[:, :d])
 
         def ends() -> Any:
@@ -135,7 +175,6 @@ class Learned(Environment):
             rewards = self.paid * (rewards + jnp.where(ended, self.offset + bonus, 0.0))
         else:
             rewards = self._told(self.known.reward, states, actions, following)
-        unknown = jnp.sqrt(jnp.mean(apart**2, 1))
         return following, rewards + self.curiosity * unknown, ended, unknown
 
     def _told(self, function: Callable[..., Any], states: Any, actions: Any, following: Any) -> Any:

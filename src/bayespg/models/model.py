@@ -24,8 +24,11 @@ from bayespg._support import checks, compilation
 from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.data import Inputs, Transitions
-from bayespg.models.environment import DISCOUNT, HORIZON, Bonus, Knowledge, Learned, Observed
-from bayespg.models.features import Terms, Units, Waves, circles_of, draw_waves, units_of
+from bayespg.models.environment import (
+    DISCOUNT, HORIZON, Bonus, Ensemble, Knowledge, Learned, Linear, Observed
+)  # fmt: skip
+from bayespg.models.features import Terms, Units, Waves, circles_of, draw_waves, rare_in_range, units_of
+from bayespg.models.networks import Networks
 from bayespg.models.regression import Regression, regress, robust_weights, statistics
 from bayespg.models.termination import Termination, evenly
 
@@ -81,19 +84,26 @@ class Model(eqx.Module):
     observed: Observed
     length: Int[Array, ""]
     """Which of `LENGTHS`."""
+    networks: Networks | None = None
+    """What predicts changes of the state and rewards in place of the regressions."""
+
+    @property
+    def units(self) -> tuple[Units, Units, Units]:
+        """Those of states, of their changes, and of rewards."""
+        return self.states, self.changes, self.payments
 
     @property
     def noise(self) -> float:
         """The share that the model counts as noise: of the variance of changes of the state, or of
         states where that is less, in the median over the numbers that vary; or of the variance of
         rewards where that is more."""
-        each, change, state = (
-            np.asarray(x) for x in (self.dynamics.noise, self.changes.scale, self.states.scale)
-        )
-        share = (each * np.maximum(change / state, 1.0) ** 2)[each > 0]
-        return float(
-            max(np.median(share) if share.size else 0.0, np.asarray(self.rewards.noise)[0])
-        )
+        change, state = (np.asarray(x) for x in (self.changes.scale, self.states.scale))
+        each, reward = np.asarray(self.dynamics.noise), np.asarray(self.rewards.noise)[0]
+        varies = each > 0
+        if self.networks is not None:
+            *each, reward = np.asarray(self.networks.noise)
+        share = (np.array(each) * np.maximum(change / state, 1.0) ** 2)[varies]
+        return float(max(np.median(share) if share.size else 0.0, reward))
 
     def environment(
         self,
@@ -140,49 +150,42 @@ def compiled(function: Any) -> Any:
 
 
 def _predict(model: Model, x: Any, encoded: Any) -> Prediction:
-    phi = model.features(model.states(x), encoded)
-
-    def outputs(fit: Regression, units: Units):
-        mean = phi @ fit.mean * units.scale + units.mean
-        return mean, units.scale * jnp.sqrt(fit.variance(phi) + fit.noise)
-
-    change, deviation = outputs(model.dynamics, model.changes)
-    reward, reward_deviation = outputs(model.rewards, model.payments)
-    following = model.observed.states(x + change)
+    if model.networks is None:
+        phi = model.features(model.states(x), encoded)
+        fits = model.dynamics, model.rewards
+        mean = jnp.concatenate([phi @ fit.mean for fit in fits], 1)
+        variance = jnp.concatenate([fit.variance(phi) + fit.noise for fit in fits], 1)
+    else:
+        means, variances = model.networks(model.states(x), encoded)
+        mean, variance = jnp.mean(means, 0), jnp.mean(variances, 0) + jnp.var(means, 0)
+    outputs = _joined(model)
+    mean, deviation = mean * outputs.scale + outputs.mean, jnp.sqrt(variance) * outputs.scale
+    following = model.observed.states(x + mean[:, :-1])
     return Prediction(
-        following, deviation, model.observed.rewards(reward[:, 0]),
-        reward_deviation[:, 0], model.termination.probability(model.states(following)),
+        following, deviation[:, :-1], model.observed.rewards(mean[:, -1]), deviation[:, -1],
+        model.termination.probability(model.states(following)),
     )  # fmt: skip
 
 
+def _joined(model: Model) -> Units:
+    """The units of changes of the state and of rewards; zero for those that never vary."""
+    a, b = model.changes, model.payments
+    noise = jnp.concatenate([model.dynamics.noise, model.rewards.noise])
+    scale = jnp.concatenate([a.scale, b.scale])
+    return Units(jnp.concatenate([a.mean, b.mean]), jnp.where(noise > 0, scale, 0.0))
+
+
 def environment_of(model, key, curiosity, horizon, discount, known) -> Learned:
-    W, w, v = model.dynamics.mean, model.rewards.mean, model.termination.mean
-    key_draws, key_dynamics, key_rewards, key_ends = jax.random.split(
-        jax.random.key(0) if key is None else key, 4
-    )
-
-    def normals(key: PRNGKeyArray, like: Array) -> Array:
-        return jax.random.normal(key, like.shape, like.dtype)
-
-    # Columns z_k ~ N(0, C) with C the mean of the covariances of the outputs, in units of the
-    # states: the mean of (phi'z_k)^2 is the mean variance of the numbers of a state.
-    ratio = (model.changes.scale / model.states.scale) ** 2
-    width = jnp.sqrt(model.dynamics.values @ ratio / len(ratio))[:, None]
-    apart = model.dynamics.vectors @ (width * normals(key_draws, jnp.zeros((len(W), DRAWS))))
+    key_outcome, key_ends = jax.random.split(jax.random.key(0) if key is None else key)
+    v = model.termination.mean
     if key is not None:
-        W = model.dynamics.draw(normals(key_dynamics, W))
-        w = model.rewards.draw(normals(key_rewards, w))
-        v = model.termination.draw(normals(key_ends, v))
-    units = jnp.concatenate([model.changes.scale, model.payments.scale])
-    noise = jnp.sqrt(jnp.concatenate([model.dynamics.noise, model.rewards.noise]))
+        v = model.termination.draw(_normals(key_ends, v))
+    outcome = (_linear if model.networks is None else _ensemble)(model, key_outcome, key is not None)
     environment = Learned(
-        inputs=model.inputs, states=model.states, features=model.features,
-        weights=jnp.concatenate([jnp.concatenate([W, w], 1) * units, apart], 1),
-        constant=jnp.concatenate([model.changes.mean, model.payments.mean]),
-        noise=noise * units, offset=model.offset, bonus=model.bonus,
-        ends=model.termination.features, end_weights=v, can_end=model.termination.known,
-        observed=model.observed, paid=jnp.ones(()), curiosity=curiosity, horizon=horizon,
-        discount=discount, known=known,
+        inputs=model.inputs, states=model.states, outcome=outcome, offset=model.offset,
+        bonus=model.bonus, ends=model.termination.features, end_weights=v,
+        can_end=model.termination.known, observed=model.observed, paid=jnp.ones(()),
+        curiosity=curiosity, horizon=horizon, discount=discount, known=known,
     )  # fmt: skip
 
     def single(x: Any) -> Any:
@@ -191,6 +194,37 @@ def environment_of(model, key, curiosity, horizon, discount, known) -> Learned:
         return x.astype(jnp.float32 if eqx.is_inexact_array(x) else jnp.int32)
 
     return jax.tree.map(single, environment)
+
+
+def _normals(key: PRNGKeyArray, like: Array) -> Array:
+    return jax.random.normal(key, like.shape, like.dtype)
+
+
+def _ensemble(model: Model, key: PRNGKeyArray, drawn: bool) -> Ensemble:
+    assert model.networks is not None
+    members = len(model.networks.weights[0])
+    member = jax.random.randint(key, (), 0, members) if drawn else jnp.asarray(-1)
+    outputs = _joined(model)
+    ratio = outputs.scale[:-1] / model.states.scale
+    return Ensemble(model.networks, outputs, ratio, member)
+
+
+def _linear(model: Model, key: PRNGKeyArray, drawn: bool) -> Linear:
+    key_draws, key_dynamics, key_rewards = jax.random.split(key, 3)
+    W, w = model.dynamics.mean, model.rewards.mean
+    # Columns z_k ~ N(0, C) with C the covariance of an output, in units of the states, along each
+    # vector the median over the outputs: (phi'z_k)^2 is about the variance of a number of a state,
+    # whatever one of them does that is hard to predict.
+    ratio = (model.changes.scale / model.states.scale) ** 2
+    width = jnp.sqrt(jnp.median(model.dynamics.values * ratio, 1))[:, None]
+    apart = model.dynamics.vectors @ (width * _normals(key_draws, jnp.zeros((len(W), DRAWS))))
+    if drawn:
+        W = model.dynamics.draw(_normals(key_dynamics, W))
+        w = model.rewards.draw(_normals(key_rewards, w))
+    outputs = _joined(model)
+    noise = jnp.sqrt(jnp.concatenate([model.dynamics.noise, model.rewards.noise]))
+    weights = jnp.concatenate([jnp.concatenate([W, w], 1) * outputs.scale, apart], 1)
+    return Linear(model.features, weights, outputs.mean, noise * outputs.scale)
 
 
 class Basis(NamedTuple):
@@ -237,8 +271,8 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
     ended = jnp.asarray(data.terminated) & used
     going = used & ~ended
     going = jnp.where(jnp.any(going), going, used)
-    states = units_of(S, used.astype(S.dtype))
-    changes = units_of(following - S, used.astype(S.dtype))
+    every = used.astype(S.dtype)
+    states, changes = (rare_in_range(units_of(x, every), x, every) for x in (S, following - S))
     payments = units_of(R[:, None], going.astype(S.dtype))
     X, D = states(S), changes(following - S)
     r = payments(R[:, None])
