@@ -25,11 +25,24 @@ from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.data import Inputs, Transitions
 from bayespg.models.environment import (
-    DISCOUNT, HORIZON, Bonus, Ensemble, Knowledge, Learned, Linear, Observed,
-)  # fmt: skip
+    DISCOUNT,
+    HORIZON,
+    Bonus,
+    Ensemble,
+    Knowledge,
+    Learned,
+    Linear,
+    Observed,
+)
 from bayespg.models.features import (
-    Terms, Units, Waves, circles_of, draw_waves, rare_in_range, units_of,
-)  # fmt: skip
+    Terms,
+    Units,
+    Waves,
+    circles_of,
+    draw_waves,
+    rare_in_range,
+    units_of,
+)
 from bayespg.models.networks import Networks
 from bayespg.models.regression import Regression, regress, robust_weights, statistics
 from bayespg.models.termination import Termination, evenly
