@@ -21,7 +21,8 @@ TASK = "jax/MountainCarContinuous-v0"
 def _few():
     """Fewer and shorter simulated episodes, for speed."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"UPDATES": 4, "PATHS": 16, "LONGEST": 30}.items():
+        few = mbac.FEW._replace(paths=16)
+        for name, value in {"UPDATES": 4, "FEW": few, "MANY": few, "LONGEST": 30}.items():
             patch.setattr(mbac, name, value)
         yield
 
@@ -139,7 +140,7 @@ class Noise(gymnasium.Env):
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "WINDOW", 4)
     agent = bayespg.MBAC(Noise, seed=0)
-    with pytest.warns(UserWarning, match="BAC goes on without it"):
+    with pytest.warns(UserWarning, match="training continues with BAC"):
         agent.learn(300, run=tmp_path / "run", progress=False)  # with BAC alone at last
     assert agent.state.record.useless
     assert agent.state.updates > 4

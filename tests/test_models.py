@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 from bayespg import estimators, models, rollout, training, updates
 from bayespg.environments import classic, spaces
-from bayespg.models import data, features, regression
+from bayespg.models import data, features, networks, regression
 from bayespg.models.model import WIDER
 from bayespg.policies import named
 
@@ -341,3 +341,58 @@ def test_choices_are_decoded():
     two = data.choices(3, 2)
     made = jnp.array([[2, 0], [0, 1]])
     np.testing.assert_array_equal(two.decoded(two(made)), made)
+
+
+@pytest.fixture(scope="module")
+def kinked():
+    """A task whose changes have kinks in eight numbers, and networks that learned it."""
+    rng = np.random.default_rng(0)
+    x, a = rng.normal(size=(900, 8)).astype(np.float32), rng.uniform(-1, 1, (900, 2))
+    y = x + 0.3 * np.abs(x[:, ::-1]) + 0.2 * a[:, :1] * np.sign(x)
+    r = np.abs(x).sum(1)
+    return models.transitions(x, a, r, y, np.zeros(900, bool))
+
+
+def test_networks_predict_kinks_that_waves_do_not(kinked):
+    whole = kinked
+    some = data.empty(8, whole.inputs, 1024).with_rows(
+        *(z[:700] for z in (whole.states, whole.actions, whole.rewards, whole.following,
+                            whole.terminated, whole.first))
+    )  # fmt: skip
+    plain = models.fit(some)
+    learner = networks.begin(jax.random.key(0), 10, 9)
+    for k in range(3):
+        learner = networks.learned(learner, some, plain.units, jax.random.key(k))
+    by_networks = dataclasses.replace(plain, networks=learner.networks)
+    x, a, y = (z[700:900] for z in (whole.states, whole.actions, whole.following))
+    errors, inside = [], []
+    for model in (plain, by_networks):
+        found = model.predict_encoded(x, a)
+        apart = np.abs(np.asarray(found.following) - y)
+        errors.append(np.mean(apart**2))
+        inside.append(np.mean(apart < 1.96 * np.asarray(found.following_deviation)))
+    assert errors[1] < 0.7 * errors[0]
+    assert 0.8 < inside[1] <= 1.0
+    mean, draw = by_networks.environment(), by_networks.environment(jax.random.key(1))
+    for environment in (mean, draw):
+        states = environment.reset(jax.random.key(2), 6)
+        following, rewards, ended = environment.step(
+            jax.random.key(3), states, jnp.zeros((6, 2), states.dtype)
+        )
+        assert following.shape == states.shape
+        assert np.isfinite(rewards).all()
+        assert not ended.any()
+    assert by_networks.noise < plain.noise
+    assert models.forecast(by_networks, x[0], a[:5]).mean.shape == (5, 8)
+
+
+def test_a_number_that_is_nearly_always_the_same_has_its_range_as_unit():
+    x = np.zeros((200, 2))
+    x[:, 1] = np.random.default_rng(0).normal(size=200)
+    x[7, 0] = 4.0
+    with jax.enable_x64(True):
+        weights = jnp.ones(200)
+        plain = features.units_of(jnp.asarray(x), weights)
+        found = features.rare_in_range(plain, jnp.asarray(x), weights)
+    assert found.scale[0] == pytest.approx(3.98)
+    assert found.scale[1] == plain.scale[1]

@@ -1,11 +1,13 @@
 """What real episodes say about a learned model: what it promised, and whether to go on with it."""
 
 import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bayespg.models import Prediction
 from bayespg.models.data import Transitions
 
 WINDOW = 20
@@ -144,20 +146,37 @@ def silent(data: Transitions) -> bool:
     return bool(np.abs(left).max() <= COST * max(np.abs(rewards).max(), 1e-300))
 
 
+TESTED = 128
+"""New transitions on which a model is tested before it learns from them."""
 FARTHEST, NARROWEST = 5.0, 1e-4
 """Errors count as no more than so many standard deviations, and these as no less than this share
 of those of what is predicted, so that neither an outlier nor rounding decides."""
 
 
-def likelihood(true: np.ndarray, predicted: np.ndarray, deviation: np.ndarray) -> float:
-    """The log-likelihood of rows under normal distributions, in the mean over them and over the
-    numbers that vary, up to a constant; zero if none does."""
+def some(fresh: Transitions) -> tuple[np.ndarray, ...]:
+    """States, encoded actions, following states and rewards of some transitions, and whether the
+    episode went on."""
+    rows = np.arange(TESTED) * fresh.count // TESTED
+    numbers = (
+        z[rows].astype(float) for z in (fresh.states, fresh.actions, fresh.following, fresh.rewards)
+    )
+    return *numbers, ~fresh.terminated[rows]
+
+
+def likelihood(fresh: Transitions, predict: Callable[..., Prediction]) -> float:
+    """The log-likelihood of new transitions under normal distributions, in the mean over rows that
+    did not end the episode and over the numbers that vary, up to a constant; zero if none does."""
+    x, a, y, r, going = some(fresh)
+    found = predict(x, a)
+    true = np.column_stack([y, r])[going]
+    mean = np.column_stack([found.following, found.rewards])[going]
+    deviation = np.column_stack([found.following_deviation, found.rewards_deviation])[going]
     if not len(true):
         return 0.0
     spread = true.std(0)
     varies = spread > 1e-6 * np.abs(true).max(0)
     s = np.maximum(deviation, NARROWEST * spread)[:, varies]
-    apart = np.minimum(np.abs(true - predicted)[:, varies] / s, FARTHEST)
+    apart = np.minimum(np.abs(true - mean)[:, varies] / s, FARTHEST)
     return float(np.mean(-np.log(s) - apart**2 / 2)) if s.size else 0.0
 
 

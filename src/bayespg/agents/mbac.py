@@ -93,9 +93,8 @@ CURIOSITY = 1.0
 states."""
 MEMORY = 0.7
 """Decay of the running mean of the likelihoods by which the family that leads is chosen."""
-TESTED, STEPS = 128, 10
-"""New transitions on which the model is tested before it learns from them, and the steps after
-which its intervals are."""
+STEPS = 10
+"""Steps after which the intervals of the model are tested."""
 COLUMNS = (
     Column.SLOPE, Column.SLOPE_ERROR, Column.SURE, Column.DIVERGENCE, Column.CONFIRMED,
     Column.PERSISTENCE, Column.PROMISED, Column.CAME, Column.KEPT, Column.AHEAD, Column.PREDICTED,
@@ -192,7 +191,9 @@ class MBAC(BaseAgent):
         key = host_key(s.seed)
         self._basis = models.basis(child(key, 3), size, inputs.size)
         self._fitted: tuple[Any, Model] | None = None
-        features = Fourier(size, self._effort.waves, scale=SCALES["choices" if inputs.sizes else "means"])
+        features = Fourier(
+            size, self._effort.waves, scale=SCALES["choices" if inputs.sizes else "means"]
+        )
         if inputs.sizes:
             head: Any = Choice(features.size, inputs.sizes, where.actions.scalar)  # pyright: ignore
         else:
@@ -202,7 +203,8 @@ class MBAC(BaseAgent):
             self.state = State(
                 policy=as_dtype(as_arrays(Composed(features, head)), jnp.float32),
                 normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
-                data=empty(size, inputs), length=zero, judged=zero, learner=to_numpy(ensembles.begin(child(key, 4), size + inputs.size, size + 1)), lead=np.asarray(0.0),
+                data=empty(size, inputs), length=zero, judged=zero, lead=np.asarray(0.0),
+                learner=to_numpy(ensembles.begin(child(key, 4), size + inputs.size, size + 1)),
                 key=child(key, 1),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
@@ -240,18 +242,18 @@ class MBAC(BaseAgent):
     @property
     def model(self) -> Model:
         """The model of the task, given all transitions so far."""
-        data = self.state.data
-        if data.count == 0:
+        if self.state.data.count == 0:
             raise ValueError("model: nothing has been observed yet; call learn first")
-        if self._fitted is None or self._fitted[0] is not data:
-            model = models.posterior(data, self._basis, self.state.length)
-            self._fitted = data, regression
-        return self._led(self._fitted[1])
+        return self._by_networks() if self.state.lead > 0 else self._by_regression()
 
-    def _led(self, model: Model) -> Model:
-        """The model, by the family that leads."""
-        state = self.state
-        return _by_networks(model, state.learner) if state.lead > 0 else model
+    def _by_regression(self) -> Model:
+        data = self.state.data
+        if self._fitted is None or self._fitted[0] is not data:
+            self._fitted = data, models.posterior(data, self._basis, self.state.length)
+        return self._fitted[1]
+
+    def _by_networks(self) -> Model:
+        return _with_networks(self._by_regression(), self.state.learner)
 
     def forecast(self, seed: int = 0) -> tuple[Transitions, Forecast]:
         """A real episode that is not learned from, and the states that the model predicts from its
@@ -307,15 +309,18 @@ class MBAC(BaseAgent):
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
             data, fresh = data.with_paths(paths), fresh.with_paths(paths)
-        shares, within, gain = self._tested(fresh)
+        shares, within = self._tested(fresh)
         again = int(data.seen) > AGAIN * int(old.judged)
         regression = models.posterior(data, self._basis, None if again else old.length)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
-        learner, lead = old.learner, MEMORY * old.lead + (1 - MEMORY) * gain
-        if self._effort is MANY or old.record.poor:
-            learner = ensembles.learned(learner, data, regression.units, jax.random.fold_in(key, 99))
-        model = _by_networks(regression, learner) if lead > 0 else regression
+        lead = MEMORY * old.lead + (1 - MEMORY) * self._gain(fresh)
+        learner = old.learner
+        if data.states.shape[1] > WIDE or old.record.poor:
+            learner = ensembles.learned(
+                learner, data, regression.units, jax.random.fold_in(key, 99)
+            )
+        model = _with_networks(regression, learner) if lead > 0 else regression
         episodes = metrics.evaluation(*played)
         came = self._discounted(played)
         silent = judging.silent(data)
@@ -351,8 +356,9 @@ class MBAC(BaseAgent):
         self._double = self._plain._double and record.plain
         if self.state.record.useless:
             warn(
-                f"update {int(self.state.updates)}: the model predicts little of what happens, or "
-                "real episodes do not gain what it promises; BAC goes on without it"
+                f"update {int(self.state.updates)}: the model was given up, because it predicts "
+                "little of what happens or real episodes do not gain what it promises; training "
+                "continues with BAC on real episodes"
             )
         columns = {
             Column.PREDICTED: float(np.fmin(*shares)), Column.INSIDE: within,
@@ -390,7 +396,9 @@ class MBAC(BaseAgent):
         for number in range(1, self._effort.rounds):
             if not _better(best.after, best.before):
                 break
-            more = self._improved(model, silent, jax.random.fold_in(key, number), best.policy, best.values)
+            more = self._improved(
+                model, silent, jax.random.fold_in(key, number), best.policy, best.values
+            )
             if _better(more.after, more.before):
                 best = more
         return best, np.asarray(best.after, float), begun
@@ -400,38 +408,30 @@ class MBAC(BaseAgent):
         gamma = self.world.discount
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
-    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float, float]:
+    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float]:
         """How well the model so far predicts new transitions: the shares of the variance of changes
-        of the state and of rewards, and how many states are in the intervals, NaN before the first
-        model, and where nothing varies; and what networks gain over the regression in their
-        log-likelihood, zero where there are none."""
+        of the state and of rewards, and how many states are in the intervals. NaN before the first
+        model, and where nothing varies."""
         if self.state.data.count == 0:
-            return (np.nan, np.nan), np.nan, 0.0
-        model = self.model
-        rows = np.arange(TESTED) * fresh.count // TESTED
-        x, y, r = (z[rows].astype(float) for z in (fresh.states, fresh.following, fresh.rewards))
-        found = model.predict_encoded(x, fresh.actions[rows])
-        going = ~fresh.terminated[rows]
+            return (np.nan, np.nan), np.nan
+        x, a, y, r, going = judging.some(fresh)
+        found = self.model.predict_encoded(x, a)
         shares = (
             judging.explained(y - x, np.asarray(found.following) - x),
             judging.explained(r[going, None], np.asarray(found.rewards)[going, None]),
         )
-        gain = 0.0
-        if int(self.state.learner.seen):
-            assert self._fitted is not None
-            plain = self._fitted[1]
-            both = _by_networks(plain, self.state.learner), plain
-            there, here = (
-                judging.likelihood(
-                    np.column_stack([y, r])[going],
-                    *(np.column_stack(z)[going] for z in (
-                        (p.following, p.rewards), (p.following_deviation, p.rewards_deviation)
-                    )),
-                )
-                for p in (m.predict_encoded(x, fresh.actions[rows]) for m in both)
-            )  # fmt: skip
-            gain = there - here
-        return shares, inside(model, fresh, STEPS), gain
+        return shares, inside(self.model, fresh, STEPS)
+
+    def _gain(self, fresh: Transitions) -> float:
+        """What networks gain over the regression in the log-likelihood of new transitions, per
+        number; zero as long as they have not learned."""
+        if not int(self.state.learner.seen):
+            return 0.0
+        there, here = (
+            judging.likelihood(fresh, model.predict_encoded)
+            for model in (self._by_networks(), self._by_regression())
+        )
+        return there - here
 
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
@@ -472,8 +472,8 @@ class MBAC(BaseAgent):
         with self.precision():
             environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
             improved = simulated.improve(
-                environment, policy, normaliser, self._values, values, key, UPDATES, self._effort.paths,
-                limited=where.horizon <= LONGEST,
+                environment, policy, normaliser, self._values, values, key, UPDATES,
+                self._effort.paths, limited=where.horizon <= LONGEST,
             )  # fmt: skip
             return jax.block_until_ready(improved)
 
@@ -490,7 +490,7 @@ class MBAC(BaseAgent):
         self._fitted = None
 
 
-def _by_networks(model: Model, learner: Learner) -> Model:
+def _with_networks(model: Model, learner: Learner) -> Model:
     return dataclasses.replace(model, networks=learner.networks)
 
 

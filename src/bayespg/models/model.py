@@ -25,9 +25,24 @@ from bayespg._support.types import Array
 from bayespg.models import termination
 from bayespg.models.data import Inputs, Transitions
 from bayespg.models.environment import (
-    DISCOUNT, HORIZON, Bonus, Ensemble, Knowledge, Learned, Linear, Observed
-)  # fmt: skip
-from bayespg.models.features import Terms, Units, Waves, circles_of, draw_waves, rare_in_range, units_of
+    DISCOUNT,
+    HORIZON,
+    Bonus,
+    Ensemble,
+    Knowledge,
+    Learned,
+    Linear,
+    Observed,
+)
+from bayespg.models.features import (
+    Terms,
+    Units,
+    Waves,
+    circles_of,
+    draw_waves,
+    rare_in_range,
+    units_of,
+)
 from bayespg.models.networks import Networks
 from bayespg.models.regression import Regression, regress, robust_weights, statistics
 from bayespg.models.termination import Termination, evenly
@@ -180,7 +195,9 @@ def environment_of(model, key, curiosity, horizon, discount, known) -> Learned:
     v = model.termination.mean
     if key is not None:
         v = model.termination.draw(_normals(key_ends, v))
-    outcome = (_linear if model.networks is None else _ensemble)(model, key_outcome, key is not None)
+    outcome = (_linear if model.networks is None else _ensemble)(
+        model, key_outcome, key is not None
+    )
     environment = Learned(
         inputs=model.inputs, states=model.states, outcome=outcome, offset=model.offset,
         bonus=model.bonus, ends=model.termination.features, end_weights=v,

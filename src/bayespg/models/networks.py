@@ -82,8 +82,8 @@ def learned(
     learner: Learner, data: Transitions, units: tuple[Units, Units, Units], key: PRNGKeyArray
 ) -> Learner:
     """After some steps with all transitions, in these units of states, changes and rewards."""
-    fresh = int(data.seen) - int(learner.seen)
-    steps = int(np.clip(EACH * fresh, LEAST, MOST)) if int(learner.seen) else FIRST
+    fresh, begun = int(data.seen) - int(learner.seen), int(learner.seen) > 0
+    steps = int(np.clip(EACH * fresh, LEAST if begun else FIRST, MOST))
     states, changes, payments = (
         tuple(np.asarray(z, np.float32) for z in (u.mean, u.scale)) for u in units
     )
