@@ -375,7 +375,7 @@ class BAC(Estimator):
     """c, if there is no `advantage` that it follows from."""
     state_map: StateMap = eqx.field(static=True, default=as_they_are)
     limit_ends: bool = eqx.field(static=True, default=True)
-    lambda_: Lambda = eqx.field(static=True, default=0.9)
+    lambda_: Lambda = eqx.field(static=True, default="auto")
     fisher: FisherChoice = eqx.field(static=True, default=stationary_integrated_out)
     sparsify: Sparsify | None = eqx.field(static=True, default=None)
     form: actor_critic.Form = eqx.field(static=True, default="auto")
