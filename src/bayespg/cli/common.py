@@ -142,12 +142,12 @@ class _Lines:
     def __call__(self, name: str, fraction: float, what: str) -> None:
         with self._lock:
             now, end = time.monotonic(), fraction >= 1
+            moved = now, fraction
+            begun, at = self._first.setdefault(name, moved) if fraction else moved
             news = name not in self._ended or (end and not self._ended[name])
             if not news and (end or now - self._last < EVERY):
                 return
             self._ended[name], self._last = end, now
-        moved = now, fraction
-        begun, at = self._first.setdefault(name, moved) if fraction else moved
         left = ""
         if at + 0.02 < fraction < 1:
             left = f"about {(now - begun) * (1 - fraction) / (fraction - at):,.0f} s left"
