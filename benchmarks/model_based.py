@@ -45,6 +45,7 @@ import bayespg  # isort: skip  (first, for the thread pool)
 from bayespg.agents import mbac  # isort: skip
 from bayespg.learning.advance import NotFinite  # isort: skip
 from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
+from rivals import pets  # isort: skip
 from suite import version_of  # isort: skip
 
 RIVALS = Path(__file__).parents[1] / "docs" / "results" / "rivals.jsonl"
@@ -86,7 +87,7 @@ OPEN = tuple(list(TASKS)[-8:])
 WALKERS = OPEN[-5:]
 CLASSIC = tuple(TASKS)[:6]
 CHANGED = tuple(TASKS)[9:15]
-LONG_JOBS, LONGEST = 2, 240
+LONG_JOBS, LONGEST = 2, 230
 """Processes of `all` that begin with `WALKERS`, and the seconds after which such a run is cut."""
 EARLIER = (
     "MBAC, first runs", "MBAC, moving or anew", "MBAC, always moving", "MBAC, not exploring",
@@ -99,7 +100,7 @@ cost of actions. A "cold start" finds no compiled programs."""
 USELESS = ("useless", "noise")
 LATE = ("MBAC, given up late", "useless, given up late", "noise, given up late")
 """Runs of an earlier commit, when a model was given up after twenty updates without more reward."""
-ALGORITHMS = ("MBAC", *EARLIER, *USELESS, *LATE, "BAC", "BAC, beside useless")
+ALGORITHMS = ("MBAC", *EARLIER, *USELESS, *LATE, "BAC", "BAC, beside useless", "PETS")
 
 
 class Seen(gymnasium.ObservationWrapper):
@@ -161,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("do", choices=("run", "all", "table", "ends"))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--algorithm", choices=("MBAC", "BAC", *USELESS), default="MBAC")
+    parser.add_argument("--algorithm", choices=("MBAC", "BAC", *USELESS, "PETS"), default="MBAC")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--budget", type=int, help="real steps; the task's own")
@@ -197,19 +198,15 @@ Job = tuple[str, str, int]
 
 def jobs(first: int, seeds: int) -> tuple[list[Job], list[Job]]:
     """Runs of the page that take long, and the others, the most important first."""
-    rounds = enumerate((WALKERS, WALKERS[:2]))
+    rounds = enumerate((WALKERS, WALKERS[:2], WALKERS[:2]))
     long = [(task, "MBAC", first + k) for k, tasks in rounds for task in tasks]
     short = [(task, "MBAC", first + k) for k in range(seeds) for task in CLASSIC]
-    for k, task in itertools.product(range(3), CHANGED):
-        short.append((task, "MBAC", first + k))
+    short += [(task, "MBAC", first + k) for k in range(seeds) for task in ("LQR", "MountainCar")]
+    rivals = tuple(itertools.product(("CartPole-v1", "Pendulum-v1"), ("BAC", *USELESS)))
     for k in range(seeds):
-        short += [
-            (task, name, first + k)
-            for task in ("CartPole-v1", "Pendulum-v1") for name in ("BAC", *USELESS)
-        ]  # fmt: skip
-        short += [
-            (task, name, first + k) for task in ("LQR", "MountainCar") for name in ("MBAC", "BAC")
-        ]
+        pairs = *rivals, *((task, "MBAC") for task in (CHANGED[:3] if k else CHANGED) if k < 3)
+        short += [(*pair, first + k) for pair in pairs]
+        short += [(task, "PETS", first + k) for task in pets.REWARDS if k < 3]
     return long, short
 
 
@@ -255,8 +252,11 @@ def run(
     limit: float = np.inf,
 ) -> dict:
     """Train until the task is solved, or the budget or the seconds of the limit are spent."""
+    about = {"task": task, "algorithm": algorithm, "seed": seed}
+    if algorithm == "PETS":
+        return about | pets.run(task, seed, budget, TASKS[task].threshold, limit)
     with spoiled(algorithm) if algorithm in USELESS else contextlib.nullcontext():
-        return _run(task, seed, budget, algorithm, verbose, limit)
+        return about | _run(task, seed, budget, algorithm, verbose, limit)
 
 
 def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit: float) -> dict:
@@ -297,7 +297,6 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
         if verbose:
             print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
     return {
-        "task": task, "algorithm": algorithm, "seed": seed,
         "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
         "given_up": given_up, "led_by_networks": led,
         "seconds": round(seconds, 1),
