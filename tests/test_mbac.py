@@ -140,7 +140,7 @@ class Noise(gymnasium.Env):
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "WINDOW", 4)
     agent = bayespg.MBAC(Noise, seed=0)
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning, match="with BAC") as said:
         agent.learn(300, run=tmp_path / "run", progress=False)  # with BAC alone at last
     sentences = [str(one.message) for one in said]
     assert sum("looks like noise" in one for one in sentences) == 1
