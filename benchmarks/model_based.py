@@ -3,6 +3,7 @@
     python benchmarks/model_based.py run [--tasks ...] [--seeds 10] [--first-seed 100]
     python benchmarks/model_based.py run --tasks LQR MountainCar ShipSteering [--algorithm BAC]
     python benchmarks/model_based.py run --tasks CartPole-v1 --algorithm useless    # or noise
+    python benchmarks/model_based.py all --first-seed 810 --jobs 5 --limit 480
     python benchmarks/model_based.py table
     python benchmarks/model_based.py ends
 
@@ -15,17 +16,23 @@ probable actions. A task is solved at the first of two evaluations in a row that
 threshold; the steps of evaluations are not counted. `run` appends a line of JSON per run to
 results/model-based.jsonl, `table` shows the medians, a run that was never solved counted as
 infinity and one that `--seconds` cut short left out; `ends` shows where runs ended on tasks that
-are hard for the model or hide velocities.
+are hard for the model or hide velocities. `all` makes the runs of the page in parallel, rounds of
+seeds one after the other, and starts none after `--limit` seconds.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
+import multiprocessing
+import os
 import platform
 import sys
 import time
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +45,8 @@ import bayespg  # isort: skip  (first, for the thread pool)
 from bayespg.agents import mbac  # isort: skip
 from bayespg.learning.advance import NotFinite  # isort: skip
 from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
+from rivals import pets  # isort: skip
+from suite import version_of  # isort: skip
 
 RIVALS = Path(__file__).parents[1] / "docs" / "results" / "rivals.jsonl"
 SAC = RIVALS.with_name("suite-sac.jsonl")
@@ -61,6 +70,10 @@ TASKS = {
     "LQR": Task(-0.35, 10_000),
     "MountainCar": Task(-75, 30_000),
     "ShipSteering": Task(0.5, 60_000),
+    "Pendulum-v1, half gravity": Task(-200, 6_000),
+    "Pendulum-v1, twice the time step": Task(-100, 6_000),
+    "CartPole-v1, half the time step": Task(475, 8_000),
+    "Pendulum-v1, reward every 10 steps": Task(-200, 12_000),
     "CartPole-v1 without velocities": Task(np.inf, 5_000),
     "Pendulum-v1 without velocity": Task(np.inf, 12_000),
     "Reacher-v5": Task(-6, 15_000),
@@ -69,8 +82,13 @@ TASKS = {
     "HalfCheetah-v5": Task(1_000, 20_000),
     "Swimmer-v5": Task(100, 20_000),
 }
-OPEN = tuple(list(TASKS)[-7:])
+OPEN = tuple(list(TASKS)[-8:])
 """Tasks on which runs may end unsolved."""
+WALKERS = OPEN[-5:]
+CLASSIC = tuple(TASKS)[:6]
+CHANGED = tuple(TASKS)[9:15]
+LONG_JOBS, LONGEST = 2, 230
+"""Processes of `all` that begin with `WALKERS`, and the seconds after which such a run is cut."""
 EARLIER = (
     "MBAC, first runs", "MBAC, moving or anew", "MBAC, always moving", "MBAC, not exploring",
     "MBAC, cold start",
@@ -82,7 +100,7 @@ cost of actions. A "cold start" finds no compiled programs."""
 USELESS = ("useless", "noise")
 LATE = ("MBAC, given up late", "useless, given up late", "noise, given up late")
 """Runs of an earlier commit, when a model was given up after twenty updates without more reward."""
-ALGORITHMS = ("MBAC", *EARLIER, *USELESS, *LATE, "BAC", "BAC, beside useless")
+ALGORITHMS = ("MBAC", *EARLIER, *USELESS, *LATE, "BAC", "BAC, beside useless", "PETS")
 
 
 class Seen(gymnasium.ObservationWrapper):
@@ -98,10 +116,42 @@ class Seen(gymnasium.ObservationWrapper):
         return observation[self.kept]
 
 
+class Late(gymnasium.Wrapper):
+    """Rewards are paid together, every so many steps and where an episode ends."""
+
+    def __init__(self, task: str, every: int):
+        super().__init__(gymnasium.make(task))
+        self.every = every
+
+    def reset(self, **options):
+        self.steps, self.owed = 0, 0.0
+        return self.env.reset(**options)
+
+    def step(self, action):
+        observation, reward, ended, over, info = self.env.step(action)
+        self.steps, self.owed = self.steps + 1, self.owed + float(reward)
+        due = ended or over or self.steps % self.every == 0
+        paid = self.owed if due else 0.0
+        self.owed -= paid
+        return observation, paid, ended, over, info
+
+
+def changed(task: str, steps: int | None = None, **attributes: float) -> gymnasium.Env:
+    """The task with other numbers of its simulator, and with this many steps at most."""
+    env = gymnasium.make(task, max_episode_steps=steps)
+    for name, value in attributes.items():
+        setattr(env.unwrapped, name, value)
+    return env
+
+
 MADE = {
     "LQR": LQR,
     "MountainCar": MountainCar,
     "ShipSteering": ShipSteering,
+    "Pendulum-v1, half gravity": functools.partial(changed, "Pendulum-v1", g=5.0),
+    "Pendulum-v1, twice the time step": functools.partial(changed, "Pendulum-v1", 100, dt=0.1),
+    "CartPole-v1, half the time step": functools.partial(changed, "CartPole-v1", tau=0.01),
+    "Pendulum-v1, reward every 10 steps": functools.partial(Late, "Pendulum-v1", 10),
     "CartPole-v1 without velocities": functools.partial(Seen, "CartPole-v1", [0, 2]),
     "Pendulum-v1 without velocity": functools.partial(Seen, "Pendulum-v1", [0, 1]),
 }
@@ -110,27 +160,87 @@ MADE = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("do", choices=("run", "table", "ends"))
+    parser.add_argument("do", choices=("run", "all", "table", "ends"))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--algorithm", choices=("MBAC", "BAC", *USELESS), default="MBAC")
+    parser.add_argument("--algorithm", choices=("MBAC", "BAC", *USELESS, "PETS"), default="MBAC")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--budget", type=int, help="real steps; the task's own")
     parser.add_argument("--seconds", type=float, default=np.inf, help="stop a run after these")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes of `all`")
+    parser.add_argument("--limit", type=float, default=np.inf, help="seconds for `all`")
     parser.add_argument("--verbose", action="store_true", help="a line per update")
     parser.add_argument("--out", type=Path, default=Path("results/model-based.jsonl"))
     options = parser.parse_args()
-    if options.do != "run":
+    if options.do in ("table", "ends"):
         return (table if options.do == "table" else ends)(options.out)
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    if options.do == "all":
+        return run_all(options)
     for task in options.tasks:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             budget = options.budget or TASKS[task].budget
             line = run(task, seed, budget, options.algorithm, options.verbose, options.seconds)
-            with options.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(task, seed, line["solved"], f"{line['seconds']:.0f} s", flush=True)
+            keep(line, options.out)
     return None
+
+
+def keep(line: dict, path: Path) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    names = "algorithm", "task", "seed", "solved", "stopped"
+    print(*(line[name] for name in names), f"{line['seconds']:.0f} s", flush=True)
+
+
+Job = tuple[str, str, int]
+"""Task, algorithm and seed."""
+
+
+def jobs(first: int, seeds: int) -> tuple[list[Job], list[Job]]:
+    """Runs of the page that take long, and the others, the most important first."""
+    rounds = enumerate((WALKERS, WALKERS[:2], WALKERS[:2]))
+    long = [(task, "MBAC", first + k) for k, tasks in rounds for task in tasks]
+    short = [(task, "MBAC", first + k) for k in range(seeds) for task in CLASSIC]
+    short += [(task, "MBAC", first + k) for k in range(seeds) for task in ("LQR", "MountainCar")]
+    rivals = tuple(itertools.product(("CartPole-v1", "Pendulum-v1"), ("BAC", *USELESS)))
+    for k in range(seeds):
+        pairs = *rivals, *((task, "MBAC") for task in (CHANGED[:3] if k else CHANGED) if k < 3)
+        short += [(*pair, first + k) for pair in pairs]
+        short += [(task, "PETS", first + k) for task in pets.REWARDS if k < 3]
+    return long, short
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Processes of one core each, of which the first begin with the runs that take long."""
+    end = time.time() + options.limit
+    spawn = multiprocessing.get_context("spawn")
+    lists = [(each, spawn.Value("i", 0)) for each in jobs(options.first_seed, options.seeds)]
+    processes = []
+    for k, core in zip(range(options.jobs), itertools.cycle(sorted(os.sched_getaffinity(0)))):
+        mine = lists if k < LONG_JOBS else lists[1:]
+        processes.append(spawn.Process(target=work, args=(core, mine, end, options.out)))
+        processes[-1].start()
+    for process in processes:
+        process.join()
+
+
+def work(core: int, lists: list[tuple[list[Job], Any]], end: float, out: Path) -> None:
+    """Make runs that nobody has begun, until the end."""
+    os.sched_setaffinity(0, {core})
+    for each, begun in lists:
+        while True:
+            with begun.get_lock():
+                at = begun.value
+                begun.value += 1
+            left = end - time.time()
+            if at >= len(each) or left <= 0:
+                break
+            task, algorithm, seed = each[at]
+            limit = min(left, LONGEST) if task in OPEN else left
+            try:
+                keep(run(task, seed, TASKS[task].budget, algorithm, limit=limit), out)
+            except Exception:
+                print(f"{algorithm} {task} {seed} failed\n{traceback.format_exc()}", flush=True)
 
 
 def run(
@@ -142,8 +252,14 @@ def run(
     limit: float = np.inf,
 ) -> dict:
     """Train until the task is solved, or the budget or the seconds of the limit are spent."""
-    if algorithm in USELESS:
-        spoil_what_models_learn_from(algorithm)
+    about = {"task": task, "algorithm": algorithm, "seed": seed}
+    if algorithm == "PETS":
+        return about | pets.run(task, seed, budget, TASKS[task].threshold, limit)
+    with spoiled(algorithm) if algorithm in USELESS else contextlib.nullcontext():
+        return about | _run(task, seed, budget, algorithm, verbose, limit)
+
+
+def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit: float) -> dict:
     kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
     agent = kind(MADE.get(task, task), seed=seed)
     steps, returns, rows, passed, seconds, processor = [], [], [], 0, 0.0, []
@@ -181,7 +297,6 @@ def run(
         if verbose:
             print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
     return {
-        "task": task, "algorithm": algorithm, "seed": seed,
         "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
         "given_up": given_up, "led_by_networks": led,
         "seconds": round(seconds, 1),
@@ -189,11 +304,12 @@ def run(
         "steps": steps, "evaluated": returns,
         "real_promised_came_ahead_seconds": rows, "version": bayespg.__version__,
         "machine": f"{platform.machine()}, {platform.system()}",
-    }  # fmt: skip
+    } | version_of("bayespg")  # fmt: skip
 
 
-def spoil_what_models_learn_from(how: str) -> None:
-    """Make all models of this process useless."""
+@contextlib.contextmanager
+def spoiled(how: str) -> Iterator[None]:
+    """Models of this process are useless for a while."""
     fitted = mbac.models.posterior
 
     def posterior(data, *args):
@@ -206,6 +322,10 @@ def spoil_what_models_learn_from(how: str) -> None:
         return fitted(dataclasses.replace(data, following=following, rewards=rewards), *args)
 
     mbac.models.posterior = posterior
+    try:
+        yield
+    finally:
+        mbac.models.posterior = fitted
 
 
 def table(path: Path) -> None:

@@ -137,6 +137,7 @@ class Noise(gymnasium.Env):
         return seen, float(reward), False, self.steps >= 30, {}
 
 
+@pytest.mark.slow
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "WINDOW", 4)
     agent = bayespg.MBAC(Noise, seed=0)

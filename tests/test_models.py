@@ -353,6 +353,7 @@ def kinked():
     return models.transitions(x, a, r, y, np.zeros(900, bool))
 
 
+@pytest.mark.slow
 def test_networks_predict_kinks_that_waves_do_not(kinked):
     whole = kinked
     some = data.empty(8, whole.inputs, 1024).with_rows(

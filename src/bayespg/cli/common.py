@@ -136,17 +136,18 @@ class _Lines:
         self._begun, self._last = time.monotonic(), 0.0
         self._ended: dict[str, bool] = {}
         self._first: dict[str, tuple[float, float]] = {}
-        """When each name began, and at which fraction."""
+        """When each name had first moved, for by then its programs are compiled, and how far."""
         self._lock = threading.Lock()
 
     def __call__(self, name: str, fraction: float, what: str) -> None:
         with self._lock:
             now, end = time.monotonic(), fraction >= 1
+            moved = now, fraction
+            begun, at = self._first.setdefault(name, moved) if fraction else moved
             news = name not in self._ended or (end and not self._ended[name])
             if not news and (end or now - self._last < EVERY):
                 return
             self._ended[name], self._last = end, now
-        begun, at = self._first.setdefault(name, (now, fraction))
         left = ""
         if at + 0.02 < fraction < 1:
             left = f"about {(now - begun) * (1 - fraction) / (fraction - at):,.0f} s left"

@@ -134,8 +134,10 @@ class Terms(eqx.Module):
 
     waves: Waves
 
-    def __call__(self, x: Float[Array, "N d"], a: Float[Array, "N k"]) -> Float[Array, "N p"]:
-        x = jnp.clip(x, -FARTHEST, FARTHEST)
+    def __call__(
+        self, x: Float[Array, "N d"], a: Float[Array, "N k"], farthest: float = FARTHEST
+    ) -> Float[Array, "N p"]:
+        x = jnp.clip(x, -farthest, farthest)
         z = jnp.concatenate([x, a], 1)
         pairs = (x[:, :, None] * a[:, None, :]).reshape(len(x), -1)
         return jnp.concatenate(

@@ -35,6 +35,7 @@ from bayespg.models.environment import (
     Observed,
 )
 from bayespg.models.features import (
+    FARTHEST,
     Terms,
     Units,
     Waves,
@@ -165,14 +166,11 @@ def compiled(function: Any) -> Any:
 
 
 def _predict(model: Model, x: Any, encoded: Any) -> Prediction:
-    if model.networks is None:
-        phi = model.features(model.states(x), encoded)
-        fits = model.dynamics, model.rewards
-        mean = jnp.concatenate([phi @ fit.mean for fit in fits], 1)
-        variance = jnp.concatenate([fit.variance(phi) + fit.noise for fit in fits], 1)
-    else:
-        means, variances = model.networks(model.states(x), encoded)
-        mean, variance = jnp.mean(means, 0), jnp.mean(variances, 0) + jnp.var(means, 0)
+    # Far from what was observed the mean stays as it is at the limit `FARTHEST`. The deviation goes
+    # on growing, and holds the mean that there would be without the limit.
+    mean, _ = _moments(model, x, encoded, FARTHEST)
+    unlimited, variance = _moments(model, x, encoded, np.inf)
+    variance = variance + (unlimited - mean) ** 2
     outputs = _joined(model)
     mean, deviation = mean * outputs.scale + outputs.mean, jnp.sqrt(variance) * outputs.scale
     following = model.observed.states(x + mean[:, :-1])
@@ -180,6 +178,17 @@ def _predict(model: Model, x: Any, encoded: Any) -> Prediction:
         following, deviation[:, :-1], model.observed.rewards(mean[:, -1]), deviation[:, -1],
         model.termination.probability(model.states(following)),
     )  # fmt: skip
+
+
+def _moments(model: Model, x: Any, encoded: Any, farthest: float) -> tuple[Any, Any]:
+    """Means and variances of changes of the state and of rewards, in their units."""
+    if model.networks is not None:
+        means, variances = model.networks(model.states(x), encoded, farthest)
+        return jnp.mean(means, 0), jnp.mean(variances, 0) + jnp.var(means, 0)
+    phi = model.features(model.states(x), encoded, farthest)
+    fits = model.dynamics, model.rewards
+    variance = [fit.variance(phi) + fit.noise for fit in fits]
+    return jnp.concatenate([phi @ fit.mean for fit in fits], 1), jnp.concatenate(variance, 1)
 
 
 def _joined(model: Model) -> Units:
@@ -361,8 +370,8 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
 def _bonus(Psi: Any, beyond: Any, is_end: Any) -> Bonus:
     """What the last steps of episodes earn beyond the offset, within the range that was seen."""
     Psi, seen = Psi * is_end[:, None], jnp.where(is_end[:, None] > 0, beyond, 0.0)
-    found = regress(*statistics(Psi, seen), jnp.maximum(jnp.sum(is_end), 1.0))
-    return Bonus(found.mean[:, 0], jnp.min(seen), jnp.max(seen))
+    regression = regress(*statistics(Psi, seen), jnp.maximum(jnp.sum(is_end), 1.0))
+    return Bonus(regression.mean[:, 0], jnp.min(seen), jnp.max(seen))
 
 
 def _starts(S: Any, first: Any) -> tuple[Any, Any, Any]:

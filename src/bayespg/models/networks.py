@@ -41,10 +41,10 @@ class Networks(eqx.Module):
     """The mean of the variances where they learned."""
 
     def __call__(
-        self, x: Float[Array, "*E N d"], a: Float[Array, "*E N k"]
+        self, x: Float[Array, "*E N d"], a: Float[Array, "*E N k"], farthest: float = FARTHEST
     ) -> tuple[Float[Array, "E N o"], Float[Array, "E N o"]]:
         """Means and variances by each member, for rows of its own or for the same rows."""
-        z = jnp.concatenate([jnp.clip(x, -FARTHEST, FARTHEST), a], -1).astype(jnp.float32)
+        z = jnp.concatenate([jnp.clip(x, -farthest, farthest), a], -1).astype(jnp.float32)
         z = jnp.broadcast_to(z, (len(self.weights[0]), *z.shape[-2:]))
         h = z
         for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
