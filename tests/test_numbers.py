@@ -48,6 +48,13 @@ def test_advice_comes_once_and_only_where_returns_do_not_move(policy, gain, nois
     assert [k for k, sentence in enumerate(found, 1) if sentence] == [AFTER] * said
 
 
+def test_a_few_returns_far_from_the_others_do_not_hide_that_returns_have_moved():
+    stuck, rng = Stuck("fourier"), np.random.default_rng(0)
+    for k in range(1, AFTER + 1):
+        far = -10_000.0 * (k % 30 == 5)
+        assert stuck({"update": k, "return": 0.1 * k + far + rng.normal()}) is None
+
+
 @pytest.mark.parametrize(
     ("episodes", "confirmed", "at"),
     [

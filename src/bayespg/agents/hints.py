@@ -27,8 +27,8 @@ what it was; and the number of such updates in a row after which the hint is giv
 
 class Stuck:
     """Called with the row of every update of a run from its first on. Gives a sentence once, after
-    `AFTER` updates, if the returns of the last third are within three standard errors of those of
-    the first third."""
+    `AFTER` updates, if the ranks of the returns of the last third are within three standard errors
+    of those of the first third: a few returns that are far from the others change no rank much."""
 
     def __init__(self, policy: str | None):
         self._advice, self._returns = RICHER.get(policy or ""), []
@@ -41,10 +41,12 @@ class Stuck:
             return None
         third = AFTER // 3
         first, last = np.array(self._returns[:third]), np.array(self._returns[-third:])
-        error = math.sqrt((first.var(ddof=1) + last.var(ddof=1)) / third)
-        if error == 0 or abs(last.mean() - first.mean()) > STANDARD_ERRORS * error:
+        # Mann and Whitney: the share of pairs in which the later return is the greater.
+        share = np.mean(np.sign(last - first[:, None]) / 2 + 0.5)
+        error = math.sqrt((2 * third + 1) / 12) / third
+        if np.ptp([*first, *last]) == 0 or abs(share - 0.5) > STANDARD_ERRORS * error:
             return None
-        before, now = shown(float(first.mean()), float(last.mean()))
+        before, now = shown(float(np.median(first)), float(np.median(last)))
         return (
             f"After {AFTER} updates the return has not moved ({before} at first, {now} now): "
             f"{self._advice}."

@@ -167,10 +167,10 @@ def likelihood(fresh: Transitions, predict: Callable[..., Prediction]) -> float:
     """The log-likelihood of new transitions under normal distributions, in the mean over rows that
     did not end the episode and over the numbers that vary, up to a constant; zero if none does."""
     x, a, y, r, going = some(fresh)
-    found = predict(x, a)
+    predicted = predict(x, a)
     true = np.column_stack([y, r])[going]
-    mean = np.column_stack([found.following, found.rewards])[going]
-    deviation = np.column_stack([found.following_deviation, found.rewards_deviation])[going]
+    mean = np.column_stack([predicted.following, predicted.rewards])[going]
+    deviation = np.column_stack([predicted.following_deviation, predicted.rewards_deviation])[going]
     if not len(true):
         return 0.0
     spread = true.std(0)

@@ -354,6 +354,8 @@ class MBAC(BaseAgent):
         )  # fmt: skip
         self._fitted = data, model
         self._double = self._plain._double and record.plain
+        if record.plain and not record.useless and old.record.doubts == 0:
+            warn(_doubt(data))
         if self.state.record.useless:
             warn(
                 f"update {int(self.state.updates)}: the model was given up, because it predicts "
@@ -415,10 +417,10 @@ class MBAC(BaseAgent):
         if self.state.data.count == 0:
             return (np.nan, np.nan), np.nan
         x, a, y, r, going = judging.some(fresh)
-        found = self.model.predict_encoded(x, a)
+        predicted = self.model.predict_encoded(x, a)
         shares = (
-            judging.explained(y - x, np.asarray(found.following) - x),
-            judging.explained(r[going, None], np.asarray(found.rewards)[going, None]),
+            judging.explained(y - x, np.asarray(predicted.following) - x),
+            judging.explained(r[going, None], np.asarray(predicted.rewards)[going, None]),
         )
         return shares, inside(self.model, fresh, STEPS)
 
@@ -492,6 +494,18 @@ class MBAC(BaseAgent):
 
 def _with_networks(model: Model, learner: Learner) -> Model:
     return dataclasses.replace(model, networks=learner.networks)
+
+
+def _doubt(data: Transitions) -> str:
+    """Why `BAC` plays, in a sentence."""
+    n = data.count
+    varies = np.ptp(data.following[:n] - data.states[:n], axis=0).any()
+    why = (
+        "what the model learns from looks like noise to it"
+        if varies
+        else ("observations never change, so that there is nothing to predict")
+    )
+    return f"{why}; training continues with BAC on real episodes as long as that is so"
 
 
 def _columns(known: dict[Any, float]) -> dict[Any, float]:

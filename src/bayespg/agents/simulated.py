@@ -101,14 +101,14 @@ def improve(
     def features(states: Any) -> Any:
         return jax.vmap(policy.features)(normaliser(states))
 
-    def update(carry, found, phi, key):
+    def update(carry, episodes, phi, key):
         theta, values, agreement = carry
         head: Any = rebuild(theta)
-        psi = basis(normaliser(jnp.concatenate([found.states, found.final[None]])))
-        weights = found.mask.reshape(-1).astype(theta.dtype)
+        psi = basis(normaliser(jnp.concatenate([episodes.states, episodes.final[None]])))
+        weights = episodes.mask.reshape(-1).astype(theta.dtype)
         rows = _spread(key, weights, FITTED)
-        advantages, values = _advantages(found, psi, values, environment.discount, rows, bounds)
-        centred, spread = values_of.centred(advantages, found.mask)
+        advantages, values = _advantages(episodes, psi, values, environment.discount, rows, bounds)
+        centred, spread = values_of.centred(advantages, episodes.mask)
         credit = centred / jnp.where(spread > 0, spread, 1.0)
 
         def gain(t, phi, actions, credit):
@@ -116,7 +116,7 @@ def improve(
             each = jax.vmap(jax.vmap(lambda x, a: now(x).log_prob(a)))(phi, actions)
             return 2 * jnp.sum(credit * each) / jnp.sum(weights)
 
-        halves = (jnp.stack([x[:, 0::2], x[:, 1::2]]) for x in (phi, found.actions, credit))
+        halves = (jnp.stack([x[:, 0::2], x[:, 1::2]]) for x in (phi, episodes.actions, credit))
         g1, g2 = jax.vmap(jax.grad(gain), (None, 0, 0, 0))(theta, *halves)
         some = phi.reshape(-1, phi.shape[-1])[rows[:: FITTED // METRIC]]
         root = jax.vmap(lambda x: base.information_root(head, x))(some)
@@ -128,22 +128,22 @@ def improve(
         values = jnp.where(jnp.all(jnp.isfinite(values)), values, 0.0)
         return jnp.where(sound, new, theta), values, agreement
 
-    def judged(values, found):
-        last = jnp.clip(basis(normaliser(found.final)) @ values, *bounds)
-        return _returns(found, last, environment.discount, limited)
+    def judged(values, episodes):
+        last = jnp.clip(basis(normaliser(episodes.final)) @ values, *bounds)
+        return _returns(episodes, last, environment.discount, limited)
 
     def play(carry, now):
         """Episodes for an update, and at last for both policies with the same random numbers: one
         program simulates all of them, because compiling it takes long."""
         number, key_paths, key_rows = now
         t = jnp.where(number == updates, theta, carry[0])
-        found, phi = simulate(environment, features, rebuild(t), key_paths, paths)
+        episodes, phi = simulate(environment, features, rebuild(t), key_paths, paths)
         carry, returns = jax.lax.cond(
             number < updates,
-            lambda: (update(carry, found, phi, key_rows), jnp.zeros(paths)),
-            lambda: (carry, judged(carry[1], found)),
+            lambda: (update(carry, episodes, phi, key_rows), jnp.zeros(paths)),
+            lambda: (carry, judged(carry[1], episodes)),
         )
-        return carry, (Progress(jnp.mean(found.lengths.astype(t.dtype)), carry[2]), returns)
+        return carry, (Progress(jnp.mean(episodes.lengths.astype(t.dtype)), carry[2]), returns)
 
     key_judge, key = jax.random.split(key)
     keys = jax.vmap(jax.random.split)(jax.random.split(key, updates))

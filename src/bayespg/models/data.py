@@ -120,17 +120,17 @@ class Transitions(eqx.Module):
     def with_paths(self, paths: Trajectories) -> "Transitions":
         """These and those of more paths."""
         mask, ended, final = (np.asarray(x) for x in (paths.mask, paths.terminated, paths.final))
-        found = self
+        kept = self
         for m, T in enumerate(mask.sum(0)):
             states = np.asarray(paths.states)[:T, m].reshape(T, -1)
             last = np.arange(T) == T - 1
-            found = found.with_rows(
+            kept = kept.with_rows(
                 states, np.asarray(self.inputs(jnp.asarray(paths.actions)[:T, m])),
                 np.asarray(paths.rewards)[:T, m],
                 np.concatenate([states[1:], final[m].reshape(1, -1)]), last & ended[m],
                 np.arange(T) == 0,
             )  # fmt: skip
-        return found
+        return kept
 
 
 def empty(states: int, inputs: Inputs, capacity: int = CAPACITY) -> Transitions:

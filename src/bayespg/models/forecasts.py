@@ -42,8 +42,8 @@ def forecast(
         raise ValueError(f"start: expected shape {model.observed.low.shape}, found {x.shape}")
     if a.ndim != 2 or a.shape[1] != model.inputs.size:
         raise ValueError(f"encoded: expected shape (T, {model.inputs.size}), found {a.shape}")
-    found = _followed(model, x[None], a[:, None], key, draws)[:, :, 0]
-    return Forecast(found.mean(0), found.std(0, ddof=1))
+    states = _followed(model, x[None], a[:, None], key, draws)[:, :, 0]
+    return Forecast(states.mean(0), states.std(0, ddof=1))
 
 
 def inside(
@@ -58,10 +58,10 @@ def inside(
         return np.nan
     at = begun[np.arange(STARTS) * len(begun) // STARTS]
     rows = at + np.arange(steps)[:, None]
-    found = _followed(model, episodes.states[at], episodes.actions[rows], key, DRAWS)[:, -1]
-    apart = np.abs(episodes.following[rows[-1]] - found.mean(0))
+    states = _followed(model, episodes.states[at], episodes.actions[rows], key, DRAWS)[:, -1]
+    apart = np.abs(episodes.following[rows[-1]] - states.mean(0))
     # A number that never varies is predicted without error up to rounding.
-    allowed = REACH * np.sqrt(1 + 1 / DRAWS) * found.std(0, ddof=1)
+    allowed = REACH * np.sqrt(1 + 1 / DRAWS) * states.std(0, ddof=1)
     rounding = 1e-5 * np.asarray(model.observed.high - model.observed.low)
     return float(np.mean(apart <= allowed + rounding))
 

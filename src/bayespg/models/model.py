@@ -370,8 +370,8 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
 def _bonus(Psi: Any, beyond: Any, is_end: Any) -> Bonus:
     """What the last steps of episodes earn beyond the offset, within the range that was seen."""
     Psi, seen = Psi * is_end[:, None], jnp.where(is_end[:, None] > 0, beyond, 0.0)
-    found = regress(*statistics(Psi, seen), jnp.maximum(jnp.sum(is_end), 1.0))
-    return Bonus(found.mean[:, 0], jnp.min(seen), jnp.max(seen))
+    regression = regress(*statistics(Psi, seen), jnp.maximum(jnp.sum(is_end), 1.0))
+    return Bonus(regression.mean[:, 0], jnp.min(seen), jnp.max(seen))
 
 
 def _starts(S: Any, first: Any) -> tuple[Any, Any, Any]:

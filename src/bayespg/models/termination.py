@@ -67,7 +67,7 @@ def fit(
     one. A state from which a step was made had not ended the episode."""
     psi = terms(waves)
     at, is_end = newest(ended & (jnp.arange(len(ended)) < count))
-    found = jnp.sum(is_end)
+    ends = jnp.sum(is_end)
     rows = evenly(count, OTHERS)
     share = jnp.maximum(count / OTHERS, 1.0).astype(states.dtype)
     other = jnp.where(jnp.arange(OTHERS) < count, share, 0.0)
@@ -89,11 +89,11 @@ def fit(
 
     def moving(carry):
         done, _, change = carry
-        return (found > 0) & (done < ITERATIONS) & (change > SETTLED)
+        return (ends > 0) & (done < ITERATIONS) & (change > SETTLED)
 
     _, v, _ = jax.lax.while_loop(moving, newton, (0, jnp.zeros_like(Psi[0]), jnp.full((), jnp.inf)))
     root = jnp.linalg.cholesky(hessian(jax.nn.sigmoid(Psi @ v)))
-    return Termination(psi, v, root, found > 0)
+    return Termination(psi, v, root, ends > 0)
 
 
 def terms(waves: Waves) -> Quadratic:

@@ -5,6 +5,7 @@ the same name in `bayespg.learning.advance.Record`.
 """
 
 import enum
+import math
 
 from bayespg.runs.numbers import shown
 
@@ -52,6 +53,9 @@ class Column(enum.StrEnum):
     SCALE = "scale", ".3g", "PGPE: standard deviation of the parameters that are tried"
 
     def show(self, value: float) -> str:
+        """Empty for what is not known."""
+        if math.isnan(value):
+            return ""
         if self.form == "return":
             return shown(float(value))[0]
         return format(float(value), self.form)

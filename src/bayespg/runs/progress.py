@@ -5,6 +5,7 @@ a pipe gets a line every few seconds, so that the log of a job says how far it i
 """
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -85,7 +86,7 @@ class Display:
 
 
 def _summary(row: dict[str, float]) -> str:
-    return "  ".join(f"{c} {c.show(row[c])}" for c in ON_BAR)
+    return "  ".join(f"{c} {c.show(row[c])}" for c in ON_BAR if not math.isnan(row[c]))
 
 
 class Bar(Display):
