@@ -190,12 +190,12 @@ def jobs(first: int, seeds: int) -> tuple[list[Job], list[Job]]:
     """Runs of the page that take long, and the others, the most important first."""
     rounds = enumerate((WALKERS, WALKERS[:2], WALKERS[:2]))
     long = [(task, "MBAC", first + k) for k, tasks in rounds for task in tasks]
-    short = [(task, "MBAC", first + k) for k in range(seeds) for task in CLASSIC]
+    short: list[Job] = [(task, "MBAC", first + k) for k in range(seeds) for task in CLASSIC]
     short += [(task, "MBAC", first + k) for k in range(seeds) for task in ("LQR", "MountainCar")]
     rivals = tuple(itertools.product(("CartPole-v1", "Pendulum-v1"), ("BAC", *USELESS)))
     for k in range(seeds):
         pairs = *rivals, *((task, "MBAC") for task in (CHANGED[:3] if k else CHANGED) if k < 3)
-        short += [(*pair, first + k) for pair in pairs]
+        short += [(task, name, first + k) for task, name in pairs]
         short += [(task, "PETS", first + k) for task in pets.REWARDS if k < 3]
         short.append(("ShipSteering", "MBAC", first + k))
     return long, short
