@@ -197,7 +197,7 @@ def jobs(first: int, seeds: int) -> tuple[list[Job], list[Job]]:
         pairs = *rivals, *((task, "MBAC") for task in (CHANGED[:3] if k else CHANGED) if k < 3)
         short += [(task, name, first + k) for task, name in pairs]
         short += [(task, "PETS", first + k) for task in pets.REWARDS if k < 3]
-        short.append(("ShipSteering", "MBAC", first + k))
+        short += [("ShipSteering", "MBAC", first + j) for j in range(3) if k == 2]
     return long, short
 
 
@@ -227,7 +227,7 @@ def work(core: int, lists: list[tuple[list[Job], Any]], end: float, out: Path) -
             if at >= len(each) or left <= 0:
                 break
             task, algorithm, seed = each[at]
-            limit = min(left, LONGEST) if task in OPEN else left
+            limit = min(left, LONGEST) if task in OPEN or algorithm == "PETS" else left
             try:
                 keep(run(task, seed, TASKS[task].budget, algorithm, limit=limit), out)
             except Exception:
