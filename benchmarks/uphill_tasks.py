@@ -30,7 +30,7 @@ from uphill import MARGIN, apart, diagram
 from bayespg._support import compilation
 from bayespg._support.statistics import f_quantile, student_quantile
 from bayespg.agents.agent import BAC
-from bayespg.calibration import brute_force
+from bayespg.calibration import ENDS, _part, brier, brute_force
 from bayespg.environments import classic
 from bayespg.environments.trajectories import returns_to_go
 from bayespg.learning import estimators, training, updates, values
@@ -268,6 +268,8 @@ def _summaries(judged, found, truth) -> Iterator[Cell]:
             cell |= {
                 f"said_{way}": float(said.mean()), f"counted_{way}": float(went.mean()),
                 f"error_{way}": float(np.std(said - went) / np.sqrt(said.size)),
+                f"brier_{way}": brier(said, went),
+                f"parts_{way}": [_part(said, went, *ends) for ends in ENDS],
             }  # fmt: skip
         (centre, spread, freedom), (distance, scale, rank, nu) = components, region
         away = np.abs(centre - truth)

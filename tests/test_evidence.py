@@ -160,6 +160,15 @@ def test_returns_without_noise_have_a_finite_choice(batch, returns, baseline):
     assert np.isfinite([choice.scale, choice.noise, choice.log_evidence]).all()
 
 
+@pytest.mark.parametrize("model", [evidence.model1, evidence.model2])
+def test_equal_returns_say_nothing_of_the_gradient(batch, model):
+    U, _, G = batch
+    posterior = model(U, np.full(M, 3.0), G)
+    assert posterior.probability_uphill() == 0.5
+    assert not np.any(posterior.mean)
+    assert np.isinf(posterior.interval(0.95)).all()
+
+
 def test_noiseless_returns_give_the_exact_gradient(batch):
     U, _, G = batch
     w = np.array([1.0, 2.0])

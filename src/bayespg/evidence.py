@@ -377,6 +377,9 @@ def model1(
 ) -> GradientPosterior:
     """Model 1 with the kernel scales and noises of greatest evidence, one of each per component.
 
+    Two returns or more that are all equal say nothing of the gradient: the mean is zero and
+    intervals are infinite, as if returns were all zero.
+
     Arguments:
         scores: (M, n), one row per episode, as for `evidence.model2`.
         returns: (M,), the return of each episode.
@@ -422,5 +425,6 @@ def _choose_model1(U, R, fisher) -> Choice:
 
 def _model1(U, R, fisher) -> tuple[GradientPosterior, Choice]:
     G = fishers.as_fisher(fisher)
+    R = R if len(R) == 1 else jnp.where(jnp.any(R[0] != R), R, 0.0)
     choice = _choose_model1(U, R, G)
     return quadrature.model1(U, R, G, noise=choice.noise[None], scale=choice.scale), choice
