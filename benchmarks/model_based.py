@@ -169,7 +169,7 @@ def main() -> None:
         return run_all(options)
     for task in options.tasks:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            budget = options.budget or TASKS[task].budget
+            budget = options.budget or budget_of(task, options.algorithm)
             line = run(task, seed, budget, options.algorithm, options.verbose, options.seconds)
             keep(line, options.out)
     return None
@@ -180,6 +180,15 @@ def keep(line: dict, path: Path) -> None:
         file.write(json.dumps(line) + "\n")
     names = "algorithm", "task", "seed", "solved", "stopped"
     print(*(line[name] for name in names), f"{line['seconds']:.0f} s", flush=True)
+
+
+PLAIN = {"CartPole-v1": 15_000, "Pendulum-v1": 30_000}
+"""Budgets of BAC, and of models that are useless."""
+
+
+def budget_of(task: str, algorithm: str) -> int:
+    budget = TASKS[task].budget
+    return PLAIN.get(task, budget) if algorithm in ("BAC", *USELESS) else budget
 
 
 Job = tuple[str, str, int]
@@ -229,7 +238,8 @@ def work(core: int, lists: list[tuple[list[Job], Any]], end: float, out: Path) -
             task, algorithm, seed = each[at]
             limit = min(left, LONGEST) if task in OPEN or algorithm == "PETS" else left
             try:
-                keep(run(task, seed, TASKS[task].budget, algorithm, limit=limit), out)
+                budget = budget_of(task, algorithm)
+                keep(run(task, seed, budget, algorithm, limit=limit), out)
             except Exception:
                 print(f"{algorithm} {task} {seed} failed\n{traceback.format_exc()}", flush=True)
 
