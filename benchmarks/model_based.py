@@ -4,8 +4,7 @@
     python benchmarks/model_based.py run --tasks LQR MountainCar ShipSteering [--algorithm BAC]
     python benchmarks/model_based.py run --tasks CartPole-v1 --algorithm useless    # or noise
     python benchmarks/model_based.py all --first-seed 810 --jobs 5 --limit 480
-    python benchmarks/model_based.py table
-    python benchmarks/model_based.py ends
+    python benchmarks/model_based.py table    # or fallback, ends
 
 LQR, MountainCar and ShipSteering are the tasks of the paper. With `--algorithm useless` MBAC's
 model learns from transitions whose following states were shuffled, with `noise` from rewards that
@@ -15,8 +14,9 @@ After every update the policy is evaluated on 20 episodes that it does not learn
 probable actions. A task is solved at the first of two evaluations in a row that reach its
 threshold; the steps of evaluations are not counted. `run` appends a line of JSON per run to
 results/model-based.jsonl, `table` shows the medians, a run that was never solved counted as
-infinity and one that `--seconds` cut short left out; `ends` shows where runs ended on tasks that
-are hard for the model or hide velocities. `all` makes the runs of the page in parallel, rounds of
+infinity and one that `--seconds` cut short left out; `fallback` compares useless models with BAC
+from the same seeds; `ends` shows where runs ended on tasks that are hard for the model or hide
+velocities. `all` makes the runs of the page in parallel, rounds of
 seeds one after the other, and starts none after `--limit` seconds.
 """
 
@@ -87,20 +87,10 @@ OPEN = tuple(list(TASKS)[-8:])
 WALKERS = OPEN[-5:]
 CLASSIC = tuple(TASKS)[:6]
 CHANGED = tuple(TASKS)[9:15]
-LONG_JOBS, LONGEST = 2, 230
+LONG_JOBS, LONGEST = 2, 170
 """Processes of `all` that begin with `WALKERS`, and the seconds after which such a run is cut."""
-EARLIER = (
-    "MBAC, first runs", "MBAC, moving or anew", "MBAC, always moving", "MBAC, not exploring",
-    "MBAC, cold start",
-)  # fmt: skip
-"""Runs of earlier commits. The first ones were of the same learner as the ten seeds of "MBAC";
-before, the policy moved at every update, whether or not it returned more in simulated episodes; nor
-did it begin again where promises were not kept; nor did the model explore where rewards are the
-cost of actions. A "cold start" finds no compiled programs."""
 USELESS = ("useless", "noise")
-LATE = ("MBAC, given up late", "useless, given up late", "noise, given up late")
-"""Runs of an earlier commit, when a model was given up after twenty updates without more reward."""
-ALGORITHMS = ("MBAC", *EARLIER, *USELESS, *LATE, "BAC", "BAC, beside useless", "PETS")
+ALGORITHMS = ("MBAC", "BAC", *USELESS, "PETS")
 
 
 class Seen(gymnasium.ObservationWrapper):
@@ -160,9 +150,9 @@ MADE = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("do", choices=("run", "all", "table", "ends"))
+    parser.add_argument("do", choices=("run", "all", *TABLES))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--algorithm", choices=("MBAC", "BAC", *USELESS, "PETS"), default="MBAC")
+    parser.add_argument("--algorithm", choices=ALGORITHMS, default="MBAC")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--budget", type=int, help="real steps; the task's own")
@@ -172,8 +162,8 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="a line per update")
     parser.add_argument("--out", type=Path, default=Path("results/model-based.jsonl"))
     options = parser.parse_args()
-    if options.do in ("table", "ends"):
-        return (table if options.do == "table" else ends)(options.out)
+    if options.do in TABLES:
+        return TABLES[options.do](options.out)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.do == "all":
         return run_all(options)
@@ -207,6 +197,7 @@ def jobs(first: int, seeds: int) -> tuple[list[Job], list[Job]]:
         pairs = *rivals, *((task, "MBAC") for task in (CHANGED[:3] if k else CHANGED) if k < 3)
         short += [(*pair, first + k) for pair in pairs]
         short += [(task, "PETS", first + k) for task in pets.REWARDS if k < 3]
+        short.append(("ShipSteering", "MBAC", first + k))
     return long, short
 
 
@@ -328,63 +319,93 @@ def spoiled(how: str) -> Iterator[None]:
         mbac.models.posterior = fitted
 
 
+def stored(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def table(path: Path) -> None:
-    """Medians over seeds: real steps, with their range; seconds of the first update, which compiles
-    unless a process before it has; processor seconds of each update after it; seconds of training
-    until the task is solved or the steps are spent."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    """Medians over seeds: real steps, with their range; processor seconds of each update after the
+    first, which compiles; seconds of training until the task is solved or the steps are spent."""
+    lines = stored(path)
     print(
         "| task | threshold | algorithm | solved | median steps | range | best rival | "
-        "first update, s | later, processor s | whole run, s |"
+        "update, processor s | run, s |"
     )
-    print("|" + "---|" * 10)
+    print("|" + "---|" * 9)
     for (task, (threshold, _)), algorithm in itertools.product(TASKS.items(), ALGORITHMS):
         those = [
             line for line in lines
             if (line["task"], line["algorithm"]) == (task, algorithm) and not _cut_short(line)
         ]  # fmt: skip
-        if not those or task in OPEN:
+        if not those or task in OPEN or algorithm in USELESS:
             continue
-        solved = np.array([line["solved"] or np.inf for line in those])
-        median, least, most = (
-            f"{x:,.0f}" if np.isfinite(x) else "never"
-            for x in (np.median(solved), solved.min(), solved.max())
-        )
-        first = np.median([line["first_seconds"] for line in those])
-        whole = np.median([line["seconds"] for line in those])
-        later = np.median([x for line in those for x in line["processor_seconds"][1:]])
+        solved = _solved(those)
+        least, most = (_steps(x) for x in (solved.min(), solved.max()))
+        later = [x for line in those for x in line["processor_seconds"][1:]]
         print(
             f"| {task} | {threshold:g} | {algorithm} | {np.isfinite(solved).sum()} of "
-            f"{len(those)} | {median} | {least} to {most} | {best_rival(task)} | {first:.0f} | "
-            f"{later:.1f} | {whole:.0f} |"
+            f"{len(those)} | {_steps(np.median(solved))} | {least} to {most} | "
+            f"{best_rival(task)} | {f'{np.median(later):.1f}' if later else ''} | "
+            f"{np.median([line['seconds'] for line in those]):.0f} |"
         )
+
+
+def fallback(path: Path) -> None:
+    """Median steps with models that are useless, and of BAC from the same seeds."""
+    lines = stored(path)
+    print("| task | seeds | BAC | shuffled states | ratio | random rewards | ratio |")
+    print("|" + "---|" * 7)
+    for task in dict.fromkeys(x["task"] for x in lines if x["algorithm"] in USELESS):
+        of = {
+            name: {x["seed"]: x for x in lines if (x["task"], x["algorithm"]) == (task, name)}
+            for name in ("BAC", *USELESS)
+        }
+        seeds = sorted(set.intersection(*map(set, of.values())))
+        if not seeds:
+            continue
+        plain, *spoilt = (np.median(_solved([x[k] for k in seeds])) for x in of.values())
+        cells = (f"{_steps(x)} | {x / plain:.2f}" for x in spoilt)
+        print(f"| {task} | {len(seeds)} | {_steps(plain)} | {' | '.join(cells)} |")
 
 
 def ends(path: Path) -> None:
-    """Where each run ended on tasks that are not solved: the mean of the last five evaluations, and
-    the best one; SAC's median, of benchmarks/suite.py, at the evaluation nearest to that step."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    print("| task | algorithm | seed | real steps | last | best | given up after | SAC then |")
-    print("|" + "---|" * 8)
-    for task, algorithm in itertools.product(OPEN, ALGORITHMS):
+    """Where each run ended on tasks that may stay unsolved: the mean of the last five evaluations,
+    and the best one; SAC's median, of benchmarks/suite.py, at the evaluation nearest to that step
+    and at the last."""
+    print(
+        "| task | seed | real steps | solved after | last | best | given up after | SAC then | "
+        "SAC, 20,000 |"
+    )
+    print("|" + "---|" * 9)
+    lines = [x for x in stored(path) if x["algorithm"] == "MBAC"]
+    for task in OPEN:
         for x in lines:
-            if (x["task"], x["algorithm"]) == (task, algorithm):
+            if x["task"] == task:
                 steps, returns = x["steps"][-1], x["evaluated"]
+                solved = "" if x["solved"] is None else f"{x['solved']:,.0f}"
                 print(
-                    f"| {task} | {algorithm} | {x['seed']} | {steps:,.0f} | "
+                    f"| {task} | {x['seed']} | {steps:,.0f} | {solved} | "
                     f"{np.mean(returns[-5:]):,.1f} | {max(returns):,.1f} | "
-                    f"{x['given_up'] or ''} | {sac(task, steps)} |"
+                    f"{x['given_up'] or ''} | {sac(task, steps)} | {sac(task, 20_000)} |"
                 )
+
+
+def _solved(lines: list[dict]) -> np.ndarray:
+    return np.array([line["solved"] or np.inf for line in lines])
+
+
+def _steps(x: float) -> str:
+    return f"{x:,.0f}" if np.isfinite(x) else "never"
 
 
 def sac(task: str, steps: float) -> str:
     """The median return of SAC at the evaluation nearest to these steps; empty where it was not
     run."""
-    found = [
+    returns = [
         x["deterministic"][np.argmin(np.abs(np.array(x["steps"]) - steps))]
         for x in map(json.loads, SAC.read_text().splitlines()) if x["task"] == task
     ]  # fmt: skip
-    return f"{np.median(found):,.1f}" if found else ""
+    return f"{np.median(returns):,.1f}" if returns else ""
 
 
 def _cut_short(line: dict) -> bool:
@@ -394,14 +415,20 @@ def _cut_short(line: dict) -> bool:
 
 def best_rival(task: str) -> str:
     """The least median of steps to the threshold among the algorithms of benchmarks/rivals/sb3.py,
-    by the most probable actions, evaluated every 2,000 steps; empty where they were not run."""
+    by the most probable actions, evaluated every 2,000 steps; otherwise where SAC is after 20,000,
+    if it was run."""
     steps: dict[str, list[float]] = {}
     for line in map(json.loads, RIVALS.read_text().splitlines()):
         if line["task"] == task:
             (taken,) = line["steps_to_threshold"]["deterministic"].values()
             steps.setdefault(line["algorithm"], []).append(np.inf if taken is None else taken)
     best = min(steps, key=lambda name: np.median(steps[name]), default=None)
-    return "" if best is None else f"{best}, {np.median(steps[best]):,.0f}"
+    if best is None:
+        return f"SAC: {sac(task, 20_000)} after 20,000" if sac(task, 20_000) else ""
+    return f"{best}, {np.median(steps[best]):,.0f}"
+
+
+TABLES = {"table": table, "fallback": fallback, "ends": ends}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ def test_a_column_is_a_string_that_knows_how_it_is_shown():
     assert {"steps": 1}[Column.STEPS] == 1
     assert f"{Column.STEPS}" == "steps"
     assert Column.STEPS.show(12345.0) == "12,345"
+    assert Column.DIVERGENCE.show(float("nan")) == ""
     assert Column("return") is Column.RETURN
 
 

@@ -12,7 +12,7 @@ import bayespg
 from bayespg.agents import judging, mbac
 from bayespg.cli import app
 from bayespg.environments.host import EnvironmentFailure
-from bayespg.models.data import empty, numbers
+from bayespg.models.data import empty, numbers, transitions
 
 TASK = "jax/MountainCarContinuous-v0"
 
@@ -141,8 +141,11 @@ class Noise(gymnasium.Env):
 def test_bac_takes_over_from_a_model_that_predicts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "WINDOW", 4)
     agent = bayespg.MBAC(Noise, seed=0)
-    with pytest.warns(UserWarning, match="training continues with BAC"):
+    with pytest.warns(UserWarning, match="with BAC") as said:
         agent.learn(300, run=tmp_path / "run", progress=False)  # with BAC alone at last
+    sentences = [str(one.message) for one in said]
+    assert sum("looks like noise" in one for one in sentences) == 1
+    assert sum("the model was given up" in one for one in sentences) == 1
     assert agent.state.record.useless
     assert agent.state.updates > 4
     assert np.nanmax(agent.state.record.predicted) < 0.5
@@ -326,6 +329,12 @@ def test_rewards_that_are_the_cost_of_actions_say_nothing_about_states(reward, e
     over[-1] = ended
     data = empty(2, numbers(2), 512).with_rows(*rows, over, first)
     assert judging.silent(data) == silent
+
+
+def test_where_observations_never_change_the_sentence_says_so():
+    x = np.zeros((8, 2))
+    data = transitions(x, np.arange(8) % 2, np.arange(8.0), x, np.ones(8, bool))
+    assert "observations never change" in mbac._doubt(data)
 
 
 def test_a_model_is_in_doubt_as_long_as_it_counts_most_as_noise():
