@@ -57,7 +57,7 @@ the noise."""
 UNKNOWN = 0.1
 """On a sphere the mean becomes zero again if the slope is less than this many standard deviations
 of its posterior and the scale is still the first."""
-DIRECTIONS, DISTANCES, OPTIMISM = 8, (0.5, 1.5), 1.0
+DIRECTIONS, DISTANCES, AROUND, OPTIMISM = 8, (0.5, 1.5), (0.5, 1.5), 1.0
 WON, LOW, HIGH = 12, 0.05, 0.8
 """The scale follows the share of the latest `WON` episodes that returned more than what is expected
 of the mean: it narrows from `LOW` on and widens from `HIGH` on."""
@@ -251,7 +251,9 @@ class Search:
         if self.sphere:
             D = D - np.outer(D @ self.mean, self.mean)
         D /= np.linalg.norm(D, axis=1, keepdims=True)
-        lengths = self.scale * math.sqrt(self.n) * np.linspace(*DISTANCES, 7)
+        lengths = (
+            self.scale * math.sqrt(self.n) * np.linspace(*(AROUND if self.sphere else DISTANCES), 7)
+        )
         C = self.placed((self.mean + lengths[:, None, None] * D).reshape(-1, self.n))
         return C[np.argmax(found.bound(C, OPTIMISM))]
 
