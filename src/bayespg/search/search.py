@@ -69,7 +69,7 @@ SEVERAL = 24
 ROUNDING = 1e-12
 """How far the length of a unit vector may be from one."""
 MOST = 10**8
-"""The most numbers in the candidates, 800 MB."""
+"""The most numbers in the covariance of a gradient, 800 MB."""
 FORMAT = "bayespg-search-6"
 
 
@@ -115,8 +115,8 @@ class Search:
                 )
         if mean.size**2 > MOST:
             raise ValueError(
-                f"start: {mean.size:,} parameters are too many, the candidates for one episode "
-                f"would be {CANDIDATES * mean.size:,} numbers, and at most {MOST:,} are supported"
+                f"start: {mean.size:,} parameters are too many, the covariance of their "
+                f"gradient would be {mean.size**2:,} numbers, and at most {MOST:,} are supported"
             )
         self.sphere = checks.flag("sphere", sphere)
         self.radius = math.inf if radius is None else checks.real("radius", radius, above=0)
@@ -246,11 +246,12 @@ class Search:
         part = rng.choice(len(found.share), p=found.share)
         mean, covariance = found.slope_at(self.mean, 0.0, part)
         values, Q = np.linalg.eigh(covariance)
-        z = rng.normal(size=(DIRECTIONS, self.n)) * np.sqrt(np.maximum(values, 0.0))
-        D = mean + z @ Q.T
+        z = rng.normal(size=(DIRECTIONS, self.n))
+        D = mean + ((z @ Q) * np.sqrt(np.maximum(values, 0.0))) @ Q.T
         if self.sphere:
             D = D - np.outer(D @ self.mean, self.mean)
-        D /= np.linalg.norm(D, axis=1, keepdims=True)
+        sizes = np.linalg.norm(D, axis=1, keepdims=True)
+        D = D / np.where(sizes > 0, sizes, 1.0)
         lengths = (
             self.scale * math.sqrt(self.n) * np.linspace(*(AROUND if self.sphere else DISTANCES), 7)
         )
