@@ -41,7 +41,7 @@ def test_a_budget_in_episodes_is_kept(trained):
     assert agent.parameter_count == 5
     assert [row["episodes"] for row in rows] == [5, 10, 15]
     assert np.isfinite([value for row in rows for value in row.values()]).all()
-    assert rows[-1]["return_at_mean"] == agent.search.return_at_mean
+    assert rows[-1]["return_at_best"] == agent.search.return_at_best
 
 
 def test_units_are_those_of_all_observations_and_old_episodes_stay_valid(trained):

@@ -222,7 +222,7 @@ class PGPE(BaseAgent):
         away = np.sum((search.mean - search.placed(before)) ** 2)
         slope, sure = search.certainty()
         columns = {
-            Column.RETURN_AT_MEAN: search.return_at_mean, Column.SCALE: search.scale,
+            Column.RETURN_AT_BEST: search.return_at_best, Column.SCALE: search.scale,
             Column.SLOPE: slope, Column.SLOPE_ERROR: 1.0,
             Column.DIVERGENCE: float(away / (2 * search.scale**2)),
             Column.STEP_NORM: math.sqrt(away), Column.SURE: sure,

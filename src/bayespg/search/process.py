@@ -38,6 +38,8 @@ PARTS, LEAST = 4, 0.02
 """The average has so many parts at most, each of at least this weight relative to the greatest."""
 ROUNDING = 1e-9
 """The least noise relative to the amplitude."""
+JITTER = 1e-6
+"""The least variance of a slope that is drawn, relative to that before any episode."""
 
 
 def views(y: Float[Array, " M"]) -> tuple[Float[Array, "2 M"], Float[Array, "2"]]:
@@ -58,6 +60,28 @@ def views(y: Float[Array, " M"]) -> tuple[Float[Array, "2 M"], Float[Array, "2"]
 def squared_distances(X: Float[Array, "M n"], Z: Float[Array, "K n"]) -> Float[Array, "M K"]:
     away = np.sum(X**2, 1)[:, None] + np.sum(Z**2, 1) - 2 * X @ Z.T
     return np.maximum(away, 0.0)
+
+
+class Slope(NamedTuple):
+    """The posterior N(Q mean, Q S Q' + prior (I - Q Q')) of a gradient: where there are fewer
+    episodes than parameters, they say something of a few directions only."""
+
+    Q: Float[Array, "n k"]
+    mean: Float[Array, " k"]
+    S: Float[Array, "k k"]
+    prior: float
+
+    def ascent(self) -> tuple[Float[Array, " n"], float]:
+        """The most probable ascent S^-1 mu, and sqrt(mu' S^-1 mu), the slope along it in standard
+        deviations."""
+        d = np.linalg.solve(self.S, self.mean)
+        return self.Q @ d, float(np.sqrt(max(self.mean @ d, 0.0)))
+
+    def drawn(self, z: Float[Array, "K n"]) -> Float[Array, "K n"]:
+        """Draws from rows of standard normal numbers."""
+        L = np.linalg.cholesky(self.S + JITTER * self.prior * np.eye(len(self.S)))
+        known = z @ self.Q
+        return np.sqrt(self.prior) * (z - known @ self.Q.T) + (self.mean + known @ L.T) @ self.Q.T
 
 
 class Process(NamedTuple):
@@ -81,7 +105,8 @@ class Process(NamedTuple):
     constant: Float[Array, " P"]
     weights: Float[Array, "P M"]
     """What kernels are multiplied by for the mean."""
-    kind: int
+    returns: Float[Array, " M"]
+    """The view of the returns."""
 
     def _kernels(self, at: Float[Array, "K n"]) -> Float[Array, "P K M"]:
         away = -0.5 * squared_distances(at, self.X)
@@ -94,66 +119,44 @@ class Process(NamedTuple):
     def _means(self, k: Float[Array, "P K M"]) -> Float[Array, "P K"]:
         return self.constant[:, None] + (k @ self.weights[:, :, None])[..., 0]
 
-    def _deviations(
-        self, k: Float[Array, "P K M"]
-    ) -> tuple[Float[Array, "P K"], Float[Array, "P K"], Float[Array, "P K M"]]:
-        """Standard deviations without noise, and for their gradient the constant's part and
-        K^-1 k."""
+    def _deviations(self, k: Float[Array, "P K M"]) -> Float[Array, "P K"]:
+        """Standard deviations without noise."""
         solved = k @ self.inverse
         total = self.sums.sum(1)[:, None]
         left = (1 - (k @ self.sums[:, :, None])[..., 0]) / total
         a = self.amplitude[:, None]
         variance = a - np.einsum("pkm,pkm->pk", solved, k) + left**2 * total
-        return np.sqrt(np.maximum(variance, 1e-12 * a)), left, solved
+        return np.sqrt(np.maximum(variance, 1e-12 * a))
 
     def bound(self, Z: Float[Array, "K n"], deviations: float) -> Float[Array, " K"]:
         """The mean plus that many standard deviations at the rows of Z."""
         k = self._kernels((Z - self.centre) / self.unit)
-        return self.share @ (self._means(k) + deviations * self._deviations(k)[0])
+        return self.share @ (self._means(k) + deviations * self._deviations(k))
 
-    def slope(
-        self, Z: Float[Array, "K n"], deviations: float
-    ) -> tuple[Float[Array, " K"], Float[Array, "K n"]]:
-        """`bound`, and its gradient."""
-        at = (Z - self.centre) / self.unit
-        k = self._kernels(at)
-        deviation, left, solved = self._deviations(k)
-        lowers = (solved + left[..., None] * self.sums[:, None]) / deviation[..., None]
-        by = k * (self.weights[:, None] - deviations * lowers)
-        by = np.tensordot(self.share / self.length**2, by, 1)
-        gradient = (by @ self.X - by.sum(1, keepdims=True) * at) / self.unit
-        return self.share @ (self._means(k) + deviations * deviation), gradient
-
-    def slope_at(
-        self, at: Float[Array, " n"], scale: float, part: int | None = None
-    ) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-        """Mean and covariance of the gradient at a point, of the return smoothed by N(0, scale^2 I)
-        and by one part, which is the weightiest unless given."""
-        p = int(np.argmax(self.share)) if part is None else part
-        n, a, l2, s2 = at.size, self.amplitude[p], self.length[p] ** 2, (scale / self.unit) ** 2
+    def slope(self, at: Float[Array, " n"], scale: float, part: int) -> "Slope":
+        """The gradient of the return smoothed by N(0, scale^2 I) at a point, by one part."""
+        n, a, l2, s2 = at.size, self.amplitude[part], self.length[part] ** 2, scale / self.unit
+        s2 = s2**2
         away, once, twice = self.X - (at - self.centre) / self.unit, l2 + s2, l2 + 2 * s2
         near = a * np.exp(-0.5 * (np.sum(away**2, 1) / once + n * np.log1p(s2 / l2)))
-        B = near[:, None] * away / once
-        b0 = a * np.exp(-0.5 * n * np.log1p(2 * s2 / l2)) / twice
-        o = B.T @ self.sums[p]
-        S = (1 + ROUNDING) * b0 * np.eye(n) - B.T @ self.inverse[p] @ B
-        S += np.outer(o, o) / self.sums[p].sum()
-        return B.T @ self.weights[p] / self.unit, S / self.unit**2
+        B = near[:, None] * away / (once * self.unit)
+        prior = a * np.exp(-0.5 * n * np.log1p(2 * s2 / l2)) / (twice * self.unit**2)
+        Q, R = np.linalg.qr(B.T) if n > 2 * len(B) else (np.eye(n), B.T)
+        o = R @ self.sums[part]
+        S = (1 + ROUNDING) * prior * np.eye(len(R)) - R @ self.inverse[part] @ R.T
+        S += np.outer(o, o) / self.sums[part].sum()
+        return Slope(Q, R @ self.weights[part], S, prior)
 
     def smoothed(self, Z: Float[Array, "K n"], scale: float) -> Float[Array, " K"]:
         """In the order of the expected smoothed returns, by the weightiest part."""
-        p = int(np.argmax(self.share))
-        l2 = self.length[p] ** 2 + (scale / self.unit) ** 2
+        l2 = self.length[self.likely] ** 2 + (scale / self.unit) ** 2
         away = squared_distances((Z - self.centre) / self.unit, self.X)
-        return np.exp(-0.5 * away / l2) @ self.weights[p]
+        return np.exp(-0.5 * away / l2) @ self.weights[self.likely]
 
     @property
-    def deviation(self) -> float:
-        """The standard deviation of the noise, by the weightiest part."""
-        return float(np.sqrt(self.noise[np.argmax(self.share)]))
-
-    def view(self, y: Float[Array, " M"]) -> Float[Array, " M"]:
-        return views(y)[0][self.kind]
+    def likely(self) -> int:
+        """The weightiest part."""
+        return int(np.argmax(self.share))
 
     def expecting(self, Z: Float[Array, "K n"]) -> "Process":
         """The process after episodes with the rows of Z that return what is expected of them. The
@@ -225,7 +228,7 @@ def fit(
     return Process(
         at, centre, unit, flat[chosen] / flat[chosen].sum(), length, ratio * noise, noise,
         inverse / noise[:, None, None], sums / noise[:, None], constant, alpha / noise[:, None],
-        weights.view,
+        z,
     )  # fmt: skip
 
 

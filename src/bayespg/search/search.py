@@ -42,27 +42,34 @@ does not get longer, as even these directions are nearly independent of the mean
 WIDEST = 1000.0
 """The largest scale that the search adapts to, in units of the first. Without a bound it would
 double for as long as all returns are equal, until parameters overflow."""
-CENTRE, TRY, ADAPT = "ascent", "bound", "share"
-MIX = 1.0
-"""The part of the gradient's direction in that of a perturbation, whose other part is random."""
-APART = 4
-"""The random part is orthogonal to as many of the latest perturbations."""
-STEP, STEPS = 0.15, 1
-"""Length of a step of the mean, in units of scale sqrt(n), and the most steps per episode."""
+STEP = 0.15
+"""Length of a step of the mean, in units of scale sqrt(n), the typical length of a perturbation."""
 CONFIDENCE = 0.385
-"""The slope in standard deviations from which the mean moves."""
+"""The mean stays where the slope is less than this many standard deviations of its posterior, which
+is where a step would go uphill with a probability of less than 0.65."""
 SIGNAL = 0.5
 """A step is shorter where the slope times the scale is less than this many standard deviations of
-the noise."""
+the noise: most directions look uphill to the episodes that chose them, and noise would carry the
+mean away."""
 UNKNOWN = 0.1
 """On a sphere the mean becomes zero again if the slope is less than this many standard deviations
-of its posterior and the scale is still the first."""
-DIRECTIONS, DISTANCES, AROUND, OPTIMISM = 8, (0.5, 1.5), (0.5, 1.5), 1.0
+of its posterior and the scale is still the first: these episodes say nothing about where to go."""
+DIRECTIONS, LENGTHS = 8, 7
+"""A candidate lies in one of so many directions, at one of so many distances."""
+DISTANCES = (0.5, 1.5)
+"""The least and the greatest distance in units of scale sqrt(n). Candidates close to the mean would
+return nearly the same, and noise would hide the difference."""
+OPTIMISM = 1.0
+"""A candidate's promise is its mean plus this many standard deviations."""
 WON, LOW, HIGH = 12, 0.05, 0.8
-"""The scale follows the share of the latest `WON` episodes that returned more than what is expected
-of the mean: it narrows from `LOW` on and widens from `HIGH` on."""
+"""The scale follows the share of the latest `WON` episodes that returned more than is expected of
+the mean: it narrows from `LOW` on, as on a peak that is narrower than the scale, and widens from
+`HIGH` on. On a slope or on noise about half of them do."""
 NARROWER, WIDER = 0.8, 1.25
-PATIENCE, TIES, FALL, RISE = 1, 3, 0.7, 1.4
+"""The factors of the scale."""
+TIES = 3
+"""The highest return counts as more than expected only until so many episodes had it: on a task
+that is solved nothing is better."""
 REFIT = 8
 """From `SEVERAL` episodes on, lengths and noise of the process are weighed again after so many."""
 SEVERAL = 24
@@ -81,11 +88,13 @@ class Search:
     parameters; it adapts, to at most `WIDEST` times the first. Parameters should have comparable
     units: a change of `scale` in each should matter about equally.
 
-    The first parameters to try are `start`. Then a Gaussian process models the returns, and of
-    random perturbations of the best parameters so far that one is tried whose return is highest by
-    the posterior's mean plus a standard deviation. Parameters that were asked for and not told yet
-    are taken into account: their returns are unknown, but another episode near them would say
-    little. So any number of episodes may be under way.
+    The first parameters to try are `start`. Then a Gaussian process models the returns. After every
+    episode the mean makes a short step along the most probable ascent. The next parameters lie some
+    way from it, in a direction drawn from the posterior of the gradient: of a few directions and
+    distances the one whose return is highest by the posterior's mean plus a standard deviation.
+    Parameters that were asked for and not told yet are taken into account: their returns are
+    unknown, but another episode near them would say little. So any number of episodes may be under
+    way.
 
     `sphere` says that the return depends on the direction of the parameters alone, as where a
     policy takes the choice of the highest linear score. All parameters are then unit vectors, and
@@ -123,7 +132,7 @@ class Search:
         if self.sphere and radius is not None:
             raise ValueError(f"radius: {radius:g} has no effect on a sphere; give one of the two")
         self.mean = self.placed(mean)
-        """The best parameters so far, of which perturbations are tried."""
+        """Where perturbations are centred now."""
         reach = REACH / math.sqrt(self.n)
         if scale is None:
             scale = reach if self.sphere else SCALE
@@ -152,7 +161,7 @@ class Search:
         """The mean before the latest decision, which used the episodes near it."""
         self._best = self.mean.copy()
         self._wins: list[float] = []
-        self._same = self._better = 0
+        """Whether the latest episodes returned more than was expected of the mean."""
 
     @property
     def n(self) -> int:
@@ -176,8 +185,8 @@ class Search:
 
     @property
     def best(self) -> Float[Array, " n"]:
-        """The parameters to use: those of greatest expected return by the posterior, among all
-        that decisions use."""
+        """The parameters to use: those of greatest expected smoothed return by the posterior, of
+        the mean and all that decisions use."""
         return self._best.copy()
 
     @property
@@ -200,9 +209,9 @@ class Search:
         return certainty(X, y, mean=self.mean, scale=self.scale)
 
     @property
-    def return_at_mean(self) -> float:
+    def return_at_best(self) -> float:
         """The return of the latest episode with the best parameters so far; NaN before it."""
-        same = (self._tried == self.mean).all(1) & ~np.isnan(self._returns)
+        same = (self._tried == self._best).all(1) & ~np.isnan(self._returns)
         return float(self._returns[same][-1]) if same.any() else math.nan
 
     def ask(self, k: int = 1) -> Float[Array, "k n"]:
@@ -225,38 +234,25 @@ class Search:
             e = rng.normal(size=self.n)
             away = (-e if opposite else e) * self.scale
             return self.placed(e if self.sphere else self.mean + away)
-        if TRY == "bound":
-            return self._promising(rng)
-        e = rng.normal(size=self.n)
-        length = np.linalg.norm(e)
-        near = [*self._tried[-APART:], *self._waiting][-min(APART, self.n - 1) :]
-        if self.n > 1:
-            Q = np.linalg.qr((np.array(near) - self.mean).T)[0]
-            e = e - Q @ (Q.T @ e)
-        slope = self._process.slope_at(self.mean, self.scale)[0]
-        e, size = e / np.linalg.norm(e), np.linalg.norm(slope)
-        if size > 0:
-            e = (e if e @ slope > 0 else -e) + MIX * slope / size
-        return self.placed(self.mean + self.scale * length / np.linalg.norm(e) * e)
+        return self._promising(rng)
 
-    def _promising(self, rng) -> Float[Array, " n"]:
+    def _promising(self, rng: np.random.Generator) -> Float[Array, " n"]:
+        """Of directions drawn from the posterior of the gradient, at several distances, the one of
+        the highest bound."""
         found = self._process
+        assert found is not None
         if self._waiting:
             found = found.expecting(np.array(self._waiting))
-        part = rng.choice(len(found.share), p=found.share)
-        mean, covariance = found.slope_at(self.mean, 0.0, part)
-        values, Q = np.linalg.eigh(covariance)
-        z = rng.normal(size=(DIRECTIONS, self.n))
-        D = mean + ((z @ Q) * np.sqrt(np.maximum(values, 0.0))) @ Q.T
+        part = int(rng.choice(len(found.share), p=found.share))
+        D = found.slope(self.mean, 0.0, part).drawn(rng.normal(size=(DIRECTIONS, self.n)))
         if self.sphere:
             D = D - np.outer(D @ self.mean, self.mean)
         sizes = np.linalg.norm(D, axis=1, keepdims=True)
         D = D / np.where(sizes > 0, sizes, 1.0)
-        lengths = (
-            self.scale * math.sqrt(self.n) * np.linspace(*(AROUND if self.sphere else DISTANCES), 7)
-        )
-        C = self.placed((self.mean + lengths[:, None, None] * D).reshape(-1, self.n))
-        return C[np.argmax(found.bound(C, OPTIMISM))]
+        distances = np.linspace(*DISTANCES, LENGTHS)[:, None, None]
+        away = distances * self.scale * math.sqrt(self.n) * D
+        candidates = self.placed((self.mean + away).reshape(-1, self.n))
+        return candidates[np.argmax(found.bound(candidates, OPTIMISM))]
 
     def placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """The parameters as they are, no longer than the radius, or on the sphere. Zero stays zero,
@@ -313,49 +309,34 @@ class Search:
             return
         self._fit(X, y)
         assert self._process is not None
-        if ADAPT == "share":
-            z = self._process.view(y)[-new:]
-            centre = self._process.mean(self._anchor[None])
-            self._wins = [*self._wins, *(z > centre).astype(float)][-WON:]
-        best = int(np.argmax(self._process.mean(X)))
-        if best < len(X) - new:
-            self._same, self._better = self._same + new, 0
-        else:
-            self._same, self._better = 0, self._better + 1
-        if CENTRE == "tried":
-            self.mean = self._best = X[best].copy()
-        else:
-            self._climb()
-            known = np.concatenate([self.mean[None], X])
-            self._best = known[np.argmax(self._process.smoothed(known, self.scale))]
-        if ADAPT == "share":
-            if len(self._wins) == WON:
-                share = float(np.mean(self._wins))
-                if share <= LOW or share >= HIGH:
-                    self._scaled(NARROWER if share <= LOW else WIDER)
-                    self._wins = self._wins[WON // 2 :]
-            return
-        if self._better == 2:
-            self._scaled(RISE)
-            self._better = 0
-        if self._same >= PATIENCE * max(self.n, 6):
-            self._same = 0
-            if not self.sphere or np.sum(y == y.max()) >= TIES:
-                self._scaled(FALL)
+        self._adapt(y, new)
+        self._climb()
+        known = np.concatenate([self.mean[None], X])
+        self._best = known[np.argmax(self._process.smoothed(known, self.scale))]
+
+    def _adapt(self, y: Float[Array, " M"], new: int) -> None:
+        """Adapt the scale to the share of episodes that returned more than expected of the mean."""
+        assert self._process is not None
+        won = self._process.returns[-new:] > self._process.mean(self.mean[None])
+        if np.sum(y == y.max()) >= TIES:
+            won &= y[-new:] < y.max()
+        self._wins = [*self._wins, *won.astype(float)][-WON:]
+        share = float(np.mean(self._wins))
+        if len(self._wins) == WON and not LOW < share < HIGH:
+            self._scaled(NARROWER if share <= LOW else WIDER)
+            self._wins = self._wins[WON // 2 :]
 
     def _climb(self) -> None:
+        """A step along the most probable ascent of the smoothed return."""
         assert self._process is not None
-        for k in range(STEPS):
-            mu, S = self._process.slope_at(self.mean, self.scale)
-            d = np.linalg.solve(S, mu)
-            t = math.sqrt(max(mu @ d, 0.0))
-            if not k and t < UNKNOWN and self.sphere and self.scale == self._widest:
-                self.mean = np.zeros(self.n)
-                return
-            length = np.linalg.norm(d)
-            if t < CONFIDENCE or not length > 0:
-                return
-            signal = self.scale * np.linalg.norm(mu) / self._process.deviation
+        part = self._process.likely
+        slope = self._process.slope(self.mean, self.scale, part)
+        d, deviations = slope.ascent()
+        length, size = np.linalg.norm(d), np.linalg.norm(slope.mean)
+        if deviations < UNKNOWN and self.sphere and self.scale == self._widest:
+            self.mean = np.zeros(self.n)
+        elif deviations >= CONFIDENCE and length > 0:
+            signal = self.scale * size / math.sqrt(self._process.noise[part])
             step = STEP * self.scale * math.sqrt(self.n) * min(1.0, signal / SIGNAL)
             self.mean = self.placed(self.mean + step / length * d)
 
@@ -397,7 +378,7 @@ class Search:
             "mean": self.mean.copy(), "best": self._best.copy(), "anchor": self._anchor.copy(),
             "wins": np.pad(self._wins, (0, won), constant_values=np.nan),
             "scale": np.array(self.scale), "weights": weights,
-            "counts": np.array([self._asked, self._same, self._better, view]),
+            "counts": np.array([self._asked, view]),
         }  # fmt: skip
 
     def take(self, arrays: dict[str, Array]) -> None:
@@ -408,7 +389,7 @@ class Search:
         self.mean, self._anchor = np.array(arrays["mean"]), np.array(arrays["anchor"])
         self._best, self._wins = np.array(arrays["best"]), wins[~np.isnan(wins)].tolist()
         self.scale = float(arrays["scale"])
-        self._asked, self._same, self._better, view = map(int, arrays["counts"])
+        self._asked, view = map(int, arrays["counts"])
         self._waiting = []
         self._again(view, np.array(arrays["weights"]))
 
@@ -441,7 +422,7 @@ class Search:
             "format": FORMAT, "memory": self.memory, "sphere": self.sphere, "seed": self.seed,
             "radius": None if self.radius == math.inf else self.radius,
             "scale": self.scale, "unit": self._unit, "widest": self._widest,
-            "asked": self._asked, "same": self._same, "better": self._better,
+            "asked": self._asked,
             "view": -1 if self._weights is None else self._weights.view, "wins": self._wins,
         }  # fmt: skip
         file = io.BytesIO()
@@ -479,14 +460,15 @@ class Search:
             )  # fmt: skip
             search._anchor = checks.array("anchor", stored["anchor"])
             search._best = checks.array("best", stored["best"])
-            search._wins = [checks.fraction("wins", w) for w in header["wins"]][:WON]
+            search._wins = [checks.fraction("wins", w) for w in header["wins"]]
+            if len(search._wins) > WON:
+                raise ValueError(f"wins: expected at most {WON}, found {len(search._wins)}")
             search._unit = checks.deviation("unit", header["unit"])
             search._tried = checks.array("tried", stored["tried"])
             search._waiting = list(checks.array("waiting", stored["waiting"]))
             search._returns = _returns(stored["returns"])
             search._widest = checks.real("widest", header["widest"], above=0)
-            for name in ("asked", "same", "better"):
-                setattr(search, f"_{name}", checks.whole(name, header[name], 0))
+            search._asked = checks.whole("asked", header["asked"], 0)
             view = checks.whole("view", header["view"], -1, 1)
             search._again(view, checks.array("weights", stored["weights"]))
         except Exception as problem:  # a damaged file can raise almost anything
