@@ -474,8 +474,7 @@ def test_the_tables_of_the_search_are_those_of_the_stored_runs(monkeypatch):
     runs, parts = map(importlib.import_module, ("search", "search_parts"))
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     for shows, results in (
-        (runs.table, "search-fresh"), (runs.table, "search-swimmer"),
-        (parts.policies_table, "search-policies"),
+        (runs.table, "search-fresh"), (parts.policies_table, "search-policies"),
     ):  # fmt: skip
         assert shows(RESULTS / f"{results}.jsonl") in page, results
 
