@@ -44,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import bayespg  # isort: skip  (first, for the thread pool)
 from bayespg.agents import mbac  # isort: skip
 from bayespg.learning.advance import NotFinite  # isort: skip
+from bayespg.models import Transitions  # isort: skip
 from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
 from rivals import pets  # isort: skip
 from suite import version_of  # isort: skip
@@ -311,22 +312,31 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
 @contextlib.contextmanager
 def spoiled(how: str) -> Iterator[None]:
     """Models of this process are useless for a while."""
-    fitted = mbac.models.posterior
+    modules = (mbac.models, "posterior"), (mbac.ensembles, "learned")
+    places = [(module, name, getattr(module, name)) for module, name in modules]
 
-    def posterior(data, *args):
+    def worse(data):
         rng, n = np.random.default_rng(0), data.count
         following, rewards = data.following.copy(), data.rewards.copy()
         if how == "useless":
             following[:n] = following[rng.permutation(n)]
         else:
             rewards[:n] = rng.normal(size=n)
-        return fitted(dataclasses.replace(data, following=following, rewards=rewards), *args)
+        return dataclasses.replace(data, following=following, rewards=rewards)
 
-    mbac.models.posterior = posterior
+    def spoil(learn):
+        def from_worse(*given):
+            return learn(*(worse(x) if isinstance(x, Transitions) else x for x in given))
+
+        return from_worse
+
+    for module, name, learn in places:
+        setattr(module, name, spoil(learn))
     try:
         yield
     finally:
-        mbac.models.posterior = fitted
+        for module, name, learn in places:
+            setattr(module, name, learn)
 
 
 def stored(path: Path) -> list[dict]:
