@@ -577,7 +577,8 @@ def test_the_readme_s_steps_to_solve_a_task_are_medians_of_the_stored_runs():
     tuned = found["Swimmer-v5", "tuned"]
     swimmer = (
         f"{np.isfinite(tuned).sum()} of {len(tuned)} runs reach 100, in {np.median(tuned):,.0f} "
-        f"steps in the median; ARS needs {medians['Swimmer-v5', 'ARS']:,.0f}, PPO {medians['Swimmer-v5', 'PPO']:,.0f}"
+        f"steps in the median; ARS needs {medians['Swimmer-v5', 'ARS']:,.0f}, PPO "
+        f"{medians['Swimmer-v5', 'PPO']:,.0f}"
     )
     del tasks["Swimmer-v5"]
     (ours, best), (ours_likely, best_likely) = (
