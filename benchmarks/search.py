@@ -1,26 +1,26 @@
-"""Episodes to a threshold by search in the space of parameters, beside ARS, CMA-ES, GIBO and MPD.
+"""Episodes to a threshold by search in the space of parameters, beside six rivals.
 
     python benchmarks/search.py run [--tasks lqr3 ...] [--methods ours ...] [--jobs 2]
     python benchmarks/search.py table
     python benchmarks/search.py overhead
 
 `run` appends a line of JSON per finished run to results/search.jsonl, `table` shows them,
-`overhead` times a round of ours. All methods search for the gains of the same linear policy, from
-zero, with one setting for all tasks. Ours is `bayespg.PGPE`, on lqr3 `bayespg.search.Search`, as
-they come; its constants were chosen on seeds from 100 and from 1000. `active`, `orthogonal` and
-`antithetic` are ours with other draws. The rivals see observations in units that they get for free:
-the root mean square over 20 episodes of small random gains, which are not counted; `given` is
-`Search` with these units, where `ours` learns its own, and `ars-raw` and `gibo-raw` are the rivals
-without them. The settings of ARS (`ars`, version 1) are the best of 15 on the tasks without MuJoCo,
-with seeds from 100; `sb3` is ARS of sb3-contrib with its default settings, CMA-ES that of the
-package `cma`; GIBO and MPD are in `rivals/local_bo.py`.
+`overhead` times ours and appends to the file that is named. All methods search for the parameters
+of the same linear policy with a constant, from zero, with one setting for all tasks; k discrete
+actions are the corners of a simplex, as in `bayespg.PGPE`. Ours is `bayespg.search.Search` with the
+units and the first scale of `bayespg.PGPE`; its settings were chosen on seeds below 1,000. The
+rivals see observations in units that they get for free: the root mean square over 20 episodes of
+small random gains, which are not counted. The settings of ARS (version 1) are the best of 15 on the
+tasks without MuJoCo, with seeds from 100; CMA-ES is that of the package `cma`; GIBO, MPD, MinUCB
+and TuRBO are in `rivals/local_bo.py`. `ours-8` keeps eight episodes under way, which end in random
+order.
 
 After each iteration the method's own recommendation is evaluated on episodes that no method learns
 from. A threshold is met at the first of three evaluations in a row that reach it; the episodes and
 steps of evaluations are not counted. On lqr3 (Dean et al.: three states and three inputs, horizon
-300, as in GIBO's paper) an evaluation asks whether the closed loop is stable. `mountain-car` is the
-paper's. Swimmer-v5 needs `pip install 'bayespg[mujoco]'`, CMA-ES `pip install cma`, `sb3` what
-rivals/requirements.txt names.
+300, as in GIBO's paper; no constant) an evaluation asks whether the closed loop is stable.
+`mountain-car` is the paper's. Classic tasks are those of `bayespg.environments` in JAX; those whose
+names end in -v5 are Gymnasium's and need `pip install 'bayespg[mujoco]'`.
 """
 
 import argparse
@@ -42,76 +42,143 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-import bayespg  # isort: skip  (first, for the thread pool)
+import bayespg  # noqa: F401  # isort: skip  (first, for the thread pool)
 
 import gymnasium
-from rivals.local_bo import local_bo
+import jax
+import jax.numpy as jnp
+from rivals.local_bo import local_bo, turbo
 
 from bayespg import search
-from bayespg.environments import mountain_car
+from bayespg.agents.pgpe import LONGEST
+from bayespg.environments import MountainCar, classic
+from bayespg.environments.base import observe
+from bayespg.policies.deterministic import CONSTANT, corners, divisors
 
 TASKS = {
-    "Swimmer-v5": (300.0, 2, 150), "CartPole-v1": (475.0, 20, 100), "lqr3": (0.5, 1, 60),
-    "MountainCarContinuous-v0": (90.0, 5, 60), "mountain-car": (-80.0, 50, 100),
-    "Pendulum-v1": (-300.0, 10, 150),
+    "CartPole-v1": (475.0, 20, 100), "mountain-car": (-80.0, 50, 100),
+    "MountainCarContinuous-v0": (90.0, 20, 60), "MountainCar-v0": (-110.0, 50, 150),
+    "lqr3": (1.0, 1, 60), "Acrobot-v1": (-100.0, 20, 100), "Pendulum-v1": (-300.0, 20, 100),
+    "InvertedPendulum-v5": (950.0, 3, 100), "Swimmer-v5": (300.0, 2, 100),
+    "Hopper-v5": (1000.0, 3, 300),
 }  # fmt: skip
 """Threshold, episodes per evaluation, and budget in episodes."""
+IN_JAX = {
+    "CartPole-v1": classic.CartPole(), "mountain-car": MountainCar(),
+    "MountainCarContinuous-v0": classic.MountainCarContinuous(),
+    "MountainCar-v0": classic.MountainCar(), "Acrobot-v1": classic.Acrobot(),
+    "Pendulum-v1": classic.Pendulum(),
+}  # fmt: skip
+CONTINUOUS = ("MountainCarContinuous-v0", "Pendulum-v1")
+FAR = 0.6
+"""An evaluation in Gymnasium ends where its first episode returns less than this share of the
+threshold."""
 A = np.array([[1.01, 0.01, 0.0], [0.01, 1.01, 0.01], [0.0, 0.01, 1.01]])
 IN_A_ROW = 3
 Recommendation = tuple[int, int, Any]
 """Episodes and steps so far, and what would be used now."""
 
 
-class Gains:
-    """Episodes of a linear policy in NumPy, of observations in units of their size."""
+@functools.cache
+def compiled(name: str, paths: int) -> tuple[Callable[..., Any], int]:
+    """Episodes of an affine policy on a task in JAX, all at once: returns, lengths, and sums of
+    squared observations; and the size of an observation."""
+    task = IN_JAX[name]
+    limit = getattr(task, "limit", None)
 
-    def __init__(self, name: str, in_units: bool):
-        self.name, self.choices = name, 0
+    def play(W, key):
+        def step(state):
+            t, x, going, total, lengths, squares = state
+            o = observe(task, x)
+            a = o @ W[:, :-1].T + W[:, -1]
+            action = jnp.argmax(a, 1) if limit is None else limit * jnp.clip(a, -1, 1)
+            then, reward, ends = task.step(jax.random.fold_in(key, t), x, action)
+            total = total + jnp.where(going, reward, 0.0)
+            squares = squares + jnp.sum(jnp.where(going[:, None], o, 0.0) ** 2, 0)
+            return t + 1, then, going & ~ends, total, lengths + going, squares
+
+        x = task.reset(key, paths)
+        going = jnp.ones(paths, bool)
+        size = observe(task, x).shape[1]
+        start = (0, x, going, jnp.zeros(paths), jnp.zeros(paths, int), jnp.zeros(size))
+        left = jax.lax.while_loop(lambda s: (s[0] < task.horizon) & jnp.any(s[2]), step, start)
+        return left[3:]
+
+    return jax.jit(play), observe(task, task.reset(jax.random.key(0), 1)).shape[1]
+
+
+class Gains:
+    """Episodes of a linear policy. Observations are divided by units, which are those of 20 other
+    episodes if `given`, or else follow all observations so far."""
+
+    def __init__(self, name: str, given: bool):
+        self.name, self.choices, self.in_jax = name, 0, name in IN_JAX
         if name == "lqr3":
             self.n = 9
             return
-        self.environment = made(name)
-        self.observations = math.prod(self.environment.observation_space.shape)
-        space = self.environment.action_space
-        self.choices = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else 0
-        self.high = None if self.choices else space.high
-        outputs = {0: np.prod(space.shape), 2: 1}.get(self.choices, self.choices)
-        self.n, self.units = self.observations * int(outputs), np.ones(self.observations)
-        if in_units:
+        if self.in_jax:
+            self.observations, self.outputs = compiled(name, 1)[1], 1
+            self.choices = getattr(IN_JAX[name], "choices", 0 if name in CONTINUOUS else 3)
+        else:
+            self.environment = gymnasium.make(name, disable_env_checker=True)
+            self.observations = math.prod(self.environment.observation_space.shape)
+            self.high = self.environment.action_space.high
+            self.outputs = len(self.high)
+        self.outputs = self.choices - 1 if self.choices else self.outputs
+        self.n, self.units = (self.observations + 1) * self.outputs, np.ones(self.observations)
+        self.steps, self.squares = 0, np.zeros(self.observations)
+        if given:
             rng = np.random.default_rng(10**7)
-            seen = [self._episode(0.2 * rng.normal(size=self.n), 10**7 + k)[2] for k in range(20)]
-            self.units = np.sqrt(np.mean(np.concatenate(seen) ** 2, 0))
+            for k in range(20):
+                self.play(0.2 * rng.normal(size=self.n), 10**7 + k)
+            self.units = np.sqrt(self.squares / self.steps)
 
-    def in_units(self) -> gymnasium.Env:
-        """The environment with observations in units and actions between -1 and 1."""
-        found, space = made(self.name), gymnasium.spaces.Box(-np.inf, np.inf, self.units.shape)
-        if not self.choices:
-            found = gymnasium.wrappers.RescaleAction(found, np.float32(-1), np.float32(1))
-        return gymnasium.wrappers.TransformObservation(
-            found, lambda x: (x.reshape(-1) / self.units).astype(np.float32), space
-        )
+    def follow(self) -> np.ndarray:
+        """Take the units of all observations so far, and return the factors by which parameters of
+        the same policy change."""
+        if self.name == "lqr3":
+            return np.ones(self.n)
+        old, self.units = self.units, np.sqrt(self.squares / self.steps)
+        factors = divisors(self.units) / divisors(old)
+        return np.tile(np.append(factors, 1.0), self.outputs)
+
+    def raw(self, theta: np.ndarray) -> np.ndarray:
+        """Parameters for raw observations, of length one where only their direction matters: two
+        that are equal are the same policy."""
+        if self.name == "lqr3":
+            return theta
+        W = theta.reshape(self.outputs, -1) / np.append(divisors(self.units), 1 / CONSTANT)
+        return W / (np.linalg.norm(W) or 1.0) if self.choices else W
 
     def play(self, theta: np.ndarray, seed: int) -> tuple[float, int]:
         """Return and length of an episode."""
         if self.name == "lqr3":
             return self._lqr(theta.reshape(3, 3), seed)
-        total, steps, _ = self._episode(theta, seed)
-        return total, steps
+        returns, length, squares = self._episodes(theta, seed, 1)
+        self.steps, self.squares = self.steps + length, self.squares + squares
+        return float(returns[0]), length
 
-    def _episode(self, theta: np.ndarray, seed: int) -> tuple[float, int, list[np.ndarray]]:
-        W = theta.reshape(-1, self.observations) / self.units
-        x, _ = self.environment.reset(seed=seed)
-        total, seen, ended = 0.0, [], False
-        while not ended:
-            seen.append(x)
-            a = W @ x
-            if self.choices:
-                action = int(a[0] > 0) if self.choices == 2 else int(np.argmax(a))
-            else:
-                action = np.clip(a, -1, 1) * self.high
-            x, reward, terminated, truncated, _ = self.environment.step(action)
-            total, ended = total + float(reward), terminated or truncated
-        return total, len(seen), seen
+    def _episodes(
+        self, theta: np.ndarray, seed: int, paths: int
+    ) -> tuple[np.ndarray, int, np.ndarray]:
+        """Returns, the number of steps, and sums of squared observations."""
+        W = theta.reshape(self.outputs, -1) / np.append(divisors(self.units), 1 / CONSTANT)
+        W = corners(self.choices) @ W if self.choices else W
+        if self.in_jax:
+            found = compiled(self.name, paths)[0](W.astype(np.float32), jax.random.key(seed))
+            returns, lengths, squares = map(np.asarray, found)
+            return returns, int(lengths.sum()), squares
+        returns, steps, squares = np.zeros(paths), 0, np.zeros(self.observations)
+        for k in range(paths):
+            x, _ = self.environment.reset(seed=seed + k)
+            ended = False
+            while not ended:
+                action = np.clip(W[:, :-1] @ x + W[:, -1], -1, 1) * self.high
+                steps, squares = steps + 1, squares + x**2
+                x, reward, terminated, truncated, _ = self.environment.step(action)
+                returns[k] += float(reward)
+                ended = terminated or truncated
+        return returns, steps, squares
 
     def _lqr(self, K: np.ndarray, seed: int) -> tuple[float, int]:
         """x' = A x + u + w, u = K x, cost x'x / 1000 + u'u, its mean over 300 steps."""
@@ -126,57 +193,33 @@ class Gains:
                 break
         return -cost / 300, 300
 
-    def evaluate(self, theta: np.ndarray) -> float:
+    def passes(self, theta: np.ndarray) -> bool:
+        """Whether the mean return of fresh episodes reaches the threshold. One episode in Gymnasium
+        comes first, and those far below are not played on."""
+        threshold, episodes, _ = TASKS[self.name]
         if self.name == "lqr3":
-            return float(np.abs(np.linalg.eigvals(A + theta.reshape(3, 3))).max() < 1)
-        episodes = TASKS[self.name][1]
-        return float(np.mean([self.play(theta, 10**6 + k)[0] for k in range(episodes)]))
+            return bool(np.abs(np.linalg.eigvals(A + theta.reshape(3, 3))).max() < 1)
+        if not self.in_jax and self._episodes(theta, 10**6, 1)[0][0] < FAR * threshold:
+            return False
+        return bool(self._episodes(theta, 10**6, episodes)[0].mean() >= threshold)
 
 
-class PaperCar(gymnasium.Env):
-    """The paper's mountain car."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
-    action_space = gymnasium.spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        super().reset(seed=seed)
-        self.state = self.np_random.uniform(mountain_car.LOW, mountain_car.HIGH)
-        return self.state, {}
-
-    def step(self, action: int):
-        (left, slowest), (right, fastest) = mountain_car.LOW, mountain_car.HIGH
-        x, v = self.state
-        v = min(max(v + 1e-3 * (1, -1, 0)[action] - 2.5e-3 * math.cos(3 * x), slowest), fastest)
-        x = min(max(x + v, left), right)
-        self.state = np.array([x, 0.0 if x <= left else v])
-        return self.state, -1.0, x >= right, False, {}
-
-
-def made(name: str) -> gymnasium.Env:
-    if name == "mountain-car":
-        return gymnasium.wrappers.TimeLimit(PaperCar(), 200)
-    return gymnasium.make(name, disable_env_checker=True)
-
-
-def ours(
-    task: Gains, seed: int, budget: int, draws: str = search.DRAWS[0], given: bool = False
-) -> Iterator[Recommendation]:
-    if task.name != "lqr3" and not given:
-        agent = bayespg.PGPE(functools.partial(made, task.name), seed=seed)
-        agent.search.draws = draws
-        while int(agent.state.episodes) < budget:
-            agent.update()
-            gains = agent.state.policy.gains.ravel()
-            yield int(agent.state.episodes), int(agent.state.steps), gains
-        return
-    found = search.Search(task.n, seed=seed, draws=draws, sphere=bool(task.choices))
-    steps = 0
+def ours(task: Gains, seed: int, budget: int, under_way: int = 1) -> Iterator[Recommendation]:
+    scale = radius = None
+    if task.name != "lqr3" and not task.choices:
+        scale, radius = 1 / math.sqrt(task.observations), LONGEST * math.sqrt(task.outputs)
+    found = search.Search(task.n, scale=scale, sphere=bool(task.choices), radius=radius, seed=seed)
+    rng, steps = np.random.default_rng(seed), 0
     while found.episodes < budget:
-        asked = found.ask()
-        played = [task.play(x, 1000 * seed + found.episodes + k) for k, x in enumerate(asked)]
-        steps += sum(length for _, length in played)
-        found.tell(asked, [value for value, _ in played])
+        if not found.episodes and scale is not None:
+            theta = scale * rng.normal(size=task.n)  # while the units are not known
+        else:
+            asked = found.ask(under_way if found.episodes else 1)
+            theta = asked[rng.integers(len(asked))]
+        value, length = task.play(theta, 1000 * seed + found.episodes)
+        steps += length
+        found.tell(theta, value)
+        found.rescale(task.follow())
         yield found.episodes, steps, found.best
 
 
@@ -203,24 +246,13 @@ def ars(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
         yield episodes, steps, theta
 
 
-def sb3(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
-    """ARS of sb3-contrib, version 1, with its default settings; actions are clipped as ours are."""
-    from sb3_contrib import ARS as Package
-
-    model = Package("LinearPolicy", task.in_units(), seed=seed, device="cpu")
-    episodes = 0
-    while episodes < budget:
-        model.learn(1, log_interval=None, reset_num_timesteps=False)  # one update
-        episodes += 2 * model.n_delta
-        W = model.weights.numpy().reshape(-1, task.observations)
-        yield episodes, model.num_timesteps, (W[1] - W[0] if task.choices == 2 else W).ravel()
-
-
 def cma(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
+    """pycma with its default settings and a first deviation of 0.5."""
     import cma as package
 
-    options = {"seed": seed + 1, "verbose": -9}
-    strategy = package.CMAEvolutionStrategy(np.zeros(task.n), 0.5, options)
+    strategy = package.CMAEvolutionStrategy(
+        np.zeros(task.n), 0.5, {"seed": seed + 1, "verbose": -9}
+    )
     episodes = steps = 0
     while episodes < budget:
         asked = strategy.ask()
@@ -231,87 +263,88 @@ def cma(task: Gains, seed: int, budget: int) -> Iterator[Recommendation]:
 
 
 METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
-    "ours": ours, "ars": ars, "sb3": sb3, "cma": cma,
-    "gibo": functools.partial(local_bo, probable=False),
-    "mpd": functools.partial(local_bo, probable=True),
-    "given": functools.partial(ours, given=True),
-    **{draws: functools.partial(ours, draws=draws) for draws in search.DRAWS[1:]},
+    "ours": ours, "ars": ars, "cma": cma,
+    "gibo": functools.partial(local_bo, rule="gibo"),
+    "mpd": functools.partial(local_bo, rule="mpd"),
+    "minucb": functools.partial(local_bo, rule="minucb"), "turbo": turbo,
+    "ours-8": functools.partial(ours, under_way=8),
 }  # fmt: skip
-METHODS |= {f"{rival}-raw": METHODS[rival] for rival in ("ars", "gibo")}
-RIVALRY = ("ours", "ars", "sb3", "cma", "gibo", "mpd")
+RIVALRY = ("ours", "ars", "cma", "gibo", "mpd", "minucb", "turbo")
 """The methods of `run`, if it is not told others."""
 NAMES = {
-    "ours": "ours", "ars": "ARS", "sb3": "ARS, sb3-contrib", "cma": "CMA-ES",
-    "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt", "given": "ours, units given",
-    "ars-raw": "ARS, raw units", "gibo-raw": "GIBO, raw units",
-    **{draws: f"ours, {draws} draws" for draws in search.DRAWS[1:]},
+    "ours": "ours", "ours-8": "ours, eight at a time", "ars": "ARS", "cma": "CMA-ES",
+    "gibo": "GIBO", "mpd": "MPD", "minucb": "MinUCB", "turbo": "TuRBO",
 }  # fmt: skip
 
 
 def met(name: str, method: str, seed: int) -> dict[str, Any]:
     """A run until the threshold is met, or the budget spent."""
-    threshold, _, budget = TASKS[name]
-    own = method in ("ours", *search.DRAWS)
-    task = Gains(name, in_units=not (own or method.endswith("-raw")))
-    kept, begun = [], time.perf_counter()
+    budget = TASKS[name][-1]
+    task = Gains(name, given=not method.startswith("ours"))
+    row, first, passed, gains, begun = 0, (None, None), False, None, time.perf_counter()
     for episodes, steps, theta in METHODS[method](task, seed, budget):
-        kept.append((episodes, steps, task.evaluate(theta)))
-        passed = [value >= threshold for _, _, value in kept[-IN_A_ROW:]]
-        if len(passed) == IN_A_ROW and all(passed):
+        raw = task.raw(theta)
+        if gains is None or not np.allclose(raw, gains, rtol=1e-6, atol=0):
+            gains, passed = raw, task.passes(theta)
+        row = row + 1 if passed else 0
+        if row == 1:
+            first = (episodes, steps)
+        if row == IN_A_ROW:
             break
     else:
-        passed = [False]
-    first = kept[-IN_A_ROW] if all(passed) else (None, None, None)
+        first = (None, None)
     return {
         "task": name, "method": method, "seed": seed, "episodes": first[0], "steps": first[1],
-        "last": kept[-1][2], "budget": budget, "seconds": time.perf_counter() - begun,
+        "budget": budget, "seconds": round(time.perf_counter() - begun, 2),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "evaluations": kept,
     }  # fmt: skip
 
 
 def table(path: Path) -> str:
-    """A table in Markdown of the runs in a file: the median and the range of episodes to the
-    threshold, the median of steps, and how many runs met it."""
+    """A table in Markdown of the runs in a file: the median of episodes to the threshold, how many
+    runs met it, and the median of steps."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    methods = [m for m in METHODS if any(x["method"] == m for x in lines)]
+    methods = [m for m in NAMES if any(x["method"] == m for x in lines)]
     rows = [["", *(NAMES[m] for m in methods)], ["---"] * (1 + len(methods))]
     for name, (threshold, _, budget) in TASKS.items():
         found = {m: [x for x in lines if (x["task"], x["method"]) == (name, m)] for m in methods}
         if any(found.values()):
             goal = "stable" if name == "lqr3" else f"{threshold:g}"
-            rows.append([f"{name}, {goal}, within {budget}", *map(cell, found.values())])
+            rows.append([f"{name}, {goal} in {budget}", *map(cell, found.values())])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def cell(runs: list[dict[str, Any]]) -> str:
     if not runs:
-        return "not run"
+        return ""
     episodes, steps = (
-        [math.inf if x[what] is None else x[what] for x in runs] for what in ("episodes", "steps")
+        np.median([math.inf if x[what] is None else x[what] for x in runs])
+        for what in ("episodes", "steps")
     )
-    middle, least, most, work = (
-        f"{x:,.0f}" if math.isfinite(x) else "never"
-        for x in (np.median(episodes), min(episodes), max(episodes), np.median(steps))
-    )
-    met = f"{sum(map(math.isfinite, episodes))} of {len(runs)}"
-    shown = "never" if least == "never" else f"{middle} ({least} to {most})"
-    return f"{shown}, {met}" + (f"; {work} steps" if work != "never" else "")
+    met = f"{sum(x['episodes'] is not None for x in runs)}/{len(runs)}"
+    return f"never, {met}" if math.isinf(episodes) else f"{episodes:.3g}, {met}; {steps:,.0f}"
 
 
-def overhead(n: int = 16, episodes: int = 100) -> None:
-    """Milliseconds per episode of asking and telling, the memory full."""
+def overhead(n: int, episodes: int, out: Path) -> None:
+    """Milliseconds per episode of asking and telling, with that many parameters, and episodes in
+    memory."""
     rng, found = np.random.default_rng(0), search.Search(n)
     X = rng.normal(size=(episodes, n))
     found.tell(X, -np.sum((X - 1) ** 2, 1))
     times = []
-    for _ in range(12):
+    for _ in range(50):
         begun, asked = (time.perf_counter(), time.process_time()), found.ask()
         found.tell(asked, -np.sum((asked - 1) ** 2, 1) + rng.normal(size=len(asked)))
-        ended = (time.perf_counter(), time.process_time())
-        times.append(1e3 * np.subtract(ended, begun) / len(asked))
-    wall, cpu = np.median(times[2:], axis=0)
-    print(f"M = {search.MEMORY}, n = {n}: {wall:.1f} ms per episode, {cpu:.1f} ms of CPU time")
+        times.append(1e3 * np.subtract((time.perf_counter(), time.process_time()), begun))
+    wall, cpu = np.median(times, axis=0)
+    line = {
+        "parameters": n, "episodes": episodes, "wall_ms": round(float(wall), 2),
+        "cpu_ms": round(float(cpu), 2),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+    }  # fmt: skip
+    print(line)
+    with out.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def main() -> None:
@@ -325,11 +358,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/search.jsonl"))
     given = parser.parse_args()
     if given.what == "overhead":
-        overhead()
+        for size in ((16, 100), (100, 500)):
+            overhead(*size, given.out)
         return
     if given.what == "run":
         seeds = range(given.first, given.first + given.seeds)
-        runs = [(t, m, s) for t in given.tasks for m in given.methods for s in seeds]
+        runs = [(t, m, s) for s in seeds for t in given.tasks for m in given.methods]
         every(met, runs, given.jobs, given.out)
     print(table(given.out))
 

@@ -9,7 +9,8 @@ both directions of every axis twice.
 Then the linear part is multiplied by strengths from zero to one, and the stated probability of
 going uphill is compared with how often it happens: along the mean, and along the mean of other
 pairs, which is a direction chosen without the data. Last, searches climb bowls of these strengths,
-and after each round `Search.probability` is compared with the slope along the gradient found.
+and after each round of five episodes what `search.smoothed.certainty` states at the mean before is
+compared with the slope along the gradient found.
 """
 
 import functools
@@ -36,6 +37,7 @@ from bayespg.reproduce.report import (
 from bayespg.reproduce.samples import Key, Samples
 from bayespg.runs import plots
 from bayespg.search import MEMORY, Search, gradient_posterior
+from bayespg.search.smoothed import certainty
 
 SIZES, QUICK = (1, 4, 16, 64), (1, 4)
 NOISE = 0.3
@@ -44,8 +46,8 @@ PER_PARAMETER = 4
 STRENGTHS, RETURNS = (0.0, 0.1, 0.3, 1.0), (4, 16, 64)
 """Of the linear part, and the numbers of returns from which the probability is stated."""
 WAYS, SEARCH = ("along the mean", "along the mean of others"), "after rounds of a search"
-ROUNDS, PER_SEARCH = 12, 25
-"""Rounds of a search, and runs for which there is one."""
+ROUNDS, AT_A_TIME, PER_SEARCH = 12, 5, 25
+"""Rounds of a search, episodes of a round, and runs for which there is one."""
 OURS, MC, PGPE, FD = "Bayes-Hermite", "MC", "PGPE", "finite differences"
 LOOKS = {OURS: "ours", MC: "MC", PGPE: "MC, best baseline", FD: "compatible"}
 
@@ -133,13 +135,14 @@ def _searched(settings: Settings, n: int) -> parts.Part:
         for seed in range(max(settings.runs // PER_SEARCH, 2)):
             rng, search = np.random.default_rng([settings.seed, n, seed]), Search(n, seed=seed)
             for _ in range(ROUNDS):
-                mean, scale, asked = search.mean.copy(), search.scale, search.ask()
+                mean, scale, asked = search.mean.copy(), search.scale, search.ask(AT_A_TIME)
                 away = np.sum((asked - centre) ** 2, -1)
                 search.tell(asked, -k * away + NOISE * rng.normal(size=len(asked)))
                 X, y = search.parameters[-MEMORY:], search.returns[-MEMORY:]
                 along = gradient_posterior(X, y, mean=mean, scale=scale).mean
                 slope = k * (centre - mean) @ along
-                found.append([search.probability, 0.5 * (1 + np.sign(slope))])
+                _, stated = certainty(X, y, mean=mean, scale=scale)
+                found.append([stated, 0.5 * (1 + np.sign(slope))])
         said, counted = np.array(found).reshape(-1, ROUNDS, 2).mean(1).T
         error = np.std(said - counted) / np.sqrt(said.size)
         rows.append([said.mean(), counted.mean(), error])

@@ -1,31 +1,25 @@
-"""Parts of the search: how perturbations are drawn, which policies it can train, and how good
-random policies are.
+"""Parts of the search: which policies it can train, and why regions of the gradient are too small
+with many parameters.
 
-    python benchmarks/search_parts.py bandit [--seeds 20] [--jobs 2]
     python benchmarks/search_parts.py policies [--seeds 5] [--jobs 2]
-    python benchmarks/search_parts.py random [--seeds 100] [--jobs 2]
+    python benchmarks/search_parts.py calibration [--seeds 40] [--jobs 2]
 
-They append a line of JSON per run to a file, such as results/search-bandit.jsonl, and print their
+They append a line of JSON per run to a file, such as results/search-policies.jsonl, and print their
 table; with --table they print it alone.
 """
 
 import argparse
-import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search import Gains, bayespg, every, search
+from search import bayespg, every
 
-from bayespg.search import ascent
-
-FROM = 1000
-"""The first seed of random policies."""
 POLICIES = (
     ("linear", None), ("fourier", None), ("mlp", (8,)), ("mlp", (32,)), ("mlp", (160,)),
 )  # fmt: skip
-TRAINED = {"CartPole-v1": 200, "Pendulum-v1": 300}
+TRAINED = {"CartPole-v1": 200}
 """Tasks for policies of other kinds, and episodes of training."""
 
 
@@ -61,77 +55,61 @@ def policies_table(path: Path) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-SIZE, ROUNDS = 16, 8
+BANDITS = (4, 16, 64)
 
 
-def bandit(draws: str, seed: int) -> dict[str, Any]:
-    """Squared errors of the gradient, relative to its square, after each round at a mean that
-    stays, on the bandit of `python benchmarks/experiments.py search` with 16 parameters."""
-    ascent.STEPS = 0
-    rng, found = np.random.default_rng(seed), search.Search(SIZE, scale=1.0, seed=seed, draws=draws)
-    errors = []
-    for _ in range(ROUNDS):
-        X = found.ask()
-        y = X.sum(1) / SIZE**0.5 + (X**2).sum(1) / SIZE + 0.3 * rng.normal(size=len(X))
-        found.tell(X, y)
-        errors.append(float(np.sum((np.asarray(found.posterior.mean) - SIZE**-0.5) ** 2)))
-    return {"draws": draws, "seed": seed, "errors": errors}
+def calibration(n: int, seed: int) -> dict[str, Any]:
+    """On the bandit of `python benchmarks/experiments.py search`: the squared error of the gradient
+    in units of the stated covariance, divided by n; the mean squared residual of episodes that are
+    left out, in units of its stated variance; and the noise. Each but the last should be one."""
+    rng, M = np.random.default_rng([seed, n]), 4 * n
+    e = rng.normal(size=(M // 2, n))
+    X = np.concatenate([e, -e])
+    y = X.sum(1) / n**0.5 + (X**2).sum(1) / n + 0.3 * rng.normal(size=M)
+    posterior = bayespg.search.gradient_posterior(X, y, mean=np.zeros(n), scale=1.0)
+    error = np.asarray(posterior.mean) - n**-0.5
+    length, amplitude, noise = (
+        float(posterior.info[name]) for name in ("length", "amplitude", "noise")
+    )
+    K = amplitude * np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, -1) / length**2)
+    inverse = np.linalg.inv(K + noise * np.eye(M))
+    sums = inverse.sum(1)
+    P = inverse - np.outer(sums, sums) / sums.sum()  # without the constant
+    return {
+        "parameters": n, "seed": seed,
+        "error": float(error @ np.linalg.solve(posterior.covariance, error)) / n,
+        "left_out": float(np.mean((P @ y) ** 2 / np.diag(P))), "noise": noise,
+    }  # fmt: skip
 
 
-def bandit_table(path: Path) -> str:
-    """Mean errors and their standard errors, in Markdown."""
+def calibration_table(path: Path) -> str:
+    """Means and standard errors, in Markdown; the noise is 0.09."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    shown = (1, 3, 5, 7)
-    rows = [["draws", *(f"{5 * (k + 1)} episodes" for k in shown)], ["---"] * (1 + len(shown))]
-    for draws in search.DRAWS:
-        of = np.array([x["errors"] for x in lines if x["draws"] == draws])
+    rows = [["parameters", "runs", "squared error", "residual left out", "noise"], ["---"] * 5]
+    for n in BANDITS:
+        of = np.array([
+            [x[name] for name in ("error", "left_out", "noise")]
+            for x in lines if x["parameters"] == n
+        ])  # fmt: skip
         spread = of.std(0, ddof=1) / len(of) ** 0.5
-        rows.append([draws, *(f"{of[:, k].mean():.2f} ± {spread[k]:.2f}" for k in shown)])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-SIZES = (0.2, 1.0, 5.0)
-"""Standard deviations of random gains, for observations in units of their size."""
-
-
-@functools.cache
-def swimmer() -> Gains:
-    return Gains("Swimmer-v5", in_units=True)
-
-
-def random(size: float, seed: int) -> dict[str, Any]:
-    """The return of a linear policy of Swimmer-v5 with normal gains."""
-    theta = np.random.default_rng(FROM + seed).normal(size=swimmer().n)
-    return {"size": size, "seed": seed, "return": swimmer().play(size * theta, FROM + seed)[0]}
-
-
-def random_table(path: Path) -> str:
-    """How many random policies swim, in Markdown."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    rows = [["gains", "policies", "median return", "above 50", "above 100", "best"], ["---"] * 6]
-    for size in SIZES:
-        of = np.array([x["return"] for x in lines if x["size"] == size])
-        above = (f"{np.mean(of > level):.0%}" for level in (50, 100))
-        rows.append([f"{size:g}", f"{of.size}", f"{np.median(of):.0f}", *above, f"{of.max():.0f}"])
+        shown = (f"{m:.3f} ± {s:.3f}" for m, s in zip(of.mean(0), spread, strict=True))
+        rows.append([str(n), str(len(of)), *shown])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("bandit", "policies", "random"))
+    parser.add_argument("what", choices=("policies", "calibration"))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--out", type=Path, help="results/search-bandit.jsonl, ...")
+    parser.add_argument("--out", type=Path, help="results/search-policies.jsonl, ...")
     parser.add_argument("--table", action="store_true", help="run nothing")
     given = parser.parse_args()
     out = given.out or Path(f"results/search-{given.what}.jsonl")
     seeds = range(given.seeds)
-    if given.what == "bandit":
-        jobs = [(draws, s) for draws in search.DRAWS for s in seeds]
-        function, shows = bandit, bandit_table
-    elif given.what == "random":
-        jobs = [(size, s) for s in seeds for size in SIZES]
-        function, shows = random, random_table
+    if given.what == "calibration":
+        jobs = [(n, s) for n in BANDITS for s in seeds]
+        function, shows = calibration, calibration_table
     else:
         jobs = [(t, *p, s) for t in TRAINED for p in POLICIES for s in seeds]
         function, shows = policy, policies_table

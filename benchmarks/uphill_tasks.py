@@ -236,7 +236,7 @@ def _statistics(environment, policy, judged, truth, paths, keys, at_once):
 
 @functools.cache
 def _compiled(double: bool):
-    options: dict[str, Any] = {"compiler_options": compilation.quickly(double=double)}
+    options: dict[str, Any] = {"compiler_options": compilation.fast(double=double)}
     return eqx.filter_jit(_over_batches, **options)
 
 

@@ -7,9 +7,13 @@ import pytest
 from gymnasium import spaces
 
 import bayespg
+from bayespg._support.random import episode_seeds
+from bayespg.agents import metrics
 from bayespg.agents.base import BaseAgent
+from bayespg.agents.pgpe import LONGEST
 from bayespg.environments.spaces import actions
 from bayespg.policies import deterministic
+from bayespg.policies.deterministic import CONSTANT
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +38,10 @@ def test_no_kind_of_agent_overrides_what_all_share():
 def test_a_budget_in_episodes_is_kept(trained):
     agent, rows, _ = trained
     assert agent.state.episodes == agent.search.episodes == 15
-    assert agent.parameter_count == 4
+    assert agent.parameter_count == 5
     assert [row["episodes"] for row in rows] == [5, 10, 15]
-    at_mean = [row["return_at_mean"] for row in rows]
-    assert np.isnan(at_mean[0])  # the mean is zero, which has no direction
-    assert np.isfinite(at_mean[-1])
-    rest = [value for row in rows for name, value in row.items() if name != "return_at_mean"]
-    assert np.isfinite(rest).all()
+    assert np.isfinite([value for row in rows for value in row.values()]).all()
+    assert rows[-1]["return_at_best"] == agent.search.return_at_best
 
 
 def test_units_are_those_of_all_observations_and_old_episodes_stay_valid(trained):
@@ -49,12 +50,16 @@ def test_units_are_those_of_all_observations_and_old_episodes_stay_valid(trained
     units = np.asarray(agent.state.policy.units)
     assert (units > 0).all()
     assert not np.allclose(units, bayespg.PGPE("CartPole-v1", seed=1).state.policy.units)
-    first, second = agent.search.parameters[[0, 2]] / units
-    np.testing.assert_allclose(first, -second, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(first), np.linalg.norm(second), rtol=1e-5)
-    np.testing.assert_allclose(
-        np.ravel(agent.state.policy.gains) * units, agent.search.best, rtol=1e-5, atol=1e-6
+    policy = agent.state.policy
+    own = np.c_[policy.gains * units, policy.offset / CONSTANT].ravel()
+    np.testing.assert_allclose(own, agent.search.best, rtol=1e-5, atol=1e-6)
+    seeds = episode_seeds(1, 0, 5)
+    keys = [jax.random.fold_in(agent.state.key, seed) for seed in seeds[:2]]
+    played = agent.world.play_each(
+        [policy.at(theta) for theta in agent.search.parameters[:2]], keys, seeds[:2]
     )
+    again = [metrics.evaluation(one).returns[0] for one in played]
+    np.testing.assert_array_equal(again, agent.search.returns[:2])
 
 
 class Sizes(gymnasium.Env):
@@ -72,17 +77,45 @@ class Sizes(gymnasium.Env):
         return self.seen, float(action[0]), True, False, {}
 
 
-def test_the_first_perturbations_have_the_units_of_the_first_episode():
-    """In these units they are orthogonal; a number that hardly changes has no enormous gain."""
+def test_the_first_episode_is_random_and_gives_the_units():
     agent = bayespg.PGPE(Sizes, seed=0)
     agent.update()
-    told, scale = agent.search.parameters, agent.search.scale
-    np.testing.assert_allclose(agent.state.policy.units, Sizes.seen)
-    told = told * [1.0, 1.0, 1e-2 / 1e-9, 1e-2]  # from the units now to those of the first round
-    np.testing.assert_allclose(told[0] @ told[1], 0.0, atol=1e-6)
-    np.testing.assert_allclose(told[:2], -told[2:4], rtol=1e-6)
-    np.testing.assert_array_equal(told[4], 0.0)
-    assert 0.1 * scale < np.abs(told[:4]).max() < 5 * scale
+    told, units = agent.search.parameters, agent.state.policy.units
+    np.testing.assert_allclose(units[:2], Sizes.seen[:2], rtol=1e-5)
+    units = np.append(np.where(units > 0, units, 1.0), 1.0)
+    raw = units * np.random.default_rng([0, 0]).normal(size=5) / 2  # of four observations
+    np.testing.assert_allclose(
+        told[0], raw * min(1.0, LONGEST / np.linalg.norm(raw)), rtol=1e-5, atol=1e-9
+    )
+    assert (np.linalg.norm(told, axis=1) <= LONGEST * (1 + 1e-9)).all()
+
+
+def test_if_an_episode_fails_the_search_is_what_it_was():
+    agent = bayespg.PGPE(Sizes, seed=0)
+    agent.update()
+    before, play = agent.search.arrays(), agent.world.play_each
+    calls = iter([play, play])
+    agent.world.play_each = lambda *of: next(calls)(*of)
+    with pytest.raises(StopIteration):
+        agent.update()
+    for name, array in agent.search.arrays().items():
+        np.testing.assert_array_equal(array, before[name])
+    agent.world.play_each = play
+    agent.update()
+    assert agent.search.episodes == agent.state.episodes == 10
+
+
+@pytest.mark.parametrize("workers", [2, 7])
+def test_workers_play_as_many_episodes_at_a_time(workers, monkeypatch):
+    agent, sizes = bayespg.PGPE(Sizes, seed=0), []
+    monkeypatch.setattr(bayespg.PGPE, "at_once", property(lambda _: workers))
+    play = agent.world.play_each
+    agent.world.play_each = lambda policies, *rest: (
+        sizes.append(len(policies)) or play(policies, *rest)
+    )
+    agent.update()
+    agent.update()
+    assert sizes == {2: [1, 2, 2, 2, 2, 1], 7: [1, 6, 7]}[workers]
 
 
 def test_it_resumes_exactly_and_loads(trained):
@@ -115,12 +148,12 @@ def test_max_episodes_ends_training_and_progress_counts_episodes(capsys):
 )  # fmt: skip
 def test_few_outputs_for_every_kind_of_action(space, outputs):
     policy = deterministic.make("linear", 3, actions(space), jax.random.key(0), (4,))
-    assert policy.weights.shape == (outputs, 3)
-    theta = np.arange(3.0 * outputs) - 2
+    assert policy.weights.shape == (outputs, 4)
+    theta = np.arange(4.0 * outputs) - 2
     moved = policy.at(theta)
     np.testing.assert_allclose(moved.theta(), theta)
     for x in np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32):
-        action, scores = np.asarray(moved(x).mode()), moved.gains @ x
+        action, scores = np.asarray(moved(x).mode()), moved.gains @ x + moved.offset
         if isinstance(space, spaces.Box):
             np.testing.assert_allclose(action, scores, rtol=1e-5)
         elif isinstance(space, spaces.MultiDiscrete):

@@ -1,12 +1,14 @@
-"""GIBO and MPD, local Bayesian optimisation with posteriors of the gradient, rebuilt in NumPy.
+"""GIBO, MPD, MinUCB and TuRBO, rebuilt in NumPy.
 
 GIBO (Müller, von Rohr and Trimpe 2021) evaluates the current parameters and then, n times, the
 point of the box theta +- `REACH` that lowers the trace of the gradient's posterior covariance
 most; it then takes a step of fixed length along the mean of the gradient. MPD (Nguyen et al. 2022)
 chooses points by the expected probability of descent after them, and moves along the most probable
-ascent S^-1 mu in short steps while the probability is at least 0.65. Both model the return by a
-Gaussian process with a squared exponential kernel, refitted by maximum a posteriori every iteration
-to the latest `KEPT` evaluations.
+ascent S^-1 mu in short steps while the probability is at least 0.65. MinUCB (Fan et al. 2024)
+explores as GIBO does and then goes where the mean less `BETA` standard deviations is highest. TuRBO
+(Eriksson et al. 2019) draws from the posterior in a box that grows and shrinks. All model the
+return by a Gaussian process with a squared exponential kernel, refitted by maximum a posteriori to
+the latest `KEPT` evaluations.
 
 What differs from the authors' programs: one length for all parameters, on a grid; the acquisition
 is maximised over random candidates rather than by gradient steps; in place of their normalisation
@@ -22,6 +24,9 @@ REACH, STEP = 0.2, 0.25
 """Half the width of the box, and GIBO's step, in units of the box's root n."""
 SHORT, STEPS, QUANTILE = 0.05, 20, 0.385
 """MPD's steps, in the same units, how many at most, and the quantile of 0.65."""
+BETA = 1.0
+"""MinUCB's number of standard deviations."""
+SUCCESSES = 3
 KEPT, CANDIDATES = 80, 128
 LENGTHS = np.geomspace(0.2, 8.0, 10)
 NOISES = np.geomspace(1e-4, 1.0, 9)
@@ -62,6 +67,36 @@ class Process:
         S = self.amplitude / self.length2 * np.eye(at.size) - B.T @ self.inverse @ B
         return B.T @ self.alpha, S + 1e-9 * self.amplitude / self.length2 * np.eye(at.size)
 
+    def values(self, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of the values at rows of C."""
+        away = np.sum((C[:, None] - self.X) ** 2, -1)
+        kernel = self.amplitude * np.exp(-0.5 * away / self.length2)
+        squares = np.sum(C**2, 1)
+        between = np.maximum(squares[:, None] + squares - 2 * C @ C.T, 0.0)
+        prior = self.amplitude * np.exp(-0.5 * between / self.length2)
+        return kernel @ self.alpha, prior - kernel @ self.inverse @ kernel.T
+
+    def sampled(self, C: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The row of C that is highest in a sample of the process."""
+        mean, covariance = self.values(C)
+        root = np.linalg.cholesky(covariance + 1e-6 * self.amplitude * np.eye(len(C)))
+        return C[np.argmax(mean + root @ rng.normal(size=len(C)))]
+
+    def highest_bound(self, at: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Where the mean less `BETA` standard deviations is highest, by random steps from the
+        point `at` and the rows tried; each of `STEPS` starts from the best so far."""
+
+        def bound(C: np.ndarray) -> np.ndarray:
+            mean, covariance = self.values(C)
+            return mean - BETA * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+
+        C = np.concatenate([at[None], self.X])
+        for k in range(STEPS):
+            best = C[np.argmax(bound(C))]
+            steps = rng.normal(size=(CANDIDATES, at.size)) * REACH * 0.8**k
+            C = np.concatenate([best[None], best + steps])
+        return C[np.argmax(bound(C))]
+
     def choose(self, at: np.ndarray, rng: np.random.Generator, probable: bool) -> np.ndarray:
         """The candidate after which the gradient is best known, or descent most probable."""
         C = at + REACH * rng.uniform(-1, 1, size=(CANDIDATES, at.size))
@@ -83,37 +118,79 @@ class Process:
         return C[np.argmax(along / left + spread / left)]
 
 
-def local_bo(
-    task: Any, seed: int, budget: int, probable: bool
-) -> Iterator[tuple[int, int, np.ndarray]]:
-    """GIBO, or MPD where `probable`: episodes, steps and parameters after every iteration."""
-    rng, theta = np.random.default_rng(seed), np.zeros(task.n)
-    tried, returns, steps = [], [], 0
+def episodes_of(task: Any, seed: int) -> tuple[list[np.ndarray], list[float], list[int], Any]:
+    """Lists of the parameters tried, their returns and lengths, and the function that plays."""
+    tried, returns, lengths = [], [], []
 
-    def play(x: np.ndarray) -> int:
+    def play(x: np.ndarray) -> None:
         value, length = task.play(x, 1000 * seed + len(returns))
         tried.append(x.copy())
         returns.append(value)
-        return length
+        lengths.append(length)
+
+    return tried, returns, lengths, play
+
+
+def local_bo(task: Any, seed: int, budget: int, rule: str) -> Iterator[tuple[int, int, np.ndarray]]:
+    """ "gibo", "mpd" or "minucb": episodes, steps and parameters after every iteration."""
+    rng, theta = np.random.default_rng(seed), np.zeros(task.n)
+    tried, returns, lengths, play = episodes_of(task, seed)
 
     def process() -> Process:
         return Process(np.array(tried[-KEPT:]), np.array(returns[-KEPT:]))
 
     while len(returns) < budget:
-        steps += play(theta)
+        play(theta)
         if len(returns) == 1:
-            steps += play(theta + REACH * rng.uniform(-1, 1, size=task.n))
+            play(theta + REACH * rng.uniform(-1, 1, size=task.n))
         for _ in range(task.n):
-            steps += play(process().choose(theta, rng, probable))
+            play(process().choose(theta, rng, rule == "mpd"))
         found, unit = process(), REACH * np.sqrt(task.n)
-        if probable:
+        if rule == "mpd":
             for _ in range(STEPS):
                 mu, S = found.gradient(theta)
                 d = np.linalg.solve(S, mu)
                 if mu @ d < QUANTILE**2:
                     break
                 theta = theta + SHORT * unit * d / np.linalg.norm(d)
-        else:
+        elif rule == "gibo":
             mu, _ = found.gradient(theta)
             theta = theta + STEP * unit * mu / (np.linalg.norm(mu) or 1.0)
-        yield len(returns), steps, theta
+        else:
+            theta = found.highest_bound(theta, rng)
+        yield len(returns), sum(lengths), theta
+
+
+def turbo(task: Any, seed: int, budget: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """TuRBO with one region: Thompson sampling among points of a box around the best parameters,
+    which doubles after `SUCCESSES` better ones in a row and halves after max(n, 4) that are not."""
+    rng, side, won, lost = np.random.default_rng(seed), 0.8, 0, 0
+    tried, returns, lengths, play = episodes_of(task, seed)
+    play(np.zeros(task.n))
+    for _ in range(min(2 * task.n, budget - 1)):  # the first design
+        play(rng.uniform(-1, 1, size=task.n))
+    since = 0
+    """The episode from which the current region counts."""
+    while True:
+        best = since + int(np.argmax(returns[since:]))
+        yield len(returns), sum(lengths), tried[int(np.argmax(returns))]
+        if len(returns) >= budget:
+            return
+        latest = slice(max(since, len(returns) - KEPT), None)
+        found = Process(np.array(tried[latest]), np.array(returns[latest]))
+        C = np.repeat(tried[best][None], CANDIDATES, 0)
+        changed = rng.random(C.shape) < min(1.0, 20 / task.n)
+        changed[np.arange(len(C)), rng.integers(task.n, size=len(C))] = True
+        # The domain is [-1, 1]^n, so a side of 0.8 of it is 1.6.
+        C = np.clip(C + changed * side * rng.uniform(-1, 1, size=C.shape), -1, 1)
+        play(found.sampled(C, rng))
+        better = returns[-1] > returns[best] + 1e-3 * abs(returns[best])
+        won, lost = (won + 1, 0) if better else (0, lost + 1)
+        if won == SUCCESSES:
+            side, won = min(2 * side, 1.6), 0
+        elif lost == max(task.n, 4):
+            side, lost = side / 2, 0
+        if side < 0.5**7:  # begin again elsewhere
+            side, won, lost, since = 0.8, 0, 0, len(returns)
+            for _ in range(min(2 * task.n, max(budget - len(returns), 1))):
+                play(rng.uniform(-1, 1, size=task.n))

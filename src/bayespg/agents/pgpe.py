@@ -3,13 +3,19 @@
     agent = bayespg.PGPE("Swimmer-v5", policy="linear", seed=0)
     agent.learn(episodes=100)
 
-An update is a round of `bayespg.search.Search`: each episode is played with its own parameters.
+Each episode is played with its own parameters, which `bayespg.search.Search` chooses after the
+episodes before; an update is `EPISODES` of them. With workers as many episodes as there are workers
+are played at a time, and those under way are taken into account.
+
 Observations are divided by units, the root mean square of each number in all observations so far,
 so that one scale of perturbations suits all parameters. Where the policy is linear, a change of
 units is a change of parameters, and all earlier ones are converted exactly: old episodes stay valid
-data. Any other policy keeps the units of the first round, which then only sets them. In the first
-round of a linear policy one episode is played first, and its observations give the units of the
-others: in raw ones a number that is always small would have no effect on the actions.
+data. Its first episode is played with random weights of raw observations, and gives the first
+units: while a robot does nothing, observations show little. Any other policy keeps the units of the
+first update, which then only sets them.
+
+Continuous actions have limits. In units, weights of length `LONGEST` reach them most of the time,
+and longer ones act nearly the same, so that the search of a linear policy stays among shorter ones.
 
 A policy that chooses among discrete actions by linear scores chooses the same with any multiple of
 its parameters, so that only their direction is searched.
@@ -44,9 +50,10 @@ UPDATE = "search"
 POLICIES = ("linear", "fourier", "gaussian", "mlp")
 SETTINGS = tuple(settings.GivenToPGPE.__annotations__)
 """The settings that PGPE uses; the others of `Settings` have no effect on it."""
-LEAST = 1e-3
-"""The smallest unit of an observation in the first round, relative to the largest: a number that
-hardly changes while the robot does nothing would otherwise get enormous gains."""
+EPISODES = 5
+"""Episodes of an update; as many as there are workers where these are more."""
+LONGEST = 3.0
+"""The typical length of the weights of an action at most."""
 
 
 def _observations(paths: list[Trajectories], size: int) -> Float[np.ndarray, "N {size}"]:
@@ -76,9 +83,9 @@ class PGPE(BaseAgent):
     """A deterministic policy, found by search in the space of its parameters.
 
     `policy` is "linear" (the default), "fourier", "gaussian" or "mlp"; `max_episodes` is the
-    number of episodes after which training ends. An update is a whole round, so that a budget may
-    be exceeded by the rest of one. The other settings are `hidden`, `horizon`,
-    `workers`, `episode_timeout`, `masks` and `seed`, as for other agents.
+    number of episodes after which training ends. An update is five episodes, so that a budget may
+    be exceeded by up to four. The other settings are `hidden`, `horizon`, `workers`,
+    `episode_timeout`, `masks` and `seed`, as for other agents.
     """
 
     def __init__(
@@ -118,8 +125,12 @@ class PGPE(BaseAgent):
             policy, inputs, self.world.actions, key_policy, s["hidden"], self.world.masks > 0
         )
         # Observations are of size one in their units, so actions begin at about half their range.
-        scale = None if start.directional else 1 / math.sqrt(inputs)
-        self.search = Search(start.theta(), scale=scale, sphere=start.directional, seed=s.seed)
+        limited = start.features is None and not start.directional
+        self.search = Search(
+            start.theta(), scale=None if start.directional else 1 / math.sqrt(inputs),
+            radius=LONGEST * math.sqrt(len(start.weights)) if limited else None,
+            sphere=start.directional, seed=s.seed,
+        )  # fmt: skip
         self.state = self._state(start, key_run, 0, 0)
         self.reset()
 
@@ -132,9 +143,12 @@ class PGPE(BaseAgent):
         """A copy of this agent with other parameters, from which its search starts again."""
         theta, other = serialise.vector(parameters, self.parameters), self._again()
         search = self.search
-        start = Search(theta, scale=search.scale, sphere=search.sphere, seed=self.settings.seed)
+        radius = None if search.radius == math.inf else search.radius
+        start = Search(
+            theta, scale=search.scale, sphere=search.sphere, radius=radius, seed=self.settings.seed
+        )
         other.search.take(start.arrays())
-        policy = self.state.policy.at(theta)
+        policy = self.state.policy.at(start.best)
         state = eqx.tree_at(lambda s: s.policy, self.state, policy)
         other.state = eqx.tree_at(
             lambda s: s.search, state, other.search.arrays(), is_leaf=lambda x: isinstance(x, dict)
@@ -147,83 +161,104 @@ class PGPE(BaseAgent):
         return self._named() | {"max_episodes": self.max_episodes} | own
 
     @property
-    def episodes(self) -> int:
-        return len(self.search.ask())
+    def at_once(self) -> int:
+        """Episodes that are played at a time."""
+        return self.settings.workers if isinstance(self.settings.workers, int) else 1
 
-    def _play(self) -> tuple[np.ndarray, list[Trajectories]]:
-        """A round: the parameters tried, and an episode with each."""
-        updates, asked = int(self.state.updates), self.search.ask()
-        seeds = episode_seeds(self.settings.seed, updates, len(asked))
-        return (asked, self._play_each(asked, seeds)) if updates else self._first(asked, seeds)
+    @property
+    def episodes(self) -> int:
+        """Episodes of an update."""
+        return max(EPISODES, self.at_once)
+
+    def _play(self) -> tuple[Deterministic, np.ndarray, list[Trajectories]]:
+        """The policy in the units of all observations, returns and episodes. The search is told as
+        they end; if one of them fails, it is what it was before."""
+        updates, policy, paths = int(self.state.updates), self.state.policy, []
+        seeds = episode_seeds(self.settings.seed, updates, self.episodes)
+        returns = np.zeros(0)
+        try:
+            while len(paths) < self.episodes:
+                alone = not updates and not paths
+                asked = self._asked_now(1 if alone else self.episodes - len(paths))
+                now = slice(len(paths), len(paths) + len(asked))
+                new = self._play_each(policy, asked, seeds[now])
+                values = np.array([metrics.evaluation(one).returns[0] for one in new])
+                if not np.isfinite(values).all():
+                    raise NotFinite(f"update {updates + 1}: a return is not finite")
+                if updates or policy.features is None:
+                    self.search.tell(asked, values)
+                if policy.features is None:
+                    policy = self._in_units(policy, paths, new)
+                paths, returns = [*paths, *new], np.r_[returns, values]
+            if not updates and policy.features is not None:
+                policy = self._in_units(policy, [], paths)
+        except BaseException:
+            self.search.take(self.state.search)
+            raise
+        return policy, returns, paths
+
+    def _asked_now(self, most: int) -> np.ndarray:
+        """Parameters of the next episodes. The first of a linear policy that does nothing are
+        random; a policy that is not linear first plays perturbations of the default scale, which
+        only show what observations are like."""
+        search, linear = self.search, self.state.policy.features is None
+        if self.state.updates or (linear and (search.episodes or search.mean.any())):
+            return search.ask(min(self.at_once, most))
+        rng = np.random.default_rng([self.settings.seed, 0])
+        size = (1 if linear else self.episodes, search.n)
+        return search.mean + (search.scale if linear else SCALE) * rng.normal(size=size)
 
     def _learn_from(
-        self, played: tuple[np.ndarray, list[Trajectories]]
+        self, played: tuple[Deterministic, np.ndarray, list[Trajectories]]
     ) -> tuple[Evaluation, Any, dict[Any, float]]:
-        """Tell the search the returns of a round, and move."""
-        (asked, paths), search, updates = played, self.search, int(self.state.updates)
-        scale, centred = search.scale, search.centred
-        episodes = metrics.evaluation(*paths)
-        returns = episodes.returns
-        if not np.isfinite(returns).all():
-            raise NotFinite(f"update {updates + 1}: a return is not finite")
-        policy = self.state.policy
-        if not updates:
-            search.restart()
-        if not updates or policy.features is None:
-            policy, factors = self._in_units(policy, paths)
-            asked = asked * factors
-        before = search.mean.copy()
-        if updates or policy.features is None:
-            search.tell(asked, returns)
+        """The state after the episodes, and what describes the search."""
+        (policy, returns, paths), search, old = played, self.search, self.state
+        lengths = np.array([np.asarray(one.mask).sum() for one in paths])
         self.state = self._state(
-            policy.at(search.best), self.state.key, int(self.state.episodes) + len(returns),
-            int(self.state.steps) + int(episodes.lengths.sum()), updates + 1,
+            policy.at(search.best), old.key, int(old.episodes) + len(returns),
+            int(old.steps) + int(lengths.sum()), int(old.updates) + 1,
         )  # fmt: skip
-        away = np.sum((search.mean - before) ** 2)
+        before = np.asarray(old.search["mean"]) * self._factors(old.policy.units, policy)
+        away = np.sum((search.mean - search.placed(before)) ** 2)
+        slope, sure = search.certainty()
         columns = {
-            Column.RETURN_AT_MEAN: float(returns[-1]) if centred else math.nan,
-            Column.SCALE: search.scale,
-            Column.SLOPE: search.slope, Column.SLOPE_ERROR: 1.0,
-            Column.DIVERGENCE: float(away / (2 * scale**2)), Column.STEP_NORM: math.sqrt(away),
-            Column.SURE: search.probability,
+            Column.RETURN_AT_BEST: search.return_at_best, Column.SCALE: search.scale,
+            Column.SLOPE: slope, Column.SLOPE_ERROR: 1.0,
+            Column.DIVERGENCE: float(away / (2 * search.scale**2)),
+            Column.STEP_NORM: math.sqrt(away), Column.SURE: sure,
         }  # fmt: skip
-        return episodes, [one.terminated[0] for one in paths], columns
+        return Evaluation(returns, lengths), [one.terminated[0] for one in paths], columns
 
-    def _first(self, asked: np.ndarray, seeds: list[int]) -> tuple[np.ndarray, list[Trajectories]]:
-        """The first round, while the units are not known. Where the policy is linear, the mean
-        plays first, or a random direction where only directions matter, and the perturbations are
-        those of the search in the units of its observations; no unit is taken for less than `LEAST`
-        of the largest. Any other policy plays in raw units, with the default scale."""
-        mean, policy = self.search.mean, self.state.policy
-        if policy.features is not None:
-            asked = mean + SCALE / self.search.scale * (asked - mean)
-            return asked, self._play_each(asked, seeds)
-        alone = self._play_each(asked[-1:], seeds[-1:])
-        units = np.sqrt(np.mean(_observations(alone, policy.units.size) ** 2, 0))
-        units = divisors(np.maximum(units, LEAST * np.max(units)))
-        others = mean + (asked[:-1] - mean) / np.tile(units, len(policy.weights))
-        return np.r_[others, asked[-1:]], [*self._play_each(others, seeds[:-1]), *alone]
-
-    def _play_each(self, asked: np.ndarray, seeds: list[int]) -> list[Trajectories]:
+    def _play_each(
+        self, policy: Deterministic, asked: np.ndarray, seeds: list[int]
+    ) -> list[Trajectories]:
         with self.precision():
-            policies = [self.state.policy.at(theta) for theta in asked]
+            policies = [policy.at(theta) for theta in asked]
             keys = [jax.random.fold_in(self.state.key, seed) for seed in seeds]
             return self.world.play_each(policies, keys, seeds)
 
-    def _in_units(self, policy: Deterministic, paths: list[Trajectories]):
-        """The policy in the units of all observations so far, and the factors by which parameters
-        were multiplied; the factor is one for a policy that is not linear."""
-        seen = _observations(paths, policy.units.size)
-        old, before = np.asarray(policy.units, np.float64), int(self.state.steps)
-        square = (before * old**2 + np.sum(seen**2, 0)) / (before + len(seen))
-        units = np.sqrt(square).astype(np.float32)
-        policy = eqx.tree_at(lambda p: p.units, policy, units)
+    def _in_units(
+        self, policy: Deterministic, before: list[Trajectories], new: list[Trajectories]
+    ) -> Deterministic:
+        """The policy in the units of all observations so far: those of earlier updates, of episodes
+        `before` and of `new` ones. The parameters of a linear policy change with them."""
+        seen = _observations(new, policy.units.size)
+        steps = int(self.state.steps) + sum(int(np.asarray(one.mask).sum()) for one in before)
+        old = np.asarray(policy.units, np.float64)
+        square = (steps * old**2 + np.sum(seen**2, 0)) / (steps + len(seen))
+        other = eqx.tree_at(lambda p: p.units, policy, np.sqrt(square).astype(np.float32))
+        if policy.features is None:
+            self.search.rescale(self._factors(policy.units, other))
+        return other
+
+    @staticmethod
+    def _factors(old: Any, policy: Deterministic) -> np.ndarray:
+        """By what the parameters in `old` units are multiplied in those of the policy: one where
+        it is not linear."""
         if policy.features is not None:
-            return policy, np.ones(1)
-        new = units.astype(np.float64)
-        factors = np.tile(divisors(new) / divisors(old), len(policy.weights))
-        self.search.rescale(factors)
-        return policy, factors
+            return np.ones(1)
+        before, now = (divisors(np.asarray(u, np.float64)) for u in (old, policy.units))
+        return np.tile(np.append(now / before, 1.0), len(policy.weights))
 
     def _state(self, policy: Deterministic, key: Any, episodes: int, steps: int, updates: int = 0):
         counts = (np.asarray(count, np.int64) for count in (updates, episodes, steps))

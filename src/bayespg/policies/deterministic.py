@@ -18,6 +18,10 @@ from bayespg.policies.distributions import Fixed
 from bayespg.policies.features import Features
 from bayespg.policies.heads import Composed
 
+CONSTANT = 0.3
+"""What a linear policy has beside the observations in units, whose size is one. It is less than
+they are, because most tasks are symmetric and need no constant."""
+
 
 class Greedy(AnyPolicy):
     """Another policy's most likely choices."""
@@ -36,8 +40,8 @@ class Greedy(AnyPolicy):
 
 
 class Deterministic(Policy):
-    """Actions linear in features of the observation, or in the observation itself, for a search in
-    the space of their parameters.
+    """Actions linear in features of the observation, or in the observation itself and a constant,
+    for a search in the space of their parameters.
 
     k discrete actions are the corners of a regular simplex in k - 1 dimensions, and the outputs
     choose the corner in whose direction they lie: with two actions the sign of one output decides.
@@ -65,12 +69,21 @@ class Deterministic(Policy):
 
     @property
     def gains(self) -> Float[np.ndarray, "o d"]:
-        """The matrix that a linear policy multiplies raw observations by. Of more than two choices
-        each has a row, and the one of the largest product is taken; with two, the second is taken
-        if the product with the only row is positive."""
+        """The matrix that a linear policy multiplies raw observations by, before it adds `offset`.
+        Of more than two choices each has a row, and the one of the largest result is taken; with
+        two, the second is taken if the result of the only row is positive."""
+        return self._affine()[:, :-1] / divisors(np.asarray(self.units, np.float64))
+
+    @property
+    def offset(self) -> Float[np.ndarray, " o"]:
+        """What a linear policy adds to the product of `gains` and an observation."""
+        return CONSTANT * self._affine()[:, -1]
+
+    def _affine(self) -> Float[np.ndarray, "o k"]:
+        """The weights of a linear policy, with a row for each of more than two choices."""
         if self.features is not None:
-            raise ValueError("policy: only a linear one has gains")
-        W = np.asarray(self.weights, np.float64) / divisors(np.asarray(self.units, np.float64))
+            raise ValueError("policy: only a linear one has gains and an offset")
+        W = np.asarray(self.weights, np.float64)
         if self.sizes is None:
             return W
         parts = _parts(W, self.sizes)
@@ -91,7 +104,8 @@ class Deterministic(Policy):
         units = divisors(jnp.asarray(self.units))
         flat = state.reshape(-1)
         x, allowed = flat[: units.size] / units, flat[units.size :]
-        outputs = self.weights @ (x if self.features is None else self.features(x))
+        inputs = jnp.append(x, CONSTANT) if self.features is None else self.features(x)
+        outputs = self.weights @ inputs
         if self.sizes is None:
             return Fixed(outputs)
         scores = [corners(k).astype(x.dtype) @ part for k, part in _parts(outputs, self.sizes)]
@@ -138,7 +152,7 @@ def make(
     chosen = isinstance(actions, Choices)
     outputs = sum(map(_outputs, actions.sizes)) if chosen else actions.size
     return Deterministic(
-        jnp.zeros((outputs, inputs if features is None else features.size), jnp.float32),
+        jnp.zeros((outputs, inputs + 1 if features is None else features.size), jnp.float32),
         features,
         np.ones(inputs, np.float32),
         actions.sizes if chosen else None,

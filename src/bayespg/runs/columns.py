@@ -43,7 +43,7 @@ class Column(enum.StrEnum):
     SURE = "sure", ".2f", "probability of going uphill, given the agreement of episodes so far"
     SECONDS_DRAWING = "seconds_drawing", ".2f", "time spent on drawing the episodes"
     SECONDS_LEARNING = "seconds_learning", ".2f", "time spent on learning from them"
-    RETURN_AT_MEAN = "return_at_mean", "return", "PGPE: return at the mean of the search"
+    RETURN_AT_BEST = "return_at_best", "return", "PGPE: return of the best parameters when played"
     PROMISED = "promised", "return", "MBAC: discounted return that the update before promised"
     CAME = "came", "return", "MBAC: mean discounted return of the episodes"
     KEPT = "kept", ".2f", "MBAC: gains of the last updates as a share of what was promised"

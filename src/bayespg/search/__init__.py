@@ -6,10 +6,10 @@ Fisher matrix is exactly I / s^2, and the return R(theta) does not depend on m, 
 ever played stays valid data.
 """
 
-from bayespg.search.search import DRAWS, MEMORY, Search
+from bayespg.search.search import MEMORY, Search
 from bayespg.search.smoothed import gradient_posterior, scores
 
-__all__ = ["DRAWS", "MEMORY", "Search", "gradient_posterior", "scores"]
+__all__ = ["MEMORY", "Search", "gradient_posterior", "scores"]
 
 
 def __dir__() -> list[str]:

@@ -19,14 +19,21 @@ import numpy as np
 from jaxtyping import Float
 
 from bayespg._support import checks, files
-from bayespg._support.precision import in_float64
-from bayespg.posterior import GradientPosterior
-from bayespg.search import ascent
-from bayespg.search.smoothed import BLOCK, check_distances, check_mean, gradient_posterior
+from bayespg.posterior import LARGE, GradientPosterior
+from bayespg.search import process
+from bayespg.search.smoothed import (
+    certainty,
+    check_distances,
+    check_mean,
+    gradient_posterior,
+)
 
 Array = np.ndarray
-MEMORY = 96
-"""The number of latest episodes that decisions use, which bounds their cost."""
+MEMORY = 500
+"""The number of latest episodes that a search remembers."""
+NEAR, LATEST = 96, 24
+"""The number of remembered episodes that decisions use, which bounds their cost: the latest ones,
+and of all others those nearest to the mean."""
 SCALE = 0.2
 """The standard deviation of the first perturbations."""
 REACH = 1.4
@@ -35,45 +42,65 @@ does not get longer, as even these directions are nearly independent of the mean
 WIDEST = 1000.0
 """The largest scale that the search adapts to, in units of the first. Without a bound it would
 double for as long as all returns are equal, until parameters overflow."""
+STEP = 0.15
+"""Length of a step of the mean, in units of scale sqrt(n), the typical length of a perturbation."""
+CONFIDENCE = 0.385
+"""The mean stays where the slope is less than this many standard deviations of its posterior, which
+is where a step would go uphill with a probability of less than 0.65."""
+SIGNAL = 0.5
+"""A step is shorter where the slope times the scale is less than this many standard deviations of
+the noise: most directions look uphill to the episodes that chose them, and noise would carry the
+mean away."""
 UNKNOWN = 0.1
 """On a sphere the mean becomes zero again if the slope is less than this many standard deviations
 of its posterior and the scale is still the first: these episodes say nothing about where to go."""
-LATEST = 12
-"""The number of latest perturbations from which the scale adapts."""
+DIRECTIONS, LENGTHS = 8, 7
+"""A candidate lies in one of so many directions, at one of so many distances."""
+DISTANCES = (0.5, 1.5)
+"""The least and the greatest distance in units of scale sqrt(n). Candidates close to the mean would
+return nearly the same, and noise would hide the difference."""
+OPTIMISM = 1.0
+"""A candidate's promise is its mean plus this many standard deviations."""
+WON, LOW, HIGH = 12, 0.05, 0.8
+"""The scale follows the share of the latest `WON` episodes that returned more than is expected of
+the mean: it narrows from `LOW` on, as on a peak that is narrower than the scale, and widens from
+`HIGH` on. On a slope or on noise about half of them do."""
 NARROWER, WIDER = 0.8, 1.25
-"""The factors of the scale: the first applies if none of these perturbations did better than the
-mean, as on a peak that is narrower than the scale; the second if nearly all did. On a slope or on
-noise about half of them do, and the scale stays."""
-LEAST, PER_PAIR = 2, 12
-"""A round has one pair of perturbations, and one more per `PER_PAIR` parameters, but at least
-`LEAST` pairs (fewer where there are fewer parameters)."""
-DRAWS = ("uphill", "active", "orthogonal", "antithetic")
-"""How perturbations are drawn; the first is the default."""
+"""The factors of the scale."""
+TIES = 3
+"""The highest return counts as more than expected only until so many episodes had it: on a task
+that is solved nothing is better."""
+REFIT = 8
+"""From `SEVERAL` episodes on, lengths and noise of the process are weighed again after so many."""
+SEVERAL = 24
 ROUNDING = 1e-12
 """How far the length of a unit vector may be from one."""
 MOST = 10**8
-"""The most numbers in the directions of a round, 800 MB."""
-FORMAT = "bayespg-search-3"
+"""The most numbers in the covariance of a gradient, 800 MB."""
+FORMAT = "bayespg-search-6"
 
 
 class Search:
-    """Search for parameters of high return, by the posterior of the gradient.
+    """Search for parameters of high return, by the posterior of the return.
 
     `start` is the number of parameters (the search then starts at zero) or the vector to start
     from. `scale` is the standard deviation of the first perturbations, in the units of the
-    parameters; it adapts, to at most `WIDEST` times the first. A round tries perturbations of the
-    mean, and the mean itself. Parameters should have comparable units: a change of `scale` in each
-    should matter about equally.
+    parameters; it adapts, to at most `WIDEST` times the first. Parameters should have comparable
+    units: a change of `scale` in each should matter about equally.
 
-    `draws` says how the perturbations of a round are chosen: "antithetic" ones are pairs
-    mean +- scale e along independent random directions e, "orthogonal" ones are pairs along
-    orthogonal directions, "uphill" ones (the default) are twice as many orthogonal directions, each
-    on the side where the posterior has the higher return, and "active" ones are the same near the
-    directions in which the gradient is known least. The first round is of pairs in any case.
+    The first parameters to try are `start`. Then a Gaussian process models the returns. After every
+    episode the mean makes a short step along the most probable ascent. The next parameters lie some
+    way from it, in a direction drawn from the posterior of the gradient: of a few directions and
+    distances the one whose return is highest by the posterior's mean plus a standard deviation.
+    Parameters that were asked for and not told yet are taken into account: their returns are
+    unknown, but another episode near them would say little. So any number of episodes may be under
+    way.
 
     `sphere` says that the return depends on the direction of the parameters alone, as where a
-    policy takes the choice of the highest linear score. All parameters are then unit vectors. As
-    long as the mean is zero, which has no direction, a round has a random one in its place.
+    policy takes the choice of the highest linear score. All parameters are then unit vectors, and
+    the first is random where `start` is zero. `radius` says that vectors which are longer act like
+    those of this length, as where actions are limited: longer ones are shortened. Among actions at
+    their limits all directions look alike, and a search that got there would stay.
     """
 
     def __init__(
@@ -82,8 +109,8 @@ class Search:
         *,
         scale: float | None = None,
         memory: int = MEMORY,
-        draws: str = DRAWS[0],
         sphere: bool = False,
+        radius: float | None = None,
         seed: int = 0,
     ):
         if isinstance(start, int | float | np.number):
@@ -95,20 +122,23 @@ class Search:
                     "start: expected a number of parameters or a vector of them, found shape "
                     f"{mean.shape}"
                 )
-        if math.prod(_axes(mean.size)) > MOST:
+        if mean.size**2 > MOST:
             raise ValueError(
-                f"start: {mean.size:,} parameters are too many, the directions of one round would "
-                f"be {math.prod(_axes(mean.size)):,} numbers, and at most {MOST:,} are supported"
+                f"start: {mean.size:,} parameters are too many, the covariance of their "
+                f"gradient would be {mean.size**2:,} numbers, and at most {MOST:,} are supported"
             )
         self.sphere = checks.flag("sphere", sphere)
-        self.mean = self._placed(mean)
+        self.radius = math.inf if radius is None else checks.real("radius", radius, above=0)
+        if self.sphere and radius is not None:
+            raise ValueError(f"radius: {radius:g} has no effect on a sphere; give one of the two")
+        self.mean = self.placed(mean)
         """Where perturbations are centred now."""
-        self._best = self.mean.copy()
         reach = REACH / math.sqrt(self.n)
         if scale is None:
             scale = reach if self.sphere else SCALE
         self.scale = checks.deviation("scale", scale)
-        self._widest = reach if self.sphere else WIDEST * self.scale
+        wide = min(WIDEST * self.scale, max(self.radius / math.sqrt(self.n), self.scale))
+        self._widest = reach if self.sphere else wide
         check_mean("start", self.mean, self.scale)
         if self.scale > self._widest:
             raise ValueError(
@@ -116,24 +146,22 @@ class Search:
                 f"found {self.scale:g}; perturbations of that size have any direction already"
             )
         self.memory = checks.whole("memory", memory, 6)
-        self.draws = checks.one_of("draws", draws, DRAWS)
         self.seed = checks.whole("seed", seed, 0)
-        self.rounds = 0
-        """The number of complete rounds."""
-        self.steps, self.slope = 0, 0.0
-        """The number of steps after the last round, and the slope along the first of them in
-        standard deviations of its posterior. It is optimistic, because the same episodes chose the
-        direction."""
-        self.probability = 0.5
-        """The probability of going uphill along the gradient at the mean before the last round's
-        steps, judged by episodes that did not choose it. Decisions do not use it."""
         self._tried, self._returns = np.empty((0, self.n)), np.empty(0)
-        self._asked = np.empty((0, self.n))
-        """The current round."""
-        self._answers: list[float | None] = []
+        self._waiting: list[Array] = []
+        """Asked for and not told yet."""
+        self._asked = 0
+        """How often a random vector was drawn."""
+        self._weights: process.Weights | None = None
+        """What the evidence said of lengths and noise when it was last weighed."""
+        self._process: process.Process | None = None
+        self._unit = (reach if self.sphere else self.scale) * math.sqrt(self.n)
+        """Lengths are in units of the typical distance of the first perturbations."""
+        self._anchor = self.mean.copy()
+        """The mean before the latest decision, which used the episodes near it."""
+        self._best = self.mean.copy()
         self._wins: list[float] = []
-        self._axes = np.full(_axes(self.n), np.nan)
-        """Uphill directions for the next round; NaN where there are none yet."""
+        """Whether the latest episodes returned more than was expected of the mean."""
 
     @property
     def n(self) -> int:
@@ -141,14 +169,9 @@ class Search:
         return self.mean.size
 
     @property
-    def pairs(self) -> int:
-        """Pairs of perturbations per round."""
-        return _pairs(self.n)
-
-    @property
     def episodes(self) -> int:
         """Episodes told, failed ones included."""
-        return len(self._returns)
+        return self._returns.size
 
     @property
     def parameters(self) -> Float[Array, "M n"]:
@@ -162,63 +185,92 @@ class Search:
 
     @property
     def best(self) -> Float[Array, " n"]:
-        """The parameters to use: those of greatest smoothed return by the posterior, among the mean
-        and all parameters in memory."""
+        """The parameters to use: those of greatest expected smoothed return by the posterior, of
+        the mean and all that decisions use."""
         return self._best.copy()
 
     @property
     def posterior(self) -> GradientPosterior:
         """The posterior of the gradient of E[R(theta)], theta ~ N(mean, scale^2 I), at the mean,
-        from the episodes in memory. Raises ValueError while there are too few of them, or if all
-        their returns are equal."""
-        X, y = self._memory()
+        from the episodes that decisions use. Raises ValueError while there are too few of them, or
+        if all their returns are equal."""
+        X, y = self._near()
         if y.size < 2:
             raise ValueError(f"returns: {y.size} episodes that did not fail, two are the least")
         return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
 
-    def ask(self) -> Float[Array, "k n"]:
-        """The parameters of the current round that have not been told yet: perturbations of the
-        mean, and the mean. Until they are told, `ask` returns the same parameters."""
-        if not self._answers:
-            e = self._normals()
-            lengths = np.linalg.norm(e, axis=1, keepdims=True)
-            if not np.isnan(self._axes).any():
-                e = lengths * self._axes
-            else:
-                e, lengths = e[: self.pairs], lengths[: self.pairs]
-                if self.draws != "antithetic":
-                    e = lengths * np.linalg.qr(e.T)[0].T
-            e = np.concatenate([e, -e])[: 2 * self.pairs]
-            centre = self.mean if self.centred else self._normals()[-1]
-            self._asked = self._placed(np.stack([*(self.mean + self.scale * e), centre]))
-            self._answers = [None] * len(self._asked)
-        return self._asked[[answer is None for answer in self._answers]]
+    def certainty(self) -> tuple[float, float]:
+        """`smoothed.certainty` of the gradient at the mean: a slope in standard deviations, and the
+        probability of going uphill. They are 0 and 0.5 while there is no posterior, and beyond
+        2048 parameters; decisions use neither."""
+        if self._process is None or self.n > LARGE:
+            return 0.0, 0.5
+        X, y = self._near()
+        return certainty(X, y, mean=self.mean, scale=self.scale)
 
     @property
-    def centred(self) -> bool:
-        """Whether the next round tries the mean too."""
-        return not self.sphere or bool(self.mean.any())
+    def return_at_best(self) -> float:
+        """The return of the latest episode with the best parameters so far; NaN before it."""
+        same = (self._tried == self._best).all(1) & ~np.isnan(self._returns)
+        return float(self._returns[same][-1]) if same.any() else math.nan
 
-    def _placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        """The parameters as they are, or on the sphere. Zero stays zero, and a unit vector stays
-        exactly what it is."""
-        if not self.sphere:
+    def ask(self, k: int = 1) -> Float[Array, "k n"]:
+        """The k parameters to try now: those that were asked for and not told yet, and as many new
+        ones as are missing. Until they are told, `ask` returns the same parameters."""
+        k = checks.whole("k", k, 1)
+        while len(self._waiting) < k:
+            self._waiting.append(self._next())
+        return np.array(self._waiting[:k])
+
+    def _next(self) -> Float[Array, " n"]:
+        """The most promising candidate, given what was told and what is waiting."""
+        if not self.episodes and not self._waiting and (self.mean.any() or not self.sphere):
+            return self.mean.copy()
+        rng = np.random.default_rng([self.seed, self._asked])
+        self._asked += 1
+        if self._process is None:  # equal returns, or none: look both ways
+            opposite = self._asked % 2 == 0 and not self.sphere
+            rng = np.random.default_rng([self.seed, self._asked - 2]) if opposite else rng
+            e = rng.normal(size=self.n)
+            away = (-e if opposite else e) * self.scale
+            return self.placed(e if self.sphere else self.mean + away)
+        return self._promising(rng)
+
+    def _promising(self, rng: np.random.Generator) -> Float[Array, " n"]:
+        """Of directions drawn from the posterior of the gradient, at several distances, the one of
+        the highest bound."""
+        found = self._process
+        assert found is not None
+        if self._waiting:
+            found = found.expecting(np.array(self._waiting))
+        part = int(rng.choice(len(found.share), p=found.share))
+        D = found.slope(self.mean, 0.0, part).drawn(rng.normal(size=(DIRECTIONS, self.n)))
+        if self.sphere:
+            D = D - np.outer(D @ self.mean, self.mean)
+        sizes = np.linalg.norm(D, axis=1, keepdims=True)
+        D = D / np.where(sizes > 0, sizes, 1.0)
+        distances = np.linspace(*DISTANCES, LENGTHS)[:, None, None]
+        away = distances * self.scale * math.sqrt(self.n) * D
+        candidates = self.placed((self.mean + away).reshape(-1, self.n))
+        return candidates[np.argmax(found.bound(candidates, OPTIMISM))]
+
+    def placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
+        """The parameters as they are, no longer than the radius, or on the sphere. Zero stays zero,
+        and a unit vector stays exactly what it is."""
+        if not self.sphere and self.radius == math.inf:
             return parameters.copy()
         lengths = np.linalg.norm(parameters, axis=-1, keepdims=True)
+        if not self.sphere:
+            return parameters * np.minimum(1.0, self.radius / np.maximum(lengths, self.radius))
         away = (lengths > 0) & (np.abs(lengths - 1) > ROUNDING)
         return parameters / np.where(away, lengths, 1.0)
-
-    def _normals(self) -> Float[Array, "d n"]:
-        """The random numbers of the next round."""
-        return np.random.default_rng([self.seed, self.rounds]).normal(size=self._axes.shape)
 
     def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
         """What episodes returned: one vector and a number, or rows and one number per row.
 
         NaN means that the episode failed: it is recorded and otherwise ignored. Parameters that
-        did not come from `ask` are accepted too, also before the first `ask`.
-        Once the whole round is told, the mean and the scale move. Either all is taken or, with a
-        ValueError, nothing.
+        did not come from `ask` are accepted too, also before the first `ask`. Either all is taken
+        or, with a ValueError, nothing.
         """
         X = checks.array("parameters", parameters)
         y = _returns(returns)
@@ -231,123 +283,153 @@ class Search:
                 f"returns: expected shape {X.shape[:-1]}, one per row of parameters, found "
                 f"{y.shape}"
             )
-        placed = self._placed(X.reshape(-1, self.n))
+        placed = self.placed(X.reshape(-1, self.n))
         check_distances("parameters", placed, self.mean, self.scale)
         self._tried = np.concatenate([self._tried, placed])
         self._returns = np.append(self._returns, y)
-        for theta, value in zip(placed, y.reshape(-1), strict=True):
-            for i, asked in enumerate(self._asked):
-                if self._answers[i] is None and np.array_equal(asked, theta):
-                    self._answers[i] = float(value)
+        for theta in placed:
+            for i, waiting in enumerate(self._waiting):
+                if np.array_equal(waiting, theta):
+                    del self._waiting[i]
                     break
-        if None not in self._answers:
-            self._decide()
+        self._decide(len(placed))
 
-    def _decide(self) -> None:
-        """Move the mean and adapt the scale, after a round or after episodes from elsewhere."""
-        X, y = self._memory()
-        self.steps, self.slope, self.probability = 0, 0.0, 0.5
-        self._axes[:] = np.nan
-        self.rounds += bool(self._answers)
-        if y.size and np.ptp(y) > 0:
-            padding = -y.size % BLOCK
-            taken = np.arange(y.size + padding) < y.size
-            views, jacobian = ascent.views(y)
-            move = in_float64(ascent.move)(
-                np.pad(X, ((0, padding), (0, 0))), np.pad(views, ((0, 0), (0, padding))), jacobian,
-                taken, self.mean, np.float64(self.scale), self._normals(),
-                self.draws == "active",
-            )  # fmt: skip
-            centred = self.centred
-            if np.isfinite(move.mean).all():
-                self.mean, self._best = map(self._placed, np.array([move.mean, move.best]))
-                if self.draws in ("uphill", "active"):
-                    self._axes = np.array(move.axes)
-                self.steps = int(move.steps)
-                self.slope, self.probability = float(move.slope), float(move.sure)
-            if centred:
-                self._adapt()
-            if self.sphere and self.slope < UNKNOWN and self.scale == self._widest:
-                self.mean = np.zeros(self.n)
-        elif y.size:  # equal returns carry no information; look further away
-            self._scaled(2.0)
-        self._asked, self._answers = self._asked[:0], []
-
-    def _adapt(self) -> None:
-        """Adapt the scale to the fraction of perturbations that did better than the mean."""
-        if not self._answers:
+    def _decide(self, new: int) -> None:
+        """Fit the process, choose the best parameters and adapt the scale, after `new` episodes."""
+        self._anchor = self.mean.copy()
+        X, y = self._near()
+        if not y.size:
             return
-        *pair, centre = (float("nan") if a is None else a for a in self._answers)
-        won = [np.nan if np.isnan(r - centre) else 0.5 + 0.5 * np.sign(r - centre) for r in pair]
-        self._wins = [*self._wins, *(w for w in won if not np.isnan(w))][-LATEST:]
-        if len(self._wins) == LATEST:
-            share = float(np.mean(self._wins))
-            self._scaled(NARROWER if share == 0 else WIDER if share > 0.8 else 1.0)
+        if np.ptp(y) == 0:  # equal returns carry no information; look further away
+            self._process = None
+            if self.sphere:
+                self.mean = self._best = X[-1].copy()
+            elif y.size > 2 and y.size % 2:  # the start, and pairs of opposite perturbations
+                self._scaled(2.0)
+            return
+        self._fit(X, y)
+        assert self._process is not None
+        self._adapt(y, new)
+        self._climb()
+        known = np.concatenate([self.mean[None], X])
+        self._best = known[np.argmax(self._process.smoothed(known, self.scale))]
+
+    def _adapt(self, y: Float[Array, " M"], new: int) -> None:
+        """Adapt the scale to the share of episodes that returned more than expected of the mean."""
+        assert self._process is not None
+        won = self._process.returns[-new:] > self._process.mean(self.mean[None])
+        if np.sum(y == y.max()) >= TIES:
+            won &= y[-new:] < y.max()
+        self._wins = [*self._wins, *won.astype(float)][-WON:]
+        share = float(np.mean(self._wins))
+        if len(self._wins) == WON and not LOW < share < HIGH:
+            self._scaled(NARROWER if share <= LOW else WIDER)
+            self._wins = self._wins[WON // 2 :]
+
+    def _climb(self) -> None:
+        """A step along the most probable ascent of the smoothed return."""
+        assert self._process is not None
+        part = self._process.likely
+        slope = self._process.slope(self.mean, self.scale, part)
+        d, deviations = slope.ascent()
+        length, size = np.linalg.norm(d), np.linalg.norm(slope.mean)
+        if deviations < UNKNOWN and self.sphere and self.scale == self._widest:
+            self.mean = np.zeros(self.n)
+        elif deviations >= CONFIDENCE and length > 0:
+            signal = self.scale * size / math.sqrt(self._process.noise[part])
+            step = STEP * self.scale * math.sqrt(self.n) * min(1.0, signal / SIGNAL)
+            self.mean = self.placed(self.mean + step / length * d)
+
+    def _fit(self, X: Float[Array, "M n"], y: Float[Array, " M"], again: bool = False) -> None:
+        """The process of returns, `again` with the weights of the latest decision."""
+        rest = again or (y.size >= SEVERAL and self.episodes % REFIT > 0)
+        if self._weights is None or not rest:
+            self._weights = process.weigh(X - self._anchor, y, self._unit)
+        self._process = process.fit(X, y, self._anchor, self._unit, self._weights)
 
     def _scaled(self, factor: float) -> None:
         self.scale = min(self.scale * factor, self._widest)
-
-    def restart(self) -> None:
-        """Discard what was asked but not told; the next `ask` begins a new round."""
-        self.rounds += bool(self._answers)
-        self._asked, self._answers = self._asked[:0], []
-        self._axes[:] = np.nan
 
     def rescale(self, factors: Float[Array, " n"]) -> None:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
+        rows = np.array([self.mean, self._best, self._anchor, *self._waiting])
+        rows = np.concatenate([rows, self._tried])
         with np.errstate(over="ignore"):
-            mean, best, tried, asked = (
-                checks.sound("factors", self._placed(theta * factors))
-                for theta in (self.mean, self._best, self._tried, self._asked)
-            )
-        check_mean("factors", mean, self.scale)
-        check_distances("factors", np.vstack([mean, best, tried, asked]), mean, self.scale)
-        self.mean, self._best, self._tried, self._asked = mean, best, tried, asked
+            rows = checks.sound("factors", self.placed(rows * factors))
+        check_mean("factors", rows[0], self.scale)
+        check_distances("factors", rows, rows[0], self.scale)
+        first = 3 + len(self._waiting)
+        (self.mean, self._best, self._anchor), self._tried = rows[:3], rows[first:]
+        self._waiting = list(rows[3:first])
+        if self._process is not None:
+            self._fit(*self._near(), again=True)
 
     def arrays(self) -> dict[str, Array]:
-        """Between two rounds, everything that decisions depend on, in arrays of fixed shapes."""
-        X, y = self._memory()
-        left, wins = self.memory - y.size, LATEST - len(self._wins)
+        """While nothing is waiting, everything that decisions depend on, in arrays of fixed
+        shapes."""
+        X, y = self._remembered()
+        left, won = self.memory - y.size, WON - len(self._wins)
+        view, weights = self._weights or (-1, np.zeros(process.PRIOR.shape))
         return {
             "tried": np.pad(X, ((0, left), (0, 0))),
             "returns": np.pad(y, (0, left), constant_values=np.nan),
-            "wins": np.pad(self._wins, (0, wins), constant_values=np.nan),
-            "mean": self.mean.copy(), "best": self._best.copy(), "scale": np.array(self.scale),
-            "axes": self._axes.copy(),
-            "rounds": np.array(self.rounds), "slope": np.array(self.slope),
+            "mean": self.mean.copy(), "best": self._best.copy(), "anchor": self._anchor.copy(),
+            "wins": np.pad(self._wins, (0, won), constant_values=np.nan),
+            "scale": np.array(self.scale), "weights": weights,
+            "counts": np.array([self._asked, view]),
         }  # fmt: skip
 
     def take(self, arrays: dict[str, Array]) -> None:
         """Continue from `arrays`."""
         known, wins = ~np.isnan(arrays["returns"]), np.asarray(arrays["wins"])
-        self._tried, self._returns = (np.array(arrays[k])[known] for k in ("tried", "returns"))
-        self._wins = wins[~np.isnan(wins)].tolist()
-        self.mean, self._best = np.array(arrays["mean"]), np.array(arrays["best"])
-        self.scale, self._axes = float(arrays["scale"]), np.array(arrays["axes"])
-        self.rounds, self.slope = int(arrays["rounds"]), float(arrays["slope"])
-        self._asked, self._answers = self._asked[:0], []
+        self._tried = np.array(arrays["tried"])[known]
+        self._returns = np.array(arrays["returns"])[known]
+        self.mean, self._anchor = np.array(arrays["mean"]), np.array(arrays["anchor"])
+        self._best, self._wins = np.array(arrays["best"]), wins[~np.isnan(wins)].tolist()
+        self.scale = float(arrays["scale"])
+        self._asked, view = map(int, arrays["counts"])
+        self._waiting = []
+        self._again(view, np.array(arrays["weights"]))
 
-    def _memory(self) -> tuple[Array, Array]:
+    def _again(self, view: int, weights: Float[Array, "l r"]) -> None:
+        """The process of the latest decision."""
+        self._weights = None if view < 0 else process.Weights(view, weights)
+        X, y = self._near()
+        self._process = None
+        if self._weights is not None and y.size and np.ptp(y) > 0:
+            self._fit(X, y, again=True)
+
+    def _remembered(self) -> tuple[Array, Array]:
         """The latest episodes that did not fail."""
         kept = np.flatnonzero(~np.isnan(self._returns))[-self.memory :]
         return self._tried[kept], self._returns[kept]
 
+    def _near(self) -> tuple[Array, Array]:
+        """Of these, the ones that decisions use."""
+        X, y = self._remembered()
+        if y.size <= NEAR:
+            return X, y
+        away = np.sum((X[:-LATEST] - self._anchor) ** 2, 1)
+        nearest = np.sort(np.argpartition(away, NEAR - LATEST)[: NEAR - LATEST])
+        kept = np.r_[nearest, np.arange(y.size - LATEST, y.size)]
+        return X[kept], y[kept]
+
     def save(self, path: str | Path) -> None:
         """Write the search to one .npz file, atomically and without pickling."""
         header = {
-            "format": FORMAT, "memory": self.memory, "draws": self.draws, "sphere": self.sphere,
-            "seed": self.seed, "rounds": self.rounds, "scale": self.scale, "steps": self.steps,
-            "widest": self._widest,
-            "slope": self.slope, "wins": self._wins, "answers": self._answers,
-            "probability": self.probability,
+            "format": FORMAT, "memory": self.memory, "sphere": self.sphere, "seed": self.seed,
+            "radius": None if self.radius == math.inf else self.radius,
+            "scale": self.scale, "unit": self._unit, "widest": self._widest,
+            "asked": self._asked,
+            "view": -1 if self._weights is None else self._weights.view, "wins": self._wins,
         }  # fmt: skip
         file = io.BytesIO()
         np.savez(
             file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
-            best=self._best, axes=self._axes, tried=self._tried, returns=self._returns,
-            asked=self._asked,
+            best=self._best, anchor=self._anchor, tried=self._tried, returns=self._returns,
+            waiting=np.array(self._waiting).reshape(-1, self.n), weights=self.arrays()["weights"],
         )  # fmt: skip
         files.write_whole(Path(path), file.getvalue())
 
@@ -363,50 +445,35 @@ class Search:
             header = json.loads(stored.pop("header").tobytes())
             if header["format"] != FORMAT:
                 raise ValueError(f"its format is {header['format']!r:.40}")
-            n, M, k = stored["mean"].size, stored["returns"].size, len(header["answers"])
+            n, M, k = stored["mean"].size, stored["returns"].size, len(stored["waiting"])
             shapes = {
-                "mean": (n,), "best": (n,), "axes": _axes(n), "tried": (M, n), "returns": (M,),
-                "asked": (k, n),
+                "mean": (n,), "best": (n,), "anchor": (n,), "tried": (M, n), "returns": (M,),
+                "waiting": (k, n), "weights": process.PRIOR.shape,
             }  # fmt: skip
             if {name: array.shape for name, array in stored.items()} != shapes:
                 raise ValueError("its arrays do not fit together")
             if any(array.dtype != np.float64 for array in stored.values()):
                 raise ValueError("its arrays are not of double precision")
-            if not np.isnan(stored["axes"]).all():
-                checks.array("axes", stored["axes"])
             search = cls(
                 stored["mean"], scale=header["scale"], memory=header["memory"],
-                draws=header["draws"], sphere=header.get("sphere", False), seed=header["seed"],
+                sphere=header["sphere"], radius=header["radius"], seed=header["seed"],
             )  # fmt: skip
-            search._best, search._axes = checks.array("best", stored["best"]), stored["axes"]
-            search._tried = checks.array("tried", stored["tried"])
-            search._asked = checks.array("asked", stored["asked"])
-            search._returns = _returns(stored["returns"])
-            search._answers = [
-                None if r is None else float(_returns(checks.number("answers", r)))
-                for r in header["answers"]
-            ]
-            search.rounds = checks.whole("rounds", header["rounds"], 0)
-            search.steps = checks.whole("steps", header["steps"], 0)
-            search._widest = checks.real("widest", header.get("widest", search._widest), above=0)
-            search.slope = checks.real("slope", header["slope"])
-            search.probability = checks.fraction("probability", header.get("probability", 0.5))
+            search._anchor = checks.array("anchor", stored["anchor"])
+            search._best = checks.array("best", stored["best"])
             search._wins = [checks.fraction("wins", w) for w in header["wins"]]
-            if len(search._wins) > LATEST:
-                raise ValueError(f"wins: expected at most {LATEST}, found {len(search._wins)}")
+            if len(search._wins) > WON:
+                raise ValueError(f"wins: expected at most {WON}, found {len(search._wins)}")
+            search._unit = checks.deviation("unit", header["unit"])
+            search._tried = checks.array("tried", stored["tried"])
+            search._waiting = list(checks.array("waiting", stored["waiting"]))
+            search._returns = _returns(stored["returns"])
+            search._widest = checks.real("widest", header["widest"], above=0)
+            search._asked = checks.whole("asked", header["asked"], 0)
+            view = checks.whole("view", header["view"], -1, 1)
+            search._again(view, checks.array("weights", stored["weights"]))
         except Exception as problem:  # a damaged file can raise almost anything
             raise ValueError(f"{path}: not a saved Search ({problem}); use a copy") from problem
         return search
-
-
-def _pairs(n: int) -> int:
-    """Pairs of perturbations per round of a search among n parameters."""
-    return min(n, max(LEAST, 1 + n // PER_PAIR))
-
-
-def _axes(n: int) -> tuple[int, int]:
-    """The shape of the directions that a search keeps for its next round."""
-    return min(2 * _pairs(n), n), n
 
 
 def _returns(given: Any) -> Array:

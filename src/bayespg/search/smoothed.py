@@ -34,6 +34,7 @@ from bayespg.posterior import (
     GradientPosterior,
     influences,
     rescaled,
+    uphill,
 )
 from bayespg.quadrature import SINGULAR
 from bayespg.search.hyperparameters import Model, best_of, compare, gram, spectra
@@ -80,12 +81,7 @@ def gradient_posterior(
     X, m, s = _place(parameters, mean, scale)
     M, n = X.shape
     y = checks.vector("returns", returns, M, "one return per row of parameters")
-    length, amplitude = _parts(kernel)
-    if kernel is not None:
-        length = checks.positive("kernel", length, ((n,),))
-        if length.ndim and n > LARGE:
-            raise ValueError(f"kernel: beyond {LARGE} parameters give one length, found {n}")
-        amplitude = checks.positive("kernel", amplitude, ())
+    length, amplitude = _kernel(kernel, n)
     v = None if noise is None else checks.positive("noise", noise, ())
     if kernel is None or noise is None:
         if M < 2:
@@ -108,6 +104,33 @@ def gradient_posterior(
     rows = (influences(posterior)[:M], jnp.asarray(posterior.unbiased)[:M])
     posterior = eqx.tree_at(lambda p: (p.influence, p.unbiased), posterior, rows)
     return checks.sound("parameters, returns", posterior)
+
+
+def certainty(
+    parameters: Float[np.ndarray, "M n"],
+    returns: Float[np.ndarray, " M"],
+    *,
+    mean: Float[np.ndarray, " n"],
+    scale: float,
+) -> tuple[float, float]:
+    """The slope along the most probable ascent, sqrt(mu' S^-1 mu) for the posterior N(mu, S) of
+    `gradient_posterior`, and its probability of going uphill along mu. Both come from one program
+    per `BLOCK` episodes, which is what a search of many rounds needs; up to 2048 parameters. The
+    first is optimistic, because the same episodes chose the direction."""
+    M = len(returns)
+    padding = -M % BLOCK
+    X, y = np.pad(parameters, ((0, padding), (0, 0))), np.pad(returns, (0, padding))
+    found = in_float64(_certainty)(X, y, np.arange(y.size) < M, mean, np.float64(scale))
+    slope, probability = map(float, found)
+    return slope, probability
+
+
+def _certainty(X, y, taken, m, s) -> tuple[Any, Any]:
+    posterior = _posterior(X, y, taken, m, s, None, None, None)
+    mu, S = jnp.asarray(posterior.mean), _matrix(posterior)
+    root = jnp.linalg.cholesky(S + 1e-9 * jnp.trace(S) / m.size * jnp.eye(m.size))
+    slope = jnp.linalg.norm(jax.scipy.linalg.solve_triangular(root, mu, lower=True))
+    return slope, uphill(posterior)
 
 
 def _place(parameters: Any, mean: Any, scale: Any) -> tuple[Any, Any, Any]:
@@ -145,8 +168,18 @@ def check_distances(
         )
 
 
-def _parts(kernel: Any) -> tuple[Any, Any]:
+def _kernel(kernel: Any, n: int) -> tuple[Any, Any]:
     """Length and amplitude, or None where they are to be chosen."""
+    length, amplitude = _parts(kernel)
+    if kernel is None:
+        return None, None
+    length = checks.positive("kernel", length, ((n,),))
+    if length.ndim and n > LARGE:
+        raise ValueError(f"kernel: beyond {LARGE} parameters give one length, found {n}")
+    return length, checks.positive("kernel", amplitude, ())
+
+
+def _parts(kernel: Any) -> tuple[Any, Any]:
     match kernel:
         case None:
             return None, None
