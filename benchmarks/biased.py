@@ -80,9 +80,10 @@ def measure(options: argparse.Namespace):
 
 def table(found: list[lines.Line]) -> str:
     """For each estimator the per cent that intervals of 50 and 95 % hold, and the width."""
+    found = [x for x in found if not x["estimator"].endswith("without bias")]
     estimators = list(dict.fromkeys(x["estimator"] for x in found))
     rows = [f"| task | M | {' | '.join(estimators)} |", "|---|---" + "|---" * len(estimators) + "|"]
-    for task, paths in dict.fromkeys((x["task"], x["paths"]) for x in found):
+    for task, paths in sorted(dict.fromkeys((x["task"], x["paths"]) for x in found)):
         cells = [
             f"{100 * x['interval_50']:.0f}, {100 * x['interval_95']:.0f}, {x['width_95']:.2f}"
             for x in found

@@ -44,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import bayespg  # isort: skip  (first, for the thread pool)
 from bayespg.agents import mbac  # isort: skip
 from bayespg.learning.advance import NotFinite  # isort: skip
+from bayespg.models import Transitions  # isort: skip
 from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
 from rivals import pets  # isort: skip
 from suite import version_of  # isort: skip
@@ -169,7 +170,7 @@ def main() -> None:
         return run_all(options)
     for task in options.tasks:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            budget = options.budget or TASKS[task].budget
+            budget = options.budget or budget_of(task, options.algorithm)
             line = run(task, seed, budget, options.algorithm, options.verbose, options.seconds)
             keep(line, options.out)
     return None
@@ -182,6 +183,15 @@ def keep(line: dict, path: Path) -> None:
     print(*(line[name] for name in names), f"{line['seconds']:.0f} s", flush=True)
 
 
+PLAIN = {"CartPole-v1": 15_000, "Pendulum-v1": 30_000}
+"""Budgets of BAC, and of models that are useless."""
+
+
+def budget_of(task: str, algorithm: str) -> int:
+    budget = TASKS[task].budget
+    return PLAIN.get(task, budget) if algorithm in ("BAC", *USELESS) else budget
+
+
 Job = tuple[str, str, int]
 """Task, algorithm and seed."""
 
@@ -190,14 +200,14 @@ def jobs(first: int, seeds: int) -> tuple[list[Job], list[Job]]:
     """Runs of the page that take long, and the others, the most important first."""
     rounds = enumerate((WALKERS, WALKERS[:2], WALKERS[:2]))
     long = [(task, "MBAC", first + k) for k, tasks in rounds for task in tasks]
-    short = [(task, "MBAC", first + k) for k in range(seeds) for task in CLASSIC]
+    short: list[Job] = [(task, "MBAC", first + k) for k in range(seeds) for task in CLASSIC]
     short += [(task, "MBAC", first + k) for k in range(seeds) for task in ("LQR", "MountainCar")]
     rivals = tuple(itertools.product(("CartPole-v1", "Pendulum-v1"), ("BAC", *USELESS)))
     for k in range(seeds):
         pairs = *rivals, *((task, "MBAC") for task in (CHANGED[:3] if k else CHANGED) if k < 3)
-        short += [(*pair, first + k) for pair in pairs]
+        short += [(task, name, first + k) for task, name in pairs]
         short += [(task, "PETS", first + k) for task in pets.REWARDS if k < 3]
-        short.append(("ShipSteering", "MBAC", first + k))
+        short += [("ShipSteering", "MBAC", first + j) for j in range(3) if k == 2]
     return long, short
 
 
@@ -227,9 +237,10 @@ def work(core: int, lists: list[tuple[list[Job], Any]], end: float, out: Path) -
             if at >= len(each) or left <= 0:
                 break
             task, algorithm, seed = each[at]
-            limit = min(left, LONGEST) if task in OPEN else left
+            limit = min(left, LONGEST) if task in OPEN or algorithm == "PETS" else left
             try:
-                keep(run(task, seed, TASKS[task].budget, algorithm, limit=limit), out)
+                budget = budget_of(task, algorithm)
+                keep(run(task, seed, budget, algorithm, limit=limit), out)
             except Exception:
                 print(f"{algorithm} {task} {seed} failed\n{traceback.format_exc()}", flush=True)
 
@@ -301,22 +312,31 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
 @contextlib.contextmanager
 def spoiled(how: str) -> Iterator[None]:
     """Models of this process are useless for a while."""
-    fitted = mbac.models.posterior
+    modules = (mbac.models, "posterior"), (mbac.ensembles, "learned")
+    places = [(module, name, getattr(module, name)) for module, name in modules]
 
-    def posterior(data, *args):
+    def worse(data):
         rng, n = np.random.default_rng(0), data.count
         following, rewards = data.following.copy(), data.rewards.copy()
         if how == "useless":
             following[:n] = following[rng.permutation(n)]
         else:
             rewards[:n] = rng.normal(size=n)
-        return fitted(dataclasses.replace(data, following=following, rewards=rewards), *args)
+        return dataclasses.replace(data, following=following, rewards=rewards)
 
-    mbac.models.posterior = posterior
+    def spoil(learn):
+        def from_worse(*given):
+            return learn(*(worse(x) if isinstance(x, Transitions) else x for x in given))
+
+        return from_worse
+
+    for module, name, learn in places:
+        setattr(module, name, spoil(learn))
     try:
         yield
     finally:
-        mbac.models.posterior = fitted
+        for module, name, learn in places:
+            setattr(module, name, learn)
 
 
 def stored(path: Path) -> list[dict]:

@@ -71,7 +71,7 @@ def cost(task: str, policy: str, hidden: tuple[int, ...] | None, episodes: int) 
     name = f"jax/{task}-v1"
     agent = bayespg.BAC(name, policy=policy, hidden=hidden, episodes=episodes, seed=0)
     agent.update()
-    quickly: dict[str, Any] = {"compiler_options": compilation.quickly(double=agent._double)}
+    quickly: dict[str, Any] = {"compiler_options": compilation.fast(double=agent._double)}
     with agent.precision():
         given = agent._arguments(agent.draw())
         whole, without = (eqx.filter_jit(lambda *a: _learned(*a), **quickly) for _ in range(2))  # pyright: ignore

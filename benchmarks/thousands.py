@@ -186,7 +186,7 @@ def learn(options: argparse.Namespace) -> dict[str, Any]:
 
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
     begun = time.perf_counter()
-    quick = compilation.quickly() if jax.default_backend() == "gpu" else {}
+    quick = compilation.fast() if jax.default_backend() == "gpu" else {}
     make = jax.jit(jax.vmap(of.init))
     state = make(keys)
     program = jax.jit(jax.vmap(block), donate_argnums=0).lower(state).compile(quick)

@@ -239,7 +239,7 @@ def _statistics(environment, policy, judged, truth, paths, keys, at_once):
 
 @functools.cache
 def _compiled(double: bool):
-    options: dict[str, Any] = {"compiler_options": compilation.quickly(double=double)}
+    options: dict[str, Any] = {"compiler_options": compilation.fast(double=double)}
     return eqx.filter_jit(_over_batches, **options)
 
 
@@ -373,6 +373,49 @@ def judge(samples: Samples) -> list[Claim]:
             if name in [f"{policy}: {estimator}" for policy in policies]
         }))
     ]  # fmt: skip
+
+
+def overview(cells: list[Cell]) -> str:
+    """For each kind of gradient how many cells state too much or too little, statements of each
+    size beside what was observed, and the Brier score relative to that of an oracle that states the
+    observed frequency of a cell."""
+    head = (
+        "gradient",
+        "cells",
+        "too high",
+        "too low",
+        "up to 0.7",
+        "0.7 to 0.9",
+        "above 0.9",
+        "Brier",
+    )
+    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for words, policies, estimator in KINDS.values():
+        of = [
+            (cell, way)
+            for cell in cells
+            if known(cell) and cell["policy"] in policies and cell["estimator"] == estimator
+            for way in WAYS
+        ]
+        if not of:
+            continue
+        went = np.array([cell[f"counted_{way}"] for cell, way in of])
+        apart = np.array([cell[f"said_{way}"] for cell, way in of]) - went
+        score = np.array([cell[f"brier_{way}"] for cell, way in of])
+        parts = np.array([cell[f"parts_{way}"] for cell, way in of])
+        count, said, seen = np.moveaxis(parts, 2, 0)
+        total = np.maximum(count.sum(0), 1)
+        shown = zip(
+            (count * said).sum(0) / total, (count * seen).sum(0) / total, total, strict=True
+        )
+        texts = (
+            words, str(len(of)), f"{np.sum(apart > MARGIN)} ({apart.max():+.2f})",
+            f"{np.sum(apart < -MARGIN)} ({apart.min():+.2f})",
+            *(f"{s:.2f} / {c:.2f} ({k:.0f})" for s, c, k in shown),
+            f"{score.sum() / max(np.sum(went * (1 - went)), 1e-9):.2f}",
+        )  # fmt: skip
+        text.append(f"| {' | '.join(texts)} |")
+    return "\n".join(text)
 
 
 def _curves(cells: list[Cell]) -> list[Curve]:

@@ -98,7 +98,7 @@ def test_an_action_may_be_a_number_or_a_vector_of_one():
 def test_angles_of_the_acrobot_are_wrapped_as_often_as_needed(x64):
     angles = jnp.array([0.5, np.pi, -np.pi, 4.0, -4.0, 10.0, -16.0])
     expected = [0.5, np.pi, -np.pi, 4 - 2 * np.pi, 2 * np.pi - 4, 10 - 4 * np.pi, 6 * np.pi - 16]
-    np.testing.assert_allclose(classic._within_a_turn(angles), expected, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(classic._wrapped_angle(angles), expected, rtol=0, atol=1e-14)
 
 
 def test_starts_are_distributed_as_gymnasium_s(name):

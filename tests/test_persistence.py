@@ -10,7 +10,7 @@ from bayespg.agents.agent import Agent
 from bayespg.environments.classic import MountainCarContinuous
 from bayespg.environments.trajectories import Trajectories
 from bayespg.paths.acting import times_of
-from bayespg.paths.persistence import FADE, FAILED, faded, held
+from bayespg.paths.persistence import FADE, FAILED, decayed, held
 from bayespg.paths.rollout import rollout
 from bayespg.paths.worlds import OnDevice, world
 from bayespg.policies import named
@@ -71,9 +71,9 @@ def test_it_fades_fast_if_independent_episodes_return_more(rewards, left):
         jnp.zeros(M, bool), jnp.zeros((M, 1)),
     )  # fmt: skip
     before = jnp.asarray(0.9)
-    assert faded(before, paths, jnp.asarray(True)) == pytest.approx(0.9 * left)
-    assert faded(before, paths, jnp.asarray(False)) == before
-    assert faded(None, paths, jnp.asarray(True)) is None
+    assert decayed(before, paths, jnp.asarray(True)) == pytest.approx(0.9 * left)
+    assert decayed(before, paths, jnp.asarray(False)) == before
+    assert decayed(None, paths, jnp.asarray(True)) is None
 
 
 def test_agents_report_it_and_the_paper_has_none():

@@ -31,7 +31,7 @@ class Here(workers.Worker):
 
 
 class WorkerPool(workers.WorkerPool):
-    def hire(self, name):
+    def start(self, name):
         return Here(self._make, name)
 
     def wait(self, workers, seconds):
@@ -74,8 +74,8 @@ class Taken(WorkerPool):
         super().__init__(cloudpickle.dumps(lambda: answer), count, None)
         self._loses, self.asked = loses, []
 
-    def hire(self, name):
-        pool, worker = self, super().hire(name)
+    def start(self, name):
+        pool, worker = self, super().start(name)
         ask = worker.ask
 
         def asked(shared, request):
@@ -170,7 +170,7 @@ def test_what_cannot_be_sent_back_is_said():
     ],
 )
 def test_how_a_process_ended_is_said(code, says):
-    assert says in processes._last_words(code)
+    assert says in processes._exit_reason(code)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
@@ -190,9 +190,9 @@ def test_an_address_where_nobody_listens_is_named_at_once(monkeypatch):
 def test_the_newest_that_each_task_said_is_heard_once():
     listener = cluster.ProgressListener()
     for said in (("a", 0.1, "begun"), ("b", 0.5, "half"), ("a", 0.9, "nearly")):
-        listener.hear(*said)
-    assert listener.heard() == [("a", 0.9, "nearly"), ("b", 0.5, "half")]
-    assert listener.heard() == []
+        listener.record(*said)
+    assert listener.messages() == [("a", 0.9, "nearly"), ("b", 0.5, "half")]
+    assert listener.messages() == []
 
 
 def test_an_actor_answers_as_a_process_does():

@@ -93,6 +93,7 @@ def run(task: str, seed: int, budget: int, threshold: float, limit: float = np.i
     rng, key = np.random.default_rng(seed), jax.random.key(seed)
     data, learner = empty(d, inputs), networks.begin(key, d + inputs.size, d + 1)
     steps, returns, passed, begun = [], [], 0, time.perf_counter()
+    states = changes = None
     while passed < ROW and (not steps or steps[-1] < budget):
         if time.perf_counter() - begun > limit:
             break

@@ -78,7 +78,7 @@ def run(
                 packed = cloudpickle.dumps((work, names[name]))
                 running[task.remote(listener, sys.path, name, packed)] = name
             done, _ = ray.wait(list(running), num_returns=1, timeout=0.5)
-            for name, fraction, what in ray.get(listener.heard.remote()):
+            for name, fraction, what in ray.get(listener.messages.remote()):
                 advance(name, fraction, what)
             for one in done:
                 name = running.pop(one)
@@ -104,10 +104,10 @@ class ProgressListener:
     def __init__(self) -> None:
         self._latest: dict[str, tuple[str, float, str]] = {}
 
-    def hear(self, name: str, fraction: float, what: str) -> None:
+    def record(self, name: str, fraction: float, what: str) -> None:
         self._latest[name] = name, fraction, what
 
-    def heard(self) -> list[tuple[str, float, str]]:
+    def messages(self) -> list[tuple[str, float, str]]:
         latest, self._latest = self._latest, {}
         return list(latest.values())
 
@@ -115,7 +115,7 @@ class ProgressListener:
 def _task(listener: Any, path: list[str], name: str, packed: bytes) -> Any:
     sys.path += [folder for folder in path if folder not in sys.path]
     work, arguments = cloudpickle.loads(packed)
-    return work(name, *arguments, lambda f, what: listener.hear.remote(name, float(f), what))
+    return work(name, *arguments, lambda f, what: listener.record.remote(name, float(f), what))
 
 
 class Actor(Worker):
@@ -151,7 +151,7 @@ class Actor(Worker):
 class Actors(WorkerPool):
     """A pool of actors."""
 
-    def hire(self, name: str) -> Actor:
+    def start(self, name: str) -> Actor:
         return Actor(self._make, name)
 
     def wait(self, workers: Sequence[Actor], seconds: float | None) -> list[Actor]:

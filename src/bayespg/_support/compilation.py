@@ -29,7 +29,7 @@ def remember() -> None:
 
 
 @functools.cache
-def quickly(platform: str | None = None, double: bool = True) -> dict[str, Any]:
+def fast(platform: str | None = None, double: bool = True) -> dict[str, Any]:
     """XLA's options for programs of many small kernels, as those of an agent.
 
     On a CPU they halve the compile time and do not change the run time: LLVM's first level of
@@ -62,7 +62,7 @@ def on_one_thread() -> dict[str, Any]:
     cores: a product of matrices that threads share out is summed in another order."""
     if device.cpu().platform != "cpu":
         return {}
-    return quickly("cpu", double=False) | {"xla_cpu_multi_thread_eigen": False}
+    return fast("cpu", double=False) | {"xla_cpu_multi_thread_eigen": False}
 
 
 @contextlib.contextmanager

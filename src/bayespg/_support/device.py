@@ -49,7 +49,7 @@ def cpu() -> Any:
         return jax.devices()[0]
 
 
-def all_of_them() -> list[Any]:
+def all_devices() -> list[Any]:
     """The devices of the default platform; one alone where the user has chosen it."""
     chosen = jax.config.values["jax_default_device"]
     return jax.local_devices() if chosen is None else [chosen]

@@ -97,7 +97,7 @@ def open_own(path: Path, flags: int) -> int:
     except OSError as problem:
         if path.is_symlink():
             raise _no_own(path, "a symbolic link") from None
-        raise unwritten(path, problem) from problem
+        raise write_error(path, problem) from problem
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(file)
@@ -126,7 +126,7 @@ def sync(path: Path, size: int | None = None) -> None:
             os.ftruncate(file, size)
         os.fsync(file)
     except OSError as problem:
-        raise unwritten(path, problem) from problem
+        raise write_error(path, problem) from problem
     finally:
         os.close(file)
 
@@ -160,7 +160,7 @@ def write_whole(path: Path, content: bytes, previous: Path | None = None) -> Non
     except OSError as problem:
         with contextlib.suppress(OSError):  # a read-only disk refuses this too
             partial.unlink()
-        raise unwritten(path, problem) from problem
+        raise write_error(path, problem) from problem
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -201,7 +201,7 @@ def write_all(file: int, content: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def unwritten(path: Path, problem: OSError) -> OSError:
+def write_error(path: Path, problem: OSError) -> OSError:
     """The same error with a message that says what remains and what to do."""
     advice = "what was there before is kept; "
     if problem.errno in FULL:

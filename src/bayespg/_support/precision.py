@@ -64,7 +64,7 @@ def float64_when_eager(function: Callable) -> Callable:
 @functools.cache
 def in_float64(function: Callable) -> Callable:
     """Compile `function` once per shape, run it in float64, and return NumPy arrays."""
-    options: dict[str, Any] = {"compiler_options": compilation.quickly()}
+    options: dict[str, Any] = {"compiler_options": compilation.fast()}
     compiled = eqx.filter_jit(function, **options)
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -35,7 +35,7 @@ class Process(Worker):
     def __init__(self, make: bytes, name: str):
         self.pipe, theirs = context().Pipe()
         self._process = context().Process(target=_serve, args=(theirs, make), daemon=True)
-        with quietly():
+        with isolated():
             self._process.start()
         theirs.close()
         self.pid = self._process.pid
@@ -50,13 +50,13 @@ class Process(Worker):
             return self.pipe.recv_bytes()
         except (EOFError, OSError):
             self._process.join(PATIENCE)
-            raise Lost(f"{self.name} {_last_words(self._process.exitcode)}") from None
+            raise Lost(f"{self.name} {_exit_reason(self._process.exitcode)}") from None
 
-    def hang_up(self) -> None:
+    def close_pipe(self) -> None:
         self.pipe.close()
 
     def end(self, patience: float = 0.0) -> None:
-        self.hang_up()
+        self.close_pipe()
         self._process.join(patience)
         for force in (self._process.terminate, self._process.kill):
             if self._process.is_alive():
@@ -67,7 +67,7 @@ class Process(Worker):
 class Processes(WorkerPool):
     """A pool of processes."""
 
-    def hire(self, name: str) -> Process:
+    def start(self, name: str) -> Process:
         return Process(self._make, name)
 
     def wait(self, workers: Sequence[Process], seconds: float | None) -> list[Process]:
@@ -75,7 +75,7 @@ class Processes(WorkerPool):
         return [by_pipe[pipe] for pipe in connection.wait(list(by_pipe), seconds)]  # pyright: ignore
 
 
-def _last_words(code: int | None) -> str:
+def _exit_reason(code: int | None) -> str:
     match code:
         case None:
             return "closed its connection"
@@ -97,7 +97,7 @@ def context() -> Any:
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
+def isolated() -> Iterator[None]:
     """A process started here does not receive Ctrl-C, and does not import the main script."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -119,7 +119,7 @@ def block_interrupts() -> Any:
     return signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
-def leave_with_parent() -> None:
+def exit_with_parent() -> None:
     """In a process started here: it lives no longer than the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it cannot be blocked
     threading.Thread(target=_leave, daemon=True).start()
@@ -134,7 +134,7 @@ def _leave() -> None:
 
 def _serve(pipe: Any, make: bytes) -> None:
     """The loop of the process, until the other end of the pipe is closed."""
-    leave_with_parent()
+    exit_with_parent()
     handler = RequestHandler(make)
     with contextlib.suppress(EOFError, OSError):
         while True:

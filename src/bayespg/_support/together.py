@@ -46,12 +46,12 @@ def run(
                 job = (theirs, cores, work, name, names[name])
                 process = SPAWN.Process(target=_alone, args=job, daemon=True)
                 running[pipe] = name, process, cores
-                with processes.quietly():
+                with processes.isolated():
                     process.start()
                 theirs.close()
             for pipe in connection.wait(list(running)):
                 name, process, cores = running[pipe]
-                message = _heard(pipe, name, process)
+                message = _receive(pipe, name, process)
                 if isinstance(message, tuple) and len(message) == 2:
                     advance(name, *message)
                     continue
@@ -73,7 +73,7 @@ def run(
         raise error
 
 
-def _heard(pipe: Any, name: str, process: Any) -> tuple[float, str] | tuple[Any] | Exception:
+def _receive(pipe: Any, name: str, process: Any) -> tuple[float, str] | tuple[Any] | Exception:
     """What the process of a job says: how far it is, its result, or why it has failed."""
     try:
         return pipe.recv()
@@ -97,7 +97,7 @@ def _shares(jobs: int) -> list[set[int] | None]:
 
 def _alone(pipe: Any, cores: set[int] | None, work: Work, name: str, arguments: tuple) -> None:
     """Do the work in this process, which ends when its parent ends."""
-    processes.leave_with_parent()
+    processes.exit_with_parent()
     if cores is not None:
         os.sched_setaffinity(0, cores)
         threads.protect()

@@ -75,7 +75,7 @@ class Worker(abc.ABC):
     def answer(self) -> bytes:
         """Wait for an answer, as `RequestHandler` packs it; raises `Lost`."""
 
-    def hang_up(self) -> None:
+    def close_pipe(self) -> None:
         """Tell the worker to end, without waiting for it."""
         return
 
@@ -89,13 +89,13 @@ class WorkerPool(abc.ABC):
 
     def __init__(self, make: bytes, count: int, limit: float | None):
         self.count, self.limit, self._make = count, limit, make
-        self._order = self._hired = 0
+        self._order = self._started = 0
         self.workers: list[Worker] = []
         self._starting: set[Worker] = set()
         weakref.finalize(self, _end, self.workers)
 
     @abc.abstractmethod
-    def hire(self, name: str) -> Worker:
+    def start(self, name: str) -> Worker:
         """Start a worker, without waiting for it."""
 
     @abc.abstractmethod
@@ -116,9 +116,9 @@ class WorkerPool(abc.ABC):
         started = time.monotonic()
         try:
             while left or busy:
-                while left.may_hire() and len(self.workers) < min(self.count, len(requests)):
-                    self._hired += 1
-                    worker = self.hire(f"worker {self._hired}")
+                while left.may_start() and len(self.workers) < min(self.count, len(requests)):
+                    self._started += 1
+                    worker = self.start(f"worker {self._started}")
                     self.workers.append(worker)
                     self._starting.add(worker)
                     self._ask(worker, put, None)
@@ -154,14 +154,14 @@ class WorkerPool(abc.ABC):
                     raise Lost(f"no worker has started within {START:g} seconds")
         finally:
             for worker in busy:
-                self._let_go(worker)
+                self._remove(worker)
         return results
 
     def _ask(self, worker: Worker, put: Any, request: Any) -> None:
         known, worker.order = worker.order == self._order, self._order
         worker.ask(None if known else put, cloudpickle.dumps(request))
 
-    def _let_go(self, worker: Worker) -> None:
+    def _remove(self, worker: Worker) -> None:
         worker.end()
         self._starting.discard(worker)
         self.workers.remove(worker)
@@ -180,7 +180,7 @@ class WorkerPool(abc.ABC):
         by the loop that called this."""
         lost = isinstance(problem, Lost)
         if lost or number is None:
-            self._let_go(worker)
+            self._remove(worker)
         again = left.lost(number) if lost and not isinstance(problem, Late) else left.failed(number)
         if not again:
             raise problem if number is None else Failed(number, problem)
@@ -190,7 +190,7 @@ class WorkerPool(abc.ABC):
     def close(self) -> None:
         """End all workers; those that are still starting have nothing to finish."""
         for worker in list(self._starting):
-            self._let_go(worker)
+            self._remove(worker)
         _end(self.workers)
 
 
@@ -211,7 +211,7 @@ class Waiting:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def may_hire(self) -> bool:
+    def may_start(self) -> bool:
         """Whether a worker may be started now."""
         return self._not_before.get(None, 0.0) <= time.monotonic()
 
@@ -249,7 +249,7 @@ class Waiting:
         """Whether a request whose worker was lost is to be made again, then after a pause and
         before others, so that there are others to compare it with. Workers that are lost together
         while they start count once."""
-        if number is None and not self.may_hire():
+        if number is None and not self.may_start():
             return True
         for other in [n for n in self._alone if n != number]:
             del self._alone[other]
@@ -270,7 +270,7 @@ def _end(workers: list[Worker]) -> None:
     """End workers, by themselves or by force."""
     until = time.monotonic() + PATIENCE
     for worker in workers:
-        worker.hang_up()
+        worker.close_pipe()
     for worker in workers:
         worker.end(max(until - time.monotonic(), 0.0))
     workers.clear()

@@ -223,7 +223,7 @@ _first = eqx.filter_jit(begin)
 @functools.cache
 def _learner(double: bool) -> Any:
     """`_learned`, compiled once for all agents of the same kind."""
-    options: dict[str, Any] = {"compiler_options": compilation.quickly(double=double)}
+    options: dict[str, Any] = {"compiler_options": compilation.fast(double=double)}
     return eqx.filter_jit(_learned, **options)
 
 

@@ -318,8 +318,8 @@ def _in_chunks(
 ) -> tuple[Any, int]:
     """`one` for every row of the columns, and the number of programs that were compiled: one, or
     two if the first would not have fitted into memory."""
-    runs, devices = len(columns[0]), device.all_of_them()
-    options: dict[str, Any] = {"compiler_options": compilation.quickly(double=not single)}
+    runs, devices = len(columns[0]), device.all_devices()
+    options: dict[str, Any] = {"compiler_options": compilation.fast(double=not single)}
 
     def compiled(size: int) -> Any:
         many = jax.jit(lambda c: training.everywhere(jax.vmap(one), c), **options)

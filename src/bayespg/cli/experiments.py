@@ -57,7 +57,7 @@ def reproduce(options: Reproduction, known: Known) -> None:
     if len(shared) > 1:
         _side_by_side(shared, known, out, jobs)
         wanted = {name: wanted[name] for name in wanted if name not in shared}
-    _in_turn(wanted, known, out)
+    _one_after_another(wanted, known, out)
     _finish(out)
 
 
@@ -90,7 +90,7 @@ def _chosen(options: Reproduction, known: Known) -> list[str]:
     return list(dict.fromkeys(_checked(name, known) for name in named or known))
 
 
-def _in_turn(wanted: Mapping[str, Settings], known: Known, out: Path) -> None:
+def _one_after_another(wanted: Mapping[str, Settings], known: Known, out: Path) -> None:
     for name, settings in wanted.items():
         console.rule(f"[bold]{known[name].title}[/bold]  ({settings.runs:,} runs)")
         with progress(name) as advance:

@@ -90,7 +90,7 @@ class Acrobot(PartiallyObserved):
         k3 = _swing(y + dt / 2 * k2, torque)
         k4 = _swing(y + dt * k3, torque)
         first, second, speed, other = y + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        first, second = _within_a_turn(first), _within_a_turn(second)
+        first, second = _wrapped_angle(first), _wrapped_angle(second)
         speed = jnp.clip(speed, -4 * math.pi, 4 * math.pi)
         other = jnp.clip(other, -9 * math.pi, 9 * math.pi)
         ends = -jnp.cos(first) - jnp.cos(first + second) > 1
@@ -117,7 +117,7 @@ def _swing(y: Float[Array, "4 M"], torque: Float[Array, " M"]) -> Float[Array, "
     return jnp.stack([speed, other, first_turns, second_turns])
 
 
-def _within_a_turn(angle: Float[Array, " M"]) -> Float[Array, " M"]:
+def _wrapped_angle(angle: Float[Array, " M"]) -> Float[Array, " M"]:
     """The same angle in [-pi, pi]."""
     turns = jnp.maximum(jnp.ceil((jnp.abs(angle) - math.pi) / (2 * math.pi)), 0)
     return angle - jnp.sign(angle) * turns * (2 * math.pi)

@@ -29,7 +29,7 @@ from bayespg.learning.trust import Trust
 from bayespg.learning.values import Values
 from bayespg.paths import observations
 from bayespg.paths.observations import Normalised, Normaliser, Recent
-from bayespg.paths.persistence import faded, informed, only_gains
+from bayespg.paths.persistence import decayed, informed, only_gains
 from bayespg.policies import AnyPolicy, as_arrays, flatten, memory, remembers
 from bayespg.policies.base import slower
 from bayespg.posterior import GradientPosterior, direction_statistics
@@ -305,7 +305,7 @@ def advance(
     going = sound & state.running
     new = _unless(~going, new, state)
     counts = state.counts.after(batch.paths.mask)
-    left = faded(persistence, batch.paths, informative)
+    left = decayed(persistence, batch.paths, informative)
     new = eqx.tree_at(
         lambda s: (s.counts, s.running, s.exploration.persistence), new,
         (counts, going & new.running, left), is_leaf=lambda x: x is None,

@@ -40,9 +40,9 @@ from bayespg.learning.metric import (
 )
 from bayespg.learning.regression import (
     StateMap,
-    as_they_are,
     carried,
     credit,
+    identity,
     like_returns,
     products,
     standardised,
@@ -230,7 +230,7 @@ class MonteCarlo(Estimator):
     metric: Metric | None = None
     state_kernel: Kernel | None = None
     noise: float = 1.0
-    state_map: StateMap = eqx.field(static=True, default=as_they_are)
+    state_map: StateMap = eqx.field(static=True, default=identity)
     limit_ends: bool = eqx.field(static=True, default=False)
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
 
@@ -308,7 +308,7 @@ def GPOMDP(fisher: FisherChoice | None = None) -> MonteCarlo:
 def FittedValues(
     state_kernel: Kernel,
     noise: float = 1.0,
-    state_map: StateMap = as_they_are,
+    state_map: StateMap = identity,
     limit_ends: bool = False,
     fisher: FisherChoice | None = None,
     rank: int = actor_critic.RANK,
@@ -334,7 +334,7 @@ FLAT = 1e8
 def CompatibleLeastSquares(
     state_kernel: Kernel,
     noise: float = 1.0,
-    state_map: StateMap = as_they_are,
+    state_map: StateMap = identity,
     limit_ends: bool = False,
     fisher: FisherChoice = steps_integrated_out,
     rank: int = actor_critic.RANK,
@@ -373,7 +373,7 @@ class BAC(Estimator):
     of both kernels."""
     scale: float | None = None
     """c, if there is no `advantage` that it follows from."""
-    state_map: StateMap = eqx.field(static=True, default=as_they_are)
+    state_map: StateMap = eqx.field(static=True, default=identity)
     limit_ends: bool = eqx.field(static=True, default=True)
     lambda_: Lambda = eqx.field(static=True, default="auto")
     fisher: FisherChoice = eqx.field(static=True, default=stationary_integrated_out)
@@ -401,7 +401,7 @@ class BAC(Estimator):
         return Needs(states=True, lambda_=self.lambda_, recent=recent, products=True)
 
     def values(self, size: int, dtype: DTypeLike) -> Values | None:
-        own = self.state_kernel is not None or self.state_map is not as_they_are
+        own = self.state_kernel is not None or self.state_map is not identity
         if self.advantage is None or own:
             return None
         return values.carried(Timed(size + 1) if self.limit_ends else Fourier(size), dtype)
@@ -460,7 +460,7 @@ def BACPaper(
     state_kernel: Kernel | None = None,
     noise: float | None = 1.0,
     scale: float = 1.0,
-    state_map: StateMap = as_they_are,
+    state_map: StateMap = identity,
     limit_ends: bool = False,
     lambda_: float = 1.0,
     fisher: FisherChoice = steps_integrated_out,

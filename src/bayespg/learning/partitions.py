@@ -29,7 +29,7 @@ from bayespg.learning import values
 from bayespg.learning.batch import Batch, flat
 from bayespg.learning.estimators import Estimator, Needs, refuse_memory
 from bayespg.learning.metric import steps_integrated_out
-from bayespg.learning.regression import StateMap, as_they_are
+from bayespg.learning.regression import StateMap, identity
 from bayespg.policies import score
 from bayespg.policies.distributions import Distribution, Normal
 from bayespg.posterior import GradientPosterior, rescaled
@@ -97,7 +97,7 @@ class Observed(Estimator):
 
     kernel: Kernel
     noise: float = 1.0
-    state_map: StateMap = eqx.field(static=True, default=as_they_are)
+    state_map: StateMap = eqx.field(static=True, default=identity)
     nodes: int = eqx.field(static=True, default=8)
 
     needs: ClassVar[Needs] = Needs(states=True)

@@ -24,7 +24,7 @@ StateMap = Callable[[Any], Any]
 """From states, with axes of time and paths in front, to inputs of the state kernel."""
 
 
-def as_they_are(states: Any) -> Any:
+def identity(states: Any) -> Any:
     return states
 
 
@@ -41,7 +41,7 @@ def credit(batch: Batch, lambda_: float | None) -> Float[Array, "T M"]:
 
 def steps(
     batch: Batch,
-    state_map: StateMap = as_they_are,
+    state_map: StateMap = identity,
     limit_ends: bool = False,
     lambda_: float = 1.0,
     by_critic: bool = False,

@@ -342,7 +342,7 @@ def everywhere(function: Callable[[Any], Any], state: Any) -> Any:
     Devices that would leave shares unequal are not used. Runs do not depend on one another, so
     nothing is sent between devices.
     """
-    runs, devices = jax.tree.leaves(state)[0].shape[0], device.all_of_them()
+    runs, devices = jax.tree.leaves(state)[0].shape[0], device.all_devices()
     shares = max(count for count in range(1, len(devices) + 1) if runs % count == 0)
     if shares == 1:
         return function(state)

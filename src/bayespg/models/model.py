@@ -161,7 +161,7 @@ class Model(eqx.Module):
 @functools.cache
 def compiled(function: Any) -> Any:
     """A program that runs briefly, compiled briefly."""
-    options: dict[str, Any] = {"compiler_options": compilation.quickly()}
+    options: dict[str, Any] = {"compiler_options": compilation.fast()}
     return eqx.filter_jit(function, **options)
 
 

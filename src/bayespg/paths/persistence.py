@@ -28,7 +28,7 @@ persistently returned at least as much as the others, and if they returned less.
 nothing there is still everything to explore, and persistence stays."""
 
 
-def faded(
+def decayed(
     persistence: Float[Array, ""] | None, paths: Trajectories, informative: Bool[Array, ""]
 ) -> Float[Array, ""] | None:
     """The persistence of the next batch. `informative` is whether the rewards of this one tell

@@ -16,7 +16,7 @@ from typing import Any
 
 from bayespg._support.files import make_directory, printable, read_json, write_whole
 from bayespg._support.random import LARGEST_SEED
-from bayespg.runs.store import CONFIG, Run, seeds_begun
+from bayespg.runs.store import CONFIG, Run, started_seeds
 
 PLAN = "seeds.json"
 FREE = ("seed", "workers", "episode_timeout")
@@ -30,7 +30,7 @@ def directory(folder: Path, seed: int) -> Path:
 
 def members(path: Path) -> list[Path]:
     """A run directory itself, or those of the seeds that have begun."""
-    directories = [path] if (path / CONFIG).exists() else seeds_begun(path)
+    directories = [path] if (path / CONFIG).exists() else started_seeds(path)
     if not directories:
         raise ValueError(
             f"{path}: no run is here; expected a folder that 'bayespg train' has written"
@@ -40,7 +40,7 @@ def members(path: Path) -> list[Path]:
 
 def plan(folder: Path, seeds: Iterable[int], config: dict[str, Any]) -> None:
     """Save the seeds to be trained; all seeds of a folder must have the same settings."""
-    if there := seeds_begun(folder):
+    if there := started_seeds(folder):
         first = Run.open(there[0]).config
         for name, value in json.loads(json.dumps(config)).items():
             if name not in FREE and first.get(name, value) != value:

@@ -59,7 +59,7 @@ def _staged(config: dict[str, Any]) -> str:
     return f"checkpoint.{hashlib.sha256(content).hexdigest()[:16]}.npz"
 
 
-def seeds_begun(folder: Path) -> list[Path]:
+def started_seeds(folder: Path) -> list[Path]:
     """The run directories of the seeds that have begun, in the order of their numbers."""
     directories: dict[int, Path] = {}
     for child in folder.glob("seed-*"):
@@ -121,7 +121,7 @@ class Run:
             raise ValueError(f"{path}: is a file; a run or a saved agent is a folder, give that")
         if not file.is_file():
             missing = f"no {CONFIG} in it" if file.parent.is_dir() else "no such directory"
-            of = seeds_begun(file.parent)
+            of = started_seeds(file.parent)
             hint = f"one of its seeds, {of[0]}" if of else "the directory of one"
             raise ValueError(f"{path}: not a run, {missing}; give {hint}")
         return cls(path, files.read_json(file, dict), tensorboard)
@@ -139,7 +139,7 @@ class Run:
             lock.write(f"{os.getpid()}\n".encode())
         self._lock = lock
         _HELD.add(self)
-        self._tidy()
+        self._clean_up()
         return self
 
     def _refuse_link(self) -> None:
@@ -173,7 +173,7 @@ class Run:
             return False
         return os.path.samestat(there, os.fstat(lock.fileno()))
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Finish or discard what a killed process had begun to write."""
         staged = self._home / _staged(self.config)
         if staged.exists():
@@ -246,7 +246,7 @@ class Run:
         write_whole(self._file(_staged(config)), state)
         write_whole(self._file(CONFIG), content)
         self.config = config
-        self._tidy()
+        self._clean_up()
 
     def restore(self, template: Any) -> tuple[Any, dict[str, Any]] | None:
         """The newest intact checkpoint, as `load` returns it; None if there is none.
@@ -353,7 +353,7 @@ class Run:
                 files.write_all(file, added := _text([*lines, cells]))
             except OSError as problem:
                 os.ftruncate(file, size)
-                raise files.unwritten(path, problem) from problem
+                raise files.write_error(path, problem) from problem
         finally:
             os.close(file)
         self._columns = columns
