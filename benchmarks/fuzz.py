@@ -303,8 +303,7 @@ def use_isotropic(parameters: Any, scale: Any) -> Any:
 
 
 def state_of(searching: search.Search) -> Any:
-    numbers = [searching.scale, searching.slope, searching.probability]
-    return [searching.ask(), searching.mean, searching.best, *numbers]
+    return [searching.ask(), searching.mean, searching.best, searching.scale]
 
 
 def begin(**options: Any) -> Any:
@@ -313,7 +312,7 @@ def begin(**options: Any) -> Any:
 
 def tell(parameters: Any, returns: Any) -> Any:
     searching = search.Search(2)
-    for theta in searching.ask():
+    for theta in searching.ask(5):
         searching.tell(theta, theta.sum())
     searching.tell(parameters, returns)
     return state_of(searching)

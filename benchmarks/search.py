@@ -8,20 +8,19 @@
 `overhead` times ours and appends to the file that is named. All methods search for the parameters
 of the same linear policy with a constant, from zero, with one setting for all tasks; k discrete
 actions are the corners of a simplex, as in `bayespg.PGPE`. Ours is `bayespg.search.Search` with the
-units and the first scale of `bayespg.PGPE`; its settings were chosen on seeds below 1000, by trials
-on four tasks and not by search_settings.py, which has not been run in full. The rivals
-see observations in units that they get for free: the root mean
-square over 20 episodes of small random gains, which are not counted. The settings of ARS (`ars`,
-version 1) are the best of 15 on the tasks without MuJoCo, with seeds from 100; `sb3` is ARS of
-sb3-contrib with its default settings; GIBO, MPD, MinUCB, TuRBO and CMA-ES are in
-`rivals/local_bo.py`. `ours-8` keeps eight episodes under way, which end in random order.
+units and the first scale of `bayespg.PGPE`; its settings were chosen on seeds below 1,000. The
+rivals see observations in units that they get for free: the root mean square over 20 episodes of
+small random gains, which are not counted. The settings of ARS (version 1) are the best of 15 on the
+tasks without MuJoCo, with seeds from 100; CMA-ES is that of the package `cma`; GIBO, MPD, MinUCB
+and TuRBO are in `rivals/local_bo.py`. `ours-8` keeps eight episodes under way, which end in random
+order.
 
 After each iteration the method's own recommendation is evaluated on episodes that no method learns
 from. A threshold is met at the first of three evaluations in a row that reach it; the episodes and
 steps of evaluations are not counted. On lqr3 (Dean et al.: three states and three inputs, horizon
 300, as in GIBO's paper; no constant) an evaluation asks whether the closed loop is stable.
-`mountain-car` is the paper's. Tasks whose names end in -v5 need `pip install 'bayespg[mujoco]'`,
-`sb3` what rivals/requirements.txt names.
+`mountain-car` is the paper's. Classic tasks are those of `bayespg.environments` in JAX; those whose
+names end in -v5 are Gymnasium's and need `pip install 'bayespg[mujoco]'`.
 """
 
 import argparse
@@ -273,13 +272,9 @@ METHODS: dict[str, Callable[..., Iterator[Recommendation]]] = {
 RIVALRY = ("ours", "ars", "cma", "gibo", "mpd", "minucb", "turbo")
 """The methods of `run`, if it is not told others."""
 NAMES = {
-    "ours": "ours", "ars": "ARS", "cma": "CMA-ES",
-    "gibo": "GIBO, rebuilt", "mpd": "MPD, rebuilt", "minucb": "MinUCB, rebuilt",
-    "turbo": "TuRBO, rebuilt", "ours-8": "ours, eight at a time", "before": "ours, before",
-    "before-given": "ours, before, units given", "ars-raw": "ARS, raw units",
-    "gibo-raw": "GIBO, raw units",
+    "ours": "ours", "ours-8": "ours, eight at a time", "ars": "ARS", "cma": "CMA-ES",
+    "gibo": "GIBO", "mpd": "MPD", "minucb": "MinUCB", "turbo": "TuRBO",
 }  # fmt: skip
-"""Also of stored runs that can only be repeated with commit 269db0c."""
 
 
 def met(name: str, method: str, seed: int) -> dict[str, Any]:
@@ -306,8 +301,8 @@ def met(name: str, method: str, seed: int) -> dict[str, Any]:
 
 
 def table(path: Path) -> str:
-    """A table in Markdown of the runs in a file: the median and the range of episodes to the
-    threshold, the median of steps, and how many runs met it."""
+    """A table in Markdown of the runs in a file: the median of episodes to the threshold, how many
+    runs met it, and the median of steps."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     methods = [m for m in NAMES if any(x["method"] == m for x in lines)]
     rows = [["", *(NAMES[m] for m in methods)], ["---"] * (1 + len(methods))]
@@ -315,23 +310,19 @@ def table(path: Path) -> str:
         found = {m: [x for x in lines if (x["task"], x["method"]) == (name, m)] for m in methods}
         if any(found.values()):
             goal = "stable" if name == "lqr3" else f"{threshold:g}"
-            rows.append([f"{name}, {goal}, within {budget}", *map(cell, found.values())])
+            rows.append([f"{name}, {goal} in {budget}", *map(cell, found.values())])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def cell(runs: list[dict[str, Any]]) -> str:
     if not runs:
-        return "not run"
+        return ""
     episodes, steps = (
-        [math.inf if x[what] is None else x[what] for x in runs] for what in ("episodes", "steps")
+        np.median([math.inf if x[what] is None else x[what] for x in runs])
+        for what in ("episodes", "steps")
     )
-    middle, least, most, work = (
-        f"{x:,.0f}" if math.isfinite(x) else "never"
-        for x in (np.median(episodes), min(episodes), max(episodes), np.median(steps))
-    )
-    met = f"{sum(map(math.isfinite, episodes))} of {len(runs)}"
-    shown = "never" if least == "never" else f"{middle} ({least} to {most})"
-    return f"{shown}, {met}" + (f"; {work} steps" if work != "never" else "")
+    met = f"{sum(x['episodes'] is not None for x in runs)}/{len(runs)}"
+    return f"never, {met}" if math.isinf(episodes) else f"{episodes:.3g}, {met}; {steps:,.0f}"
 
 
 def overhead(n: int, episodes: int, out: Path) -> None:

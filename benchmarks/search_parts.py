@@ -1,8 +1,7 @@
-"""Parts of the search: which policies it can train, how good random policies are, and why regions
-of the gradient are too small with many parameters.
+"""Parts of the search: which policies it can train, and why regions of the gradient are too small
+with many parameters.
 
     python benchmarks/search_parts.py policies [--seeds 5] [--jobs 2]
-    python benchmarks/search_parts.py random [--seeds 100] [--jobs 2]
     python benchmarks/search_parts.py calibration [--seeds 40] [--jobs 2]
 
 They append a line of JSON per run to a file, such as results/search-policies.jsonl, and print their
@@ -10,20 +9,17 @@ table; with --table they print it alone.
 """
 
 import argparse
-import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search import Gains, bayespg, every
+from search import bayespg, every
 
-FROM = 1000
-"""The first seed of random policies."""
 POLICIES = (
     ("linear", None), ("fourier", None), ("mlp", (8,)), ("mlp", (32,)), ("mlp", (160,)),
 )  # fmt: skip
-TRAINED = {"CartPole-v1": 200, "Pendulum-v1": 300}
+TRAINED = {"CartPole-v1": 200}
 """Tasks for policies of other kinds, and episodes of training."""
 
 
@@ -56,32 +52,6 @@ def policies_table(path: Path) -> str:
                     f"{name}, {TRAINED[name]} episodes", f"{kind}{layer}",
                     str(found[0]["parameters"]), shown,
                 ])  # fmt: skip
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-SIZES = (0.2, 1.0, 5.0)
-"""Standard deviations of random gains, for observations in units of their size."""
-
-
-@functools.cache
-def swimmer() -> Gains:
-    return Gains("Swimmer-v5", given=True)
-
-
-def random(size: float, seed: int) -> dict[str, Any]:
-    """The return of a linear policy of Swimmer-v5 with normal gains."""
-    theta = np.random.default_rng(FROM + seed).normal(size=swimmer().n)
-    return {"size": size, "seed": seed, "return": swimmer().play(size * theta, FROM + seed)[0]}
-
-
-def random_table(path: Path) -> str:
-    """How many random policies swim, in Markdown."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    rows = [["gains", "policies", "median return", "above 50", "above 100", "best"], ["---"] * 6]
-    for size in SIZES:
-        of = np.array([x["return"] for x in lines if x["size"] == size])
-        above = (f"{np.mean(of > level):.0%}" for level in (50, 100))
-        rows.append([f"{size:g}", f"{of.size}", f"{np.median(of):.0f}", *above, f"{of.max():.0f}"])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -129,7 +99,7 @@ def calibration_table(path: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("policies", "random", "calibration"))
+    parser.add_argument("what", choices=("policies", "calibration"))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, help="results/search-policies.jsonl, ...")
@@ -137,10 +107,7 @@ def main() -> None:
     given = parser.parse_args()
     out = given.out or Path(f"results/search-{given.what}.jsonl")
     seeds = range(given.seeds)
-    if given.what == "random":
-        jobs = [(size, s) for s in seeds for size in SIZES]
-        function, shows = random, random_table
-    elif given.what == "calibration":
+    if given.what == "calibration":
         jobs = [(n, s) for n in BANDITS for s in seeds]
         function, shows = calibration, calibration_table
     else:

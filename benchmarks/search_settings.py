@@ -23,14 +23,14 @@ from bayespg.search import process, search
 MODULES = (process, search)
 SETTINGS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "candidates do not climb": {"STEPS": 0},
+    "steps of 0.3": {"STEP": 0.3},
     "half a standard deviation": {"OPTIMISM": 0.5},
     "two standard deviations": {"OPTIMISM": 2.0},
-    "wider by 2": {"WIDER": 2.0},
+    "distances of 0.25 to 1": {"DISTANCES": (0.25, 1.0)},
+    "one direction": {"DIRECTIONS": 1},
+    "32 directions": {"DIRECTIONS": 32},
+    "the scale never changes": {"NARROWER": 1.0, "WIDER": 1.0},
     "one length and ratio, no average": {"PARTS": 1},
-    "twice the patience": {"PATIENCE": 2},
-    "the scale never narrows": {"NARROWER": 1.0},
-    "on a sphere, no directions from anywhere": {"ANYWHERE": 0.01},
 }
 FROM = 500
 """The first seed."""

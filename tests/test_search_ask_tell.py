@@ -294,6 +294,10 @@ def test_failed_episodes_are_recorded_and_left_out():
     assert found.episodes == 10
     assert np.isnan(found.returns).sum() == 6
     assert np.isfinite(found.ask(3)).all()
+    before, scale = found.mean, found.scale
+    found.tell(found.ask(), [np.nan])  # nothing to decide from
+    np.testing.assert_array_equal(found.mean, before)
+    assert (found.scale, found.episodes) == (scale, 11)
     assert np.isnan(found.return_at_best) or found.return_at_best in (1.0, 0.5, 0.2, 0.7)
 
 

@@ -89,14 +89,16 @@ def learned(
     )
     with jax.enable_x64(False):
         networks, moments = _train(
-            learner.networks, learner.moments, key, data.states, data.actions, data.rewards,
-            data.following, data.terminated, (states, changes, payments), data.count, steps,
+            learner.networks, learner.moments, key,
+            (data.states, data.actions, data.rewards, data.following, data.terminated),
+            (states, changes, payments), data.count, steps,
         )  # fmt: skip
         return Learner(networks, moments, np.asarray(data.seen, np.int64))  # pyright: ignore
 
 
 @jax.jit
-def _train(networks, moments, key, states, actions, rewards, following, ended, units, count, steps):
+def _train(networks, moments, key, transitions, units, count, steps):
+    states, actions, rewards, following, ended = transitions
     x, d, r = (Units(*u) for u in units)
     X = x(states)
     Y = jnp.concatenate([d(following - states), r(rewards[:, None])], 1)

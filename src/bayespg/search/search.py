@@ -44,6 +44,8 @@ WIDEST = 1000.0
 double for as long as all returns are equal, until parameters overflow."""
 STEP = 0.15
 """Length of a step of the mean, in units of scale sqrt(n), the typical length of a perturbation."""
+STEPS = 8
+"""The most steps after one `tell`; else there is one for each episode."""
 CONFIDENCE = 0.385
 """The mean stays where the slope is less than this many standard deviations of its posterior, which
 is where a step would go uphill with a probability of less than 0.65."""
@@ -292,14 +294,15 @@ class Search:
                 if np.array_equal(waiting, theta):
                     del self._waiting[i]
                     break
-        self._decide(len(placed))
+        new = int(np.sum(~np.isnan(y)))
+        if new:
+            self._decide(new)
 
     def _decide(self, new: int) -> None:
-        """Fit the process, choose the best parameters and adapt the scale, after `new` episodes."""
+        """Fit the process, adapt the scale, move the mean and choose the best parameters, after
+        `new` episodes that did not fail."""
         self._anchor = self.mean.copy()
         X, y = self._near()
-        if not y.size:
-            return
         if np.ptp(y) == 0:  # equal returns carry no information; look further away
             self._process = None
             if self.sphere:
@@ -310,7 +313,8 @@ class Search:
         self._fit(X, y)
         assert self._process is not None
         self._adapt(y, new)
-        self._climb()
+        for _ in range(min(new, STEPS)):
+            self._climb()
         known = np.concatenate([self.mean[None], X])
         self._best = known[np.argmax(self._process.smoothed(known, self.scale))]
 
