@@ -111,19 +111,32 @@ def needed(task: str, seed: int) -> Iterator[lines.Line]:
 
 
 def _tradeoff(runs: list[lines.Line]) -> list[str]:
-    """For each task and setting how often steps make the policy worse, and what it costs."""
-    head = "task", "settings", "runs", "steps made", "worse", "better", "steps to solve", "return"
+    """For each task and setting how often steps make the policy worse, what the clear ones among
+    those of a run lose and gain, and what it costs."""
+    head = (
+        "task",
+        "settings",
+        "runs",
+        "worse",
+        "better",
+        "lost / gained",
+        "steps to solve",
+        "return",
+    )
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for task, named in dict.fromkeys((run["task"], _named(run)) for run in runs):
         of = [run for run in runs if (run["task"], _named(run)) == (task, named)]
-        worse, better, count = _clear([step for run in of for step in run["each"]])
+        each = np.array([step for run in of for step in run["each"]])
+        worse, better, _ = _clear(each)
+        change = each[np.abs(each[:, 2]) > CLEAR * each[:, 3], 2]
+        lost, gained = -change[change < 0].sum() / len(of), change[change > 0].sum() / len(of)
         solved = [run["solved"] or np.inf for run in of]
         took = f"{np.median(solved):,.0f}" if np.isfinite(np.median(solved)) else "never"
         left = f" ({sum(map(np.isinf, solved))} never)" if np.isinf(solved).any() else ""
         end = np.median([run["end"]["return"] for run in of])
         text.append(
-            f"| {task} | {named} | {len(of)} | {count} | {worse:.0%} | {better:.0%} | "
-            f"{took}{left} | {end:.0f} |"
+            f"| {task} | {named} | {len(of)} | {worse:.0%} | {better:.0%} | "
+            f"{lost:,.0f} / {gained:,.0f} | {took}{left} | {end:.0f} |"
         )
     return text
 
@@ -132,30 +145,23 @@ def _named(run: lines.Line) -> str:
     return ", ".join(f"{k} {v:g}" for k, v in run["settings"].items()) or "defaults"
 
 
-def _clear(each: list[list[float]]) -> tuple[float, float, int]:
+def _clear(each: Any) -> tuple[float, float, int]:
     """The shares of steps that made the policy worse and better, and their number."""
     _, _, change, error = np.array(each).T
     z = np.divide(change, error, out=np.zeros_like(change), where=error > 0)
     return float(np.mean(z < -CLEAR)), float(np.mean(z > CLEAR)), z.size
 
 
-def _steps(runs: list[lines.Line]) -> list[str]:
-    head = "task", "from", "steps made", "worse", "not clear", "better", "mean `sure`"
-    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for task in dict.fromkeys(run["task"] for run in runs):
-        of = np.array([step for run in runs if run["task"] == task for step in run["each"]])
-        for stage, share in enumerate(STAGES):
-            some = of[of[:, 0] == stage]
-            worse, better, count = _clear(some)
-            cells = f"{worse:.0%}", f"{1 - worse - better:.0%}", f"{better:.0%}"
-            sure = some[:, 1].mean()
-            text.append(f"| {task} | {share:.0%} | {count} | {' | '.join(cells)} | {sure:.2f} |")
+def _stated(runs: list[lines.Line]) -> list[str]:
+    """What was stated about the steps that are clear, and how often they made the policy better."""
+    if not runs:
+        return []
     of = np.array([step for run in runs for step in run["each"]])
     clear = np.abs(of[:, 2]) > CLEAR * of[:, 3]
     sure, up = of[clear, 1], (of[clear, 2] > 0).astype(float)
     parts = [f"{s:.2f} / {c:.2f} ({k})" for k, s, c in (_part(sure, up, *ends) for ends in ENDS)]
-    said = f"Steps that are clear, stated / better: {', '.join(parts)}"
-    return [*text, "", f"{said}; Brier score {brier(sure, up):.3f}."]
+    said = f"Clear steps of the defaults, stated / better: {', '.join(parts)}"
+    return [f"{said}; Brier score {brier(sure, up):.3f}."]
 
 
 def _stopping(runs: list[lines.Line]) -> list[str]:
@@ -172,16 +178,17 @@ def _stopping(runs: list[lines.Line]) -> list[str]:
 
 
 def _needed(rows: list[lines.Line]) -> list[str]:
+    """Where the number that is right is known."""
     head = "task", "updates", "needed", "stated (median)", "90 % interval (median)", "holds"
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for r in rows:
+        if r["doubt"] >= DOUBT:
+            continue
         middle, low, high = r["median"]
         error = f" ± {r['doubt'] * (r['more'] + PATHS):.0f}" if r["more"] > 0 else ""
-        more = f"{r['more']:.0f}{error}" if r["doubt"] < DOUBT else "unknown"
-        held = f"{r['held']:.0%}" if r["doubt"] < DOUBT else ""
         text.append(
-            f"| {r['task']} | {r['updates']} | {more} | {middle:.0f} | {low:.0f} to {high:.0f} | "
-            f"{held} |"
+            f"| {r['task']} | {r['updates']} | {r['more']:.0f}{error} | {middle:.0f} | "
+            f"{low:.0f} to {high:.0f} | {r['held']:.0%} |"
         )
     return text
 
@@ -191,8 +198,8 @@ def table(found: list[lines.Line]) -> str:
     rows = [line for line in found if "held" in line]
     usual = [run for run in runs if not run["settings"]]
     timed = [run for run in runs if "solved" in run]
-    parts = _steps(usual), _tradeoff(timed), _stopping(usual), _needed(rows)
-    return "\n\n".join("\n".join(part) for part in parts if len(part) > 2)
+    parts = _tradeoff(timed), _stated(usual), _stopping(usual), _needed(rows)
+    return "\n\n".join("\n".join(part) for part in parts if len(part) not in (0, 2))
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
