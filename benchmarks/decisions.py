@@ -159,13 +159,15 @@ def _steps(runs: list[lines.Line]) -> list[str]:
 
 
 def _stopping(runs: list[lines.Line]) -> list[str]:
+    """The runs that `StopWhenSure` would have ended."""
     text = ["| task | seed | stopped after | return | at the end | return |", "|---" * 6 + "|"]
     for run in runs:
         stopped, end = run["stopped"], run["end"]
-        at = f"{stopped['steps']:,} | {stopped['return']:.0f}" if stopped else "never |"
-        text.append(
-            f"| {run['task']} | {run['seed']} | {at} | {end['steps']:,} | {end['return']:.0f} |"
-        )
+        if stopped:
+            at = f"{stopped['steps']:,} | {stopped['return']:.0f}"
+            text.append(
+                f"| {run['task']} | {run['seed']} | {at} | {end['steps']:,} | {end['return']:.0f} |"
+            )
     return text
 
 

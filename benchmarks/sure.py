@@ -34,7 +34,7 @@ TIMED = (
     ("Pendulum", "mlp", (64, 64), 4), ("Pendulum", "mlp", (256, 256), 4),
 )  # fmt: skip
 """Tasks in JAX, policies, hidden layers and episodes whose updates are timed."""
-REPEATED = 40
+REPEATED = 150
 
 
 class Noise(gymnasium.Env):

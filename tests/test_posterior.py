@@ -498,3 +498,14 @@ def test_the_bias_that_unbiased_gradients_show_is_part_of_an_interval(M, bias):
     assert 0.93 - 3 * 0.007 < held["ours", 0.95] < 0.995
     assert 0.45 - 3 * 0.016 < held["ours", 0.5] < (0.58 if bias == 1 else 0.65) + 3 * 0.016
     assert width["ours"] < {4: 1.5, 16: 1.25, 64: 1.1}[M] * width["plain"]
+
+
+def test_a_posterior_that_nothing_judges_has_infinite_intervals():
+    """As where all episodes return the same: influences are then errors of fitted values."""
+    rng = np.random.default_rng(0)
+    C = rng.normal(size=(4, 3))
+    posterior = dataclasses.replace(
+        monte_carlo.average(C), unbiased=np.zeros((4, 3)), added=C, bias_shows=True
+    )
+    assert posterior.probability_uphill() == 0.5
+    assert np.isinf(posterior.interval(0.95)).all()

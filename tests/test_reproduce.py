@@ -103,7 +103,7 @@ def test_error_bars_on_tasks_report_every_cell(tmp_path, monkeypatch):
 def test_error_bars_on_tasks_are_measured(tmp_path, monkeypatch):
     import uphill_tasks
 
-    size = uphill_tasks.Size(("CartPole",), ("linear", "fourier"), (2,), (1, 2), 40)
+    size = uphill_tasks.Size(("CartPole",), {"linear": (2,), "fourier": (2,)}, (1, 2), 40)
     monkeypatch.setattr(uphill_tasks, "size", lambda settings: size)
     monkeypatch.setattr(uphill_tasks, "DOUBT", np.inf)  # 40 episodes leave the gradient in doubt
     check("uphill-tasks", 3, tmp_path)

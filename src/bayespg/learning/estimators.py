@@ -52,6 +52,7 @@ from bayespg.learning.regression import (
 )
 from bayespg.learning.values import Values
 from bayespg.paths import scores
+from bayespg.paths.persistence import informed
 from bayespg.policies import remembers
 from bayespg.policies.features import Fourier, Timed
 from bayespg.posterior import GradientPosterior, rescaled
@@ -296,8 +297,10 @@ def _judged(
     posterior: GradientPosterior, batch: Batch, of: "MonteCarlo | BAC"
 ) -> GradientPosterior:
     """The posterior of an estimator that has a bias, with lambda < 1 or because conjugate gradients
-    end early, and beside it gradients without one."""
-    return dataclasses.replace(posterior, unbiased=by_returns(of, batch), bias_shows=True)
+    end early, and beside it gradients without one; zeros where rewards say nothing about actions:
+    nothing judges the posterior then."""
+    H = jnp.where(informed(batch.paths), by_returns(of, batch), 0.0)
+    return dataclasses.replace(posterior, unbiased=H, bias_shows=True)
 
 
 def GPOMDP(fisher: FisherChoice | None = None) -> MonteCarlo:

@@ -141,10 +141,13 @@ def _less_bias(centre: Float[Array, " n"], of_c: Float[Array, "M n"], left: Any,
 
 
 def _silent(posterior: Moments, D: Float[Array, "M n"]) -> Bool[Array, ""]:
-    """Whether no path has any influence and the mean is zero, although there is something to
-    explain; where there is nothing, the prior is what is known."""
-    known = _explained(posterior)[1]
-    return jnp.all(known) & ~(jnp.any(D != 0) | jnp.any(posterior.mean != 0))
+    """Whether no path has any influence and the mean is zero, or no unbiased gradient judges it,
+    although there is something to explain; where there is nothing, the prior is what is known."""
+    known = jnp.all(_explained(posterior)[1])
+    shown = jnp.any(D != 0) | jnp.any(posterior.mean != 0)
+    if posterior.bias_shows:
+        shown = shown & jnp.any(posterior.unbiased != 0)
+    return known & ~shown
 
 
 def direction_statistics(posterior: Moments, direction: Float[Array, " n"], robust: bool = True):
