@@ -323,6 +323,8 @@ def _median(found: list[float]) -> str:
     def word(x: float) -> str:
         return f"{x:,.0f}" if np.isfinite(x) else "never"
 
+    if np.isinf(low):
+        return "never"
     return f"{word(float(np.median(steps)))} ({word(low)} to {word(high)})"
 
 
