@@ -432,6 +432,7 @@ def test_no_parameters_are_longer_than_the_radius():
     np.testing.assert_allclose(found.parameters[-1], 0.5 * CENTRE / np.linalg.norm(CENTRE))
 
 
+@pytest.mark.slow
 def test_the_certainty_is_that_of_the_posterior():
     found = play(Search(3, seed=1), 20)
     slope, probability = found.certainty()
