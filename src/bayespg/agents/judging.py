@@ -19,9 +19,9 @@ NOISY = 0.3
 """Share of noise in what a model learns from, beyond which it is in doubt: `BAC` plays and learns
 until there is less. It is below 0.1 on tasks without hidden states, and near one where the model is
 useless."""
-POOR, TOLD = 0.8, 5
-"""A model whose share of the variance of changes of the state is less, in the median over at least
-so many updates, predicts them poorly."""
+POOR, JUDGED = 0.8, 5
+"""A model that predicts less than this share of the variance of changes of the state, in the median
+over at least `JUDGED` updates, predicts them poorly."""
 TRIED, SHARE = 4, 0.5
 """Updates of a policy after which what real episodes gained is compared with what the model had
 promised, and the share of it below which a policy is given up for one from scratch. The model now
@@ -63,7 +63,7 @@ class Record(eqx.Module):
     def poor(self) -> bool:
         """Whether the model predicts changes of the state poorly."""
         known = self.predicted[np.isfinite(self.predicted[:, 0]), 0]
-        return len(known) >= TOLD and bool(np.median(known) < POOR)
+        return len(known) >= JUDGED and bool(np.median(known) < POOR)
 
     @property
     def kept(self) -> float:
@@ -149,13 +149,13 @@ def silent(data: Transitions) -> bool:
 TESTED = 128
 """New transitions on which a model is tested before it learns from them."""
 FARTHEST, NARROWEST = 5.0, 1e-4
-"""Errors count as no more than so many standard deviations, and these as no less than this share
-of those of what is predicted, so that neither an outlier nor rounding decides."""
+"""Errors are clipped at this many standard deviations, and these are at least this share of those
+of the observed numbers, so that neither an outlier nor rounding decides."""
 
 
-def some(fresh: Transitions) -> tuple[np.ndarray, ...]:
-    """States, encoded actions, following states and rewards of some transitions, and whether the
-    episode went on."""
+def tested(fresh: Transitions) -> tuple[np.ndarray, ...]:
+    """States, encoded actions, following states and rewards of `TESTED` transitions, and whether
+    the episode continued."""
     rows = np.arange(TESTED) * fresh.count // TESTED
     numbers = (
         z[rows].astype(float) for z in (fresh.states, fresh.actions, fresh.following, fresh.rewards)
@@ -166,7 +166,7 @@ def some(fresh: Transitions) -> tuple[np.ndarray, ...]:
 def likelihood(fresh: Transitions, predict: Callable[..., Prediction]) -> float:
     """The log-likelihood of new transitions under normal distributions, in the mean over rows that
     did not end the episode and over the numbers that vary, up to a constant; zero if none does."""
-    x, a, y, r, going = some(fresh)
+    x, a, y, r, going = tested(fresh)
     predicted = predict(x, a)
     true = np.column_stack([y, r])[going]
     mean = np.column_stack([predicted.following, predicted.rewards])[going]

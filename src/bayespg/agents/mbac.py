@@ -416,7 +416,7 @@ class MBAC(BaseAgent):
         model, and where nothing varies."""
         if self.state.data.count == 0:
             return (np.nan, np.nan), np.nan
-        x, a, y, r, going = judging.some(fresh)
+        x, a, y, r, going = judging.tested(fresh)
         predicted = self.model.predict_encoded(x, a)
         shares = (
             judging.explained(y - x, np.asarray(predicted.following) - x),
@@ -503,7 +503,7 @@ def _doubt(data: Transitions) -> str:
     why = (
         "what the model learns from looks like noise to it"
         if varies
-        else ("observations never change, so that there is nothing to predict")
+        else "observations never change, so that there is nothing to predict"
     )
     return f"{why}; training continues with BAC on real episodes as long as that is so"
 

@@ -35,7 +35,7 @@ PRIOR = (
 )
 """The logarithm of the prior on the grid, up to a constant."""
 PARTS, LEAST = 4, 0.02
-"""The average has so many parts at most, each of at least this weight relative to the greatest."""
+"""The average has at most `PARTS` parts, each of at least this weight relative to the greatest."""
 ROUNDING = 1e-9
 """The least noise relative to the amplitude."""
 JITTER = 1e-6

@@ -57,7 +57,7 @@ UNKNOWN = 0.1
 """On a sphere the mean becomes zero again if the slope is less than this many standard deviations
 of its posterior and the scale is still the first: these episodes say nothing about where to go."""
 DIRECTIONS, LENGTHS = 8, 7
-"""A candidate lies in one of so many directions, at one of so many distances."""
+"""Candidates lie in this many directions, at this many distances in each."""
 DISTANCES = (0.5, 1.5)
 """The least and the greatest distance in units of scale sqrt(n). Candidates close to the mean would
 return nearly the same, and noise would hide the difference."""
@@ -70,10 +70,11 @@ the mean: it narrows from `LOW` on, as on a peak that is narrower than the scale
 NARROWER, WIDER = 0.8, 1.25
 """The factors of the scale."""
 TIES = 3
-"""The highest return counts as more than expected only until so many episodes had it: on a task
-that is solved nothing is better."""
+"""The highest return counts as more than expected only until this many episodes have had it: on a
+task that is solved nothing is better."""
 REFIT = 8
-"""From `SEVERAL` episodes on, lengths and noise of the process are weighed again after so many."""
+"""From `SEVERAL` episodes on, lengths and noise of the process are weighed again after every
+`REFIT` episodes."""
 SEVERAL = 24
 ROUNDING = 1e-12
 """How far the length of a unit vector may be from one."""
@@ -241,12 +242,12 @@ class Search:
     def _promising(self, rng: np.random.Generator) -> Float[Array, " n"]:
         """Of directions drawn from the posterior of the gradient, at several distances, the one of
         the highest bound."""
-        found = self._process
-        assert found is not None
+        model = self._process
+        assert model is not None
         if self._waiting:
-            found = found.expecting(np.array(self._waiting))
-        part = int(rng.choice(len(found.share), p=found.share))
-        D = found.slope(self.mean, 0.0, part).drawn(rng.normal(size=(DIRECTIONS, self.n)))
+            model = model.expecting(np.array(self._waiting))
+        part = int(rng.choice(len(model.share), p=model.share))
+        D = model.slope(self.mean, 0.0, part).drawn(rng.normal(size=(DIRECTIONS, self.n)))
         if self.sphere:
             D = D - np.outer(D @ self.mean, self.mean)
         sizes = np.linalg.norm(D, axis=1, keepdims=True)
@@ -254,7 +255,7 @@ class Search:
         distances = np.linspace(*DISTANCES, LENGTHS)[:, None, None]
         away = distances * self.scale * math.sqrt(self.n) * D
         candidates = self.placed((self.mean + away).reshape(-1, self.n))
-        return candidates[np.argmax(found.bound(candidates, OPTIMISM))]
+        return candidates[np.argmax(model.bound(candidates, OPTIMISM))]
 
     def placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """The parameters as they are, no longer than the radius, or on the sphere. Zero stays zero,
@@ -375,7 +376,7 @@ class Search:
         shapes."""
         X, y = self._remembered()
         left, won = self.memory - y.size, WON - len(self._wins)
-        view, weights = self._weights or (-1, np.zeros(process.PRIOR.shape))
+        view, weights = self._weighed
         return {
             "tried": np.pad(X, ((0, left), (0, 0))),
             "returns": np.pad(y, (0, left), constant_values=np.nan),
@@ -384,6 +385,11 @@ class Search:
             "scale": np.array(self.scale), "weights": weights,
             "counts": np.array([self._asked, view]),
         }  # fmt: skip
+
+    @property
+    def _weighed(self) -> process.Weights:
+        """What the evidence said of lengths and noise; a view of -1 before it was asked."""
+        return self._weights or process.Weights(-1, np.zeros(process.PRIOR.shape))
 
     def take(self, arrays: dict[str, Array]) -> None:
         """Continue from `arrays`."""
@@ -427,13 +433,13 @@ class Search:
             "radius": None if self.radius == math.inf else self.radius,
             "scale": self.scale, "unit": self._unit, "widest": self._widest,
             "asked": self._asked,
-            "view": -1 if self._weights is None else self._weights.view, "wins": self._wins,
+            "view": self._weighed.view, "wins": self._wins,
         }  # fmt: skip
         file = io.BytesIO()
         np.savez(
             file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), mean=self.mean,
             best=self._best, anchor=self._anchor, tried=self._tried, returns=self._returns,
-            waiting=np.array(self._waiting).reshape(-1, self.n), weights=self.arrays()["weights"],
+            waiting=np.array(self._waiting).reshape(-1, self.n), weights=self._weighed.of,
         )  # fmt: skip
         files.write_whole(Path(path), file.getvalue())
 
