@@ -621,6 +621,25 @@ def _noise() -> None:
     heads.initial_scale = lambda size: heads.SCALE / size
 
 
+def _both(task: str, **settings: Any) -> Any:
+    """Half the noise at the start, and episodes by steps against directions."""
+    _set("bayespg.policies.heads", "SCALE", 0.5)()
+    return _by_directions(task, **settings)
+
+
+def _quietest() -> None:
+    """Half the noise of `_noise`."""
+    _set("bayespg.policies.heads", "SCALE", 0.5)()
+    _noise()
+
+
+def _rough(task: str, **settings: Any) -> Any:
+    """Conjugate gradients of networks end at a relative residual of 0.3."""
+    from bayespg.learning.estimators import BAC
+
+    return _agent(task, estimator=BAC(tolerance=0.3), **settings)
+
+
 CARTPOLE, CAR, PENDULUM, LANDER = "CartPole-v1", "MountainCar-v0", "Pendulum-v1", "LunarLander-v3"
 ONE, TWO = "InvertedPendulum-v5", "InvertedDoublePendulum-v5"
 HOPPER, CHEETAH, SWIMMER, REACHER = "Hopper-v5", "HalfCheetah-v5", "Swimmer-v5", "Reacher-v5"
@@ -636,6 +655,8 @@ LEADS: dict[str, Lead] = {
                     _changed(_set("bayespg.policies.heads", "SCALE", 0.5))),
     "directions": Lead("5: episodes by steps against directions",
                        (CARTPOLE, ONE, TWO, HOPPER, LANDER), _by_directions),
+    "both": Lead("quieter and directions", (TWO, HOPPER, ONE), _both),
+    "quietest": Lead("half the noise of quiet", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
     "back": Lead("12: back to the best policy where returns have fallen", REDUCED, _back),
     "short": Lead("at most 2,000 steps for more episodes", (CAR, LANDER, CHEETAH, SWIMMER),
                   _changed(_set("bayespg.learning.trust", "STEPS", 2000))),
@@ -649,6 +670,8 @@ LEADS: dict[str, Lead] = {
     "paired": Lead("11: each start twice", (CAR, PENDULUM, LANDER, TWO, HOPPER), _paired),
     "supported": Lead("0: more episodes until a step is supported",
                       (CARTPOLE, LANDER, TWO, HOPPER), _until_supported),
+    "rough": Lead("fewer conjugate gradients in networks", (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
+                  _rough),
     "waves": Lead("8: 300 waves in values", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
 }  # fmt: skip
 
