@@ -1,7 +1,7 @@
 """Ideas for the default learner, each measured beside the default on the same tasks and seeds.
 
-    python benchmarks/leads.py run default,carried:0,1 back:0 [--tasks Hopper-v5] [--jobs 5]
-        [--budget-fraction 0.4] [--evaluations 10] [--out results/leads.jsonl]
+    python benchmarks/leads.py run default,carried:0,1 back:0:Hopper-v5:1.0 [--jobs 5]
+        [--evaluations 10] [--out results/leads.jsonl]
     python benchmarks/leads.py table docs/results/leads.jsonl
 
 A lead changes one thing of the library in the process of its run and nothing in its files: `LEADS`
@@ -30,7 +30,7 @@ import suite_report
 from rivals import sb3
 from suite_tasks import TASKS, maker, steps_of
 
-EPISODES = 5
+EPISODES, PART = 5, 0.4
 DEFAULT = "default"
 
 
@@ -38,10 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     modes = parser.add_subparsers(dest="do", required=True)
     runs = modes.add_parser("run", help="train and evaluate")
-    runs.add_argument("plan", nargs="+", metavar="LEADS:SEEDS", help="in the order of running")
-    runs.add_argument("--tasks", type=lambda text: text.split(","), help="those of the lead")
+    runs.add_argument("plan", nargs="+", metavar="LEADS:SEEDS[:TASKS[:SHARE]]")
     runs.add_argument("--jobs", type=int, default=1)
-    runs.add_argument("--budget-fraction", type=float, default=0.4)
     runs.add_argument("--evaluations", type=int, default=10)
     runs.add_argument("--out", type=Path, default=Path("results/leads.jsonl"))
     shown = modes.add_parser("table", help="differences from the default")
@@ -81,10 +79,9 @@ def run(options: argparse.Namespace) -> None:
     done = {(r["label"], r["task"], r["seed"], r["budget"]) for r in sb3.read(options.out)}
     version = suite.version_of("bayespg")
     orders = [
-        Order(lead, task, int(seed), options.budget_fraction, options.evaluations, version)
-        for leads, _, seeds in (part.partition(":") for part in options.plan)
-        for seed in seeds.split(",") for lead in leads.split(",")
-        for task in options.tasks or LEADS[lead].tasks
+        Order(lead, task, int(seed), share, options.evaluations, version)
+        for leads, seeds, tasks, share in map(_part, options.plan)
+        for seed in seeds for lead in leads for task in tasks or LEADS[lead].tasks
     ]  # fmt: skip
     orders = [order for order in orders if order.key not in done]
     begun = time.perf_counter()
@@ -101,6 +98,14 @@ def run(options: argparse.Namespace) -> None:
             scores = " ".join(f"{suite_report.score(line):.3f}" for line in lines if _scored(line))
             took, error = lines[0]["train_seconds"], lines[0]["error"] or ""
             print(f"{name}: {scores}, {took:.0f} s of training {error}", flush=True)
+
+
+def _part(text: str) -> tuple[list[str], list[str], list[str], float]:
+    """LEADS:SEEDS:TASKS:SHARE, commas within; without the last two the tasks of each lead, and
+    `PART` of the budgets."""
+    leads, seeds, tasks, share = [*text.split(":"), "", ""][:4]
+    names = [task for task in tasks.split(",") if task]
+    return leads.split(","), seeds.split(","), names, float(share or PART)
 
 
 def _scored(line: Any) -> bool:
