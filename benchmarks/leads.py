@@ -708,6 +708,8 @@ LEADS: dict[str, Lead] = {
     "paired": Lead("11: each start twice", (CAR, PENDULUM, LANDER, TWO, HOPPER), _paired),
     "supported": Lead("0: more episodes until a step is supported",
                       (CARTPOLE, LANDER, TWO, HOPPER), _until_supported),
+    "tuned": Lead("settings of a sweep on Swimmer", (SWIMMER,), settings={
+        "policy": "fourier", "discount": 0.999, "lambda_": 0.98, "episodes": 2}),
     "rough": Lead("fewer conjugate gradients in networks", (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
                   _rough),
     "waves": Lead("8: 300 waves in values", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
