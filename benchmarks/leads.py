@@ -710,6 +710,8 @@ LEADS: dict[str, Lead] = {
                       (CARTPOLE, LANDER, TWO, HOPPER), _until_supported),
     "tuned": Lead("settings of a sweep on Swimmer", (SWIMMER,), settings={
         "policy": "fourier", "discount": 0.999, "lambda_": 0.98, "episodes": 2}),
+    "exact": Lead("9: exact algebra to 1,000 parameters", (ONE, TWO, HOPPER, REACHER, SWIMMER),
+                  _changed(_set("bayespg.learning.batch", "MOST_DENSE", 1000))),
     "rough": Lead("fewer conjugate gradients in networks", (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
                   _rough),
     "waves": Lead("8: 300 waves in values", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
