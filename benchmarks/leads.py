@@ -48,7 +48,7 @@ def main() -> None:
     if options.do == "run":
         run(options)
     else:
-        print(tables([line for path in options.files for line in sb3.read(path)]))
+        print(table([line for path in options.files for line in sb3.read(path)]))
 
 
 class Order(NamedTuple):
@@ -682,79 +682,110 @@ REDUCED = (CARTPOLE, CAR, LANDER, *CONTINUOUS)
 
 LEADS: dict[str, Lead] = {
     DEFAULT: Lead("as it is", (*REDUCED, REACHER, ONE, "MountainCarContinuous-v0")),
-    "quiet": Lead("noise 1 / d at the start", (HOPPER, CHEETAH, SWIMMER, REACHER),
-                  _changed(_noise)),
-    "quieter": Lead("half the noise at the start",
-                    (*CONTINUOUS, REACHER, ONE, "MountainCarContinuous-v0"),
-                    _changed(_set("bayespg.policies.heads", "SCALE", 0.5))),
-    "directions": Lead("5: episodes by steps against directions",
-                       (CARTPOLE, ONE, TWO, HOPPER, LANDER), _by_directions),
-    "both": Lead("quieter and directions", (TWO, HOPPER, ONE), _both),
-    "quietest": Lead("half the noise of quiet", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
-    "square": Lead("steps as long as the share of signal",
-                   (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_square)),
-    "wider": Lead("up to 64 episodes by their share of signal",
-                  (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_wider)),
-    "back": Lead("12: back to the best policy where returns have fallen", REDUCED, _back),
-    "short": Lead("at most 2,000 steps for more episodes", (CAR, LANDER, CHEETAH, SWIMMER),
-                  _changed(_set("bayespg.learning.trust", "STEPS", 2000))),
-    "carried": Lead("6: a prior mean from the update before", REDUCED, _carried),
-    "lambda": Lead("10: lambda by agreement", (CAR, PENDULUM, LANDER, TWO, HOPPER, SWIMMER),
-                   _lambda),
-    "clipped": Lead("7: scores of clipped Gaussians", CONTINUOUS, _changed(_clipped)),
-    "scales": Lead("8: three length scales in values", (LANDER, *CONTINUOUS), _changed(_scales)),
-    "entropy": Lead("4: a bound on the fall of entropy", (CARTPOLE, CAR, LANDER),
-                    _changed(_entropy)),
-    "paired": Lead("11: each start twice", (CAR, PENDULUM, LANDER, TWO, HOPPER), _paired),
-    "supported": Lead("0: more episodes until a step is supported",
-                      (CARTPOLE, LANDER, TWO, HOPPER), _until_supported),
-    "tuned": Lead("settings of a sweep on Swimmer", (SWIMMER,), settings={
-        "policy": "fourier", "discount": 0.999, "lambda_": 0.98, "episodes": 2}),
-    "exact": Lead("9: exact algebra to 1,000 parameters", (ONE, TWO, HOPPER, REACHER, SWIMMER),
-                  _changed(_set("bayespg.learning.batch", "MOST_DENSE", 1000))),
-    "rough": Lead("fewer conjugate gradients in networks", (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
-                  _rough),
-    "waves": Lead("8: 300 waves in values", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
-}  # fmt: skip
-
-
-def tables(lines: list[Any]) -> str:
-    """A table for each part of the budgets."""
-    parts: dict[int, list[Any]] = {}
-    for line in filter(_scored, lines):
-        parts.setdefault(round(100 * line["budget"] / steps_of(line["task"])), []).append(line)
-    return "\n\n".join(f"{part} % of the budgets\n\n{table(of)}" for part, of in parts.items())
+    "quiet": Lead(
+        "initial noise of 1 / d instead of 1 / √d for d components",
+        (HOPPER, CHEETAH, SWIMMER, REACHER),
+        _changed(_noise),
+    ),
+    "quieter": Lead(
+        "half the initial noise",
+        (*CONTINUOUS, REACHER, ONE, "MountainCarContinuous-v0"),
+        _changed(_set("bayespg.policies.heads", "SCALE", 0.5)),
+    ),
+    "directions": Lead(
+        "from the first update eight steps for each direction",
+        (CARTPOLE, ONE, TWO, HOPPER, LANDER),
+        _by_directions,
+    ),
+    "both": Lead("both of these", (TWO, HOPPER, ONE), _both),
+    "quietest": Lead("initial noise of 1 / (2 d)", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
+    "square": Lead(
+        "limits that grow with the square of the share of signal",
+        (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR),
+        _changed(_square),
+    ),
+    "wider": Lead(
+        "up to 64 episodes by their share of signal",
+        (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR),
+        _changed(_wider),
+    ),
+    "back": Lead("back to the best policy where returns have fallen", REDUCED, _back),
+    "short": Lead(
+        "more than two episodes in at most 2,000 steps",
+        (CAR, LANDER, CHEETAH, SWIMMER),
+        _changed(_set("bayespg.learning.trust", "STEPS", 2000)),
+    ),
+    "carried": Lead(
+        "the prior mean of the gradient is that of the update before, as far as it predicted",
+        REDUCED,
+        _carried,
+    ),
+    "lambda": Lead(
+        "of three lambdas that whose gradients agree most",
+        (CAR, PENDULUM, LANDER, TWO, HOPPER, SWIMMER),
+        _lambda,
+    ),
+    "clipped": Lead("scores of clipped Gaussians", CONTINUOUS, _changed(_clipped)),
+    "scales": Lead("values with waves of three lengths", (LANDER, *CONTINUOUS), _changed(_scales)),
+    "entropy": Lead(
+        "only 0.3 of the fall of entropy in each step", (CARTPOLE, CAR, LANDER), _changed(_entropy)
+    ),
+    "paired": Lead(
+        "each start twice, from four episodes on", (CAR, PENDULUM, LANDER, TWO, HOPPER), _paired
+    ),
+    "supported": Lead(
+        "more episodes until they agree, before the step",
+        (CARTPOLE, LANDER, TWO, HOPPER),
+        _until_supported,
+    ),
+    "tuned": Lead(
+        "`tuned`",
+        (SWIMMER,),
+        settings={"policy": "fourier", "discount": 0.999, "lambda_": 0.98, "episodes": 2},
+    ),
+    "exact": Lead(
+        "exact algebra up to 1,000 parameters",
+        (ONE, TWO, HOPPER, REACHER, SWIMMER),
+        _changed(_set("bayespg.learning.batch", "MOST_DENSE", 1000)),
+    ),
+    "rough": Lead(
+        "conjugate gradients to 0.3 instead of 0.1",
+        (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
+        _rough,
+    ),
+    "waves": Lead("values with 300 waves", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
+}
 
 
 def table(lines: list[Any]) -> str:
-    """Mean scores, and differences from the default that are paired by task and seed."""
+    """Differences in score from the default, paired by task, seed and budget: the mean over tasks
+    with the standard error of its means over seeds, and that of each task."""
     scores: dict[str, dict[tuple[Any, ...], float]] = {}
-    kept: dict[str, list[bool]] = {}
-    for line in lines:
+    for line in filter(_scored, lines):
         key = line["task"], line["seed"], line["budget"]
         scores.setdefault(line["label"], {})[key] = suite_report.score(line)
-        kept.setdefault(line["label"], []).append(suite_report.kept(line))
-    base = scores[DEFAULT]
-    tasks = [task for task in TASKS if any(key[0] == task for key in base)]
-    rows = []
+    base, rows = scores.pop(DEFAULT), []
     for label, of in scores.items():
-        both = [key for key in of if key in base]
-        apart = {key: of[key] - base[key] for key in both}
-        by_task = {task: [d for key, d in apart.items() if key[0] == task] for task in tasks}
-        each = [np.mean(d) for d in by_task.values() if d]
-        # The error of a mean over tasks from the spread between seeds of a task.
-        spread = [np.var(d, ddof=1) / len(d) for d in by_task.values() if len(d) > 1]
-        error = math.sqrt(sum(spread)) / max(len(spread), 1)
-        level = base if label == DEFAULT else apart
-        cells = [
-            f"{np.mean([v for key, v in level.items() if key[0] == task]):+.2f}" if by_task[task]
-            else "" for task in tasks
-        ]  # fmt: skip
-        mean = np.mean(list(base.values())) if label == DEFAULT else np.mean(each)
-        seconds = np.mean([ln["train_seconds"] for ln in lines if ln["label"] == label])
-        rows.append((label, f"{mean:+.3f} ± {error:.3f}", f"{np.mean(kept[label]):.0%}",
-                     f"{seconds:.0f}", str(len(both)), *cells))  # fmt: skip
-    return suite_report.table(("lead", "score", "kept", "s", "runs", *(t[:9] for t in tasks)), rows)
+        apart: dict[str, list[float]] = {}
+        for key in of.keys() & base.keys():
+            apart.setdefault(key[0], []).append(of[key] - base[key])
+        means = {task: np.mean(apart[task]) for task in TASKS if task in apart}
+        if not means:
+            continue
+        repeated = [np.var(each, ddof=1) / len(each) for each in apart.values() if len(each) > 1]
+        error = f" ± {math.sqrt(np.mean(repeated) / len(means)):.3f}" if repeated else ""
+        words = LEADS[label].words if label in LEADS else SHOWN[label]
+        each = ", ".join(f"{task.partition('-')[0]} {d:+.2f}" for task, d in means.items())
+        runs = sum(map(len, apart.values()))
+        rows.append((words, f"{np.mean(list(means.values())):+.3f}{error}", str(runs), each))
+    rows.sort(key=lambda row: -float(row[1].split()[0]))
+    return suite_report.table(("what is changed", "difference", "runs", "by task"), rows)
+
+
+SHOWN = {
+    "average": "the policy that is shown is an average over the last quarter of the updates",
+    "best": "the best policy is shown where returns have fallen",
+}
 
 
 if __name__ == "__main__":
