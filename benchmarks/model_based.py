@@ -42,9 +42,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import bayespg  # isort: skip  (first, for the thread pool)
-from bayespg.agents import mbac  # isort: skip
 from bayespg.learning.advance import NotFinite  # isort: skip
-from bayespg.models import Transitions  # isort: skip
+from bayespg.models import Transitions, experience  # isort: skip
 from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
 from rivals import pets  # isort: skip
 from suite import version_of  # isort: skip
@@ -284,7 +283,7 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
         steps.append(int(row["steps"]))
         if given_up is None and kind is bayespg.MBAC and agent.state.record.useless:
             given_up = steps[-1]
-        led += int(kind is bayespg.MBAC and agent.state.lead > 0)
+        led += int(kind is bayespg.MBAC and agent.state.experience.lead > 0)
         returns.append(round(agent.evaluate(EPISODES, deterministic=True).mean, 2))
         rows.append(
             [
@@ -312,7 +311,7 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
 @contextlib.contextmanager
 def spoiled(how: str) -> Iterator[None]:
     """Models of this process are useless for a while."""
-    modules = (mbac.models, "posterior"), (mbac.ensembles, "learned")
+    modules = (experience.models, "posterior"), (experience.ensembles, "learned")
     places = [(module, name, getattr(module, name)) for module, name in modules]
 
     def worse(data):
