@@ -251,18 +251,20 @@ def run(
     algorithm: str = "MBAC",
     verbose: bool = False,
     limit: float = np.inf,
+    given: dict[str, Any] | None = None,
 ) -> dict:
     """Train until the task is solved, or the budget or the seconds of the limit are spent."""
     about = {"task": task, "algorithm": algorithm, "seed": seed}
     if algorithm == "PETS":
         return about | pets.run(task, seed, budget, TASKS[task].threshold, limit)
     with spoiled(algorithm) if algorithm in USELESS else contextlib.nullcontext():
-        return about | _run(task, seed, budget, algorithm, verbose, limit)
+        kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
+        agent = kind(MADE.get(task, task), seed=seed, **given or {})
+        return about | _train(agent, TASKS[task].threshold, budget, verbose, limit)
 
 
-def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit: float) -> dict:
-    kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
-    agent = kind(MADE.get(task, task), seed=seed)
+def _train(agent: Any, threshold: float, budget: int, verbose: bool, limit: float) -> dict:
+    kind = type(agent)
     steps, returns, rows, passed, seconds, processor = [], [], [], 0, 0.0, []
     stopped = given_up = None
     led = 0
@@ -294,9 +296,11 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
                 round(taken, 2),
             ]
         )
-        passed = passed + 1 if returns[-1] >= TASKS[task].threshold else 0
+        passed = passed + 1 if returns[-1] >= threshold else 0
         if verbose:
-            print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
+            print(
+                agent.world.name, agent.settings.seed, steps[-1], returns[-1], rows[-1], flush=True
+            )
     return {
         "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
         "given_up": given_up, "led_by_networks": led,
