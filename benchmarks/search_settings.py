@@ -60,7 +60,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             (2, 2, 0.2, 0.1),
             (2, 1, 0.1, 0.05),
         )
-    },  # fmt: skip
+    },
     "cma": {USUAL: {}} | {f"deviation {d}": {"DEVIATION": d} for d in (0.2, 0.35, 1.0)},
     "gibo": {USUAL: {}}
     | {
