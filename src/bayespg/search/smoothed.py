@@ -11,6 +11,7 @@ several,
     B_0 = a |l| |l^2 + 2 s^2|^(-1/2) / (l^2 + 2 s^2)
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -215,7 +216,11 @@ def _posterior(X, y, taken, m, s, length, amplitude, noise) -> GradientPosterior
         posterior = averaged(away, y / unit, taken, s, models, posterior)
         if amplitude is None and noise is None:  # the variance of Student's t with M - 1 degrees
             wider = (M - 1) / jnp.maximum(M - 3, 1)
-            posterior = eqx.tree_at(lambda p: p.covariance, posterior, wider * _matrix(posterior))
+            posterior = dataclasses.replace(
+                posterior,
+                covariance=wider * _matrix(posterior),
+                scale_freedom=posterior.freedom,
+            )
     posterior = rescaled(posterior, unit)
     posterior.info.update(amplitude=model.amplitude * unit**2, noise=model.noise * unit**2)
     posterior.info["evidence"] -= (M - 1) * jnp.log(unit)
