@@ -28,7 +28,7 @@ import numpy as np
 import suite
 import suite_report
 from rivals import sb3
-from suite_tasks import TASKS
+from suite_tasks import TASKS, maker, steps_of
 
 EPISODES = 5
 DEFAULT = "default"
@@ -39,7 +39,7 @@ def main() -> None:
     modes = parser.add_subparsers(dest="do", required=True)
     runs = modes.add_parser("run", help="train and evaluate")
     runs.add_argument("plan", nargs="+", metavar="LEADS:SEEDS", help="in the order of running")
-    runs.add_argument("--tasks", type=lambda text: text.split(","), default=list(TASKS))
+    runs.add_argument("--tasks", type=lambda text: text.split(","), help="those of the lead")
     runs.add_argument("--jobs", type=int, default=1)
     runs.add_argument("--budget-fraction", type=float, default=0.4)
     runs.add_argument("--evaluations", type=int, default=10)
@@ -50,7 +50,7 @@ def main() -> None:
     if options.do == "run":
         run(options)
     else:
-        print(table([line for path in options.files for line in sb3.read(path)]))
+        print(tables([line for path in options.files for line in sb3.read(path)]))
 
 
 class Order(NamedTuple):
@@ -65,7 +65,7 @@ class Order(NamedTuple):
 
     @property
     def budget(self) -> int:
-        return round(self.fraction * TASKS[self.task].steps)
+        return round(self.fraction * steps_of(self.task))
 
     @property
     def points(self) -> np.ndarray:
@@ -83,8 +83,8 @@ def run(options: argparse.Namespace) -> None:
     orders = [
         Order(lead, task, int(seed), options.budget_fraction, options.evaluations, version)
         for leads, _, seeds in (part.partition(":") for part in options.plan)
-        for seed in seeds.split(",") for lead in leads.split(",") for task in LEADS[lead].tasks
-        if task in options.tasks
+        for seed in seeds.split(",") for lead in leads.split(",")
+        for task in options.tasks or LEADS[lead].tasks
     ]  # fmt: skip
     orders = [order for order in orders if order.key not in done]
     begun = time.perf_counter()
@@ -98,9 +98,13 @@ def run(options: argparse.Namespace) -> None:
                 continue
             for line in lines:
                 sb3.append(options.out, line)
-            scores = " ".join(f"{suite_report.score(line):.3f}" for line in lines)
+            scores = " ".join(f"{suite_report.score(line):.3f}" for line in lines if _scored(line))
             took, error = lines[0]["train_seconds"], lines[0]["error"] or ""
             print(f"{name}: {scores}, {took:.0f} s of training {error}", flush=True)
+
+
+def _scored(line: Any) -> bool:
+    return line["task"] in TASKS
 
 
 def _tried(order: Order) -> tuple[Order, Any]:
@@ -122,8 +126,8 @@ def train(order: Order) -> list[dict[str, Any]]:
 
     suite.EPISODES = EPISODES
     lead = LEADS[order.lead]
-    agent = lead.agent(order.task, seed=order.seed, **lead.settings)
-    stage = OnHost(Host(order.task, lanes=EPISODES, horizon=agent.settings.horizon))
+    agent = lead.agent(maker(order.task), seed=order.seed, **lead.settings)
+    stage = OnHost(Host(maker(order.task), lanes=EPISODES, horizon=agent.settings.horizon))
     shown: dict[str, Any] = {order.lead: lambda agent, row: agent.state}
     if order.lead == DEFAULT:
         shown |= {"average": Average(agent), "best": Best(agent)}
@@ -640,6 +644,31 @@ def _rough(task: str, **settings: Any) -> Any:
     return _agent(task, estimator=BAC(tolerance=0.3), **settings)
 
 
+def _square() -> None:
+    """The limit is (4 share)^2 of itself: a step is as long as the share of signal in it."""
+    import jax.numpy as jnp
+
+    from bayespg.learning import trust
+
+    def allowed(self: Any, episodes: int) -> Any:
+        share = trust._share(jnp.clip(self.rho, trust.LEAST, 1.0), episodes)
+        return jnp.minimum((4 * share) ** 2, 1.0)
+
+    trust.Trust.allowed = allowed
+
+
+def _wider() -> None:
+    """As many episodes, up to 64, that a seventh of their squared sum is signal."""
+    from bayespg.learning import trust
+
+    def episodes(self: Any, length: float = 0.0) -> int:
+        rho = min(max(float(self.rho), 0.0), 1.0)
+        sizes = [M for M in (*trust.SIZES, 32, 64) if M * length <= trust.STEPS] or [2]
+        return next((M for M in sizes if trust._share(rho, M) >= trust.ENOUGH / 2), sizes[-1])
+
+    trust.Trust.episodes = episodes
+
+
 CARTPOLE, CAR, PENDULUM, LANDER = "CartPole-v1", "MountainCar-v0", "Pendulum-v1", "LunarLander-v3"
 ONE, TWO = "InvertedPendulum-v5", "InvertedDoublePendulum-v5"
 HOPPER, CHEETAH, SWIMMER, REACHER = "Hopper-v5", "HalfCheetah-v5", "Swimmer-v5", "Reacher-v5"
@@ -657,6 +686,10 @@ LEADS: dict[str, Lead] = {
                        (CARTPOLE, ONE, TWO, HOPPER, LANDER), _by_directions),
     "both": Lead("quieter and directions", (TWO, HOPPER, ONE), _both),
     "quietest": Lead("half the noise of quiet", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
+    "square": Lead("steps as long as the share of signal",
+                   (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_square)),
+    "wider": Lead("up to 64 episodes by their share of signal",
+                  (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_wider)),
     "back": Lead("12: back to the best policy where returns have fallen", REDUCED, _back),
     "short": Lead("at most 2,000 steps for more episodes", (CAR, LANDER, CHEETAH, SWIMMER),
                   _changed(_set("bayespg.learning.trust", "STEPS", 2000))),
@@ -676,8 +709,16 @@ LEADS: dict[str, Lead] = {
 }  # fmt: skip
 
 
+def tables(lines: list[Any]) -> str:
+    """A table for each part of the budgets."""
+    parts: dict[int, list[Any]] = {}
+    for line in filter(_scored, lines):
+        parts.setdefault(round(100 * line["budget"] / steps_of(line["task"])), []).append(line)
+    return "\n\n".join(f"{part} % of the budgets\n\n{table(of)}" for part, of in parts.items())
+
+
 def table(lines: list[Any]) -> str:
-    """Mean scores and differences from the default, paired."""
+    """Mean scores, and differences from the default that are paired by task and seed."""
     scores: dict[str, dict[tuple[Any, ...], float]] = {}
     kept: dict[str, list[bool]] = {}
     for line in lines:
