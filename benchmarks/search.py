@@ -237,8 +237,8 @@ def ours(task: Gains, seed: int, budget: int, under_way: int = 1) -> Iterator[Re
         yield found.episodes, steps, found.best
 
 
-ARS = {"directions": 2, "kept": 1, "noise": 0.2, "rate": 0.1}
-DEVIATION = 0.5
+ARS = {"directions": 2, "kept": 2, "noise": 0.2, "rate": 0.1}
+DEVIATION = 0.35
 """The first deviation of CMA-ES."""
 
 

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-REACH, STEP = 0.2, 0.25
+REACH, STEP = 0.2, 0.5
 """Half the width of the box, and GIBO's step, in units of the box's root n."""
-SHORT, STEPS, QUANTILE = 0.05, 20, 0.385
+SHORT, STEPS, QUANTILE = 0.1, 20, 0.385
 """MPD's steps, in the same units, how many at most, and the quantile of 0.65."""
-BETA = 1.0
+BETA = 0.5
 """MinUCB's number of standard deviations."""
-SIDE, DESIGN, SUCCESSES = 1.6, 2, 3
+SIDE, DESIGN, SUCCESSES = 1.6, 1, 3
 """TuRBO's first box, the episodes of its first design per parameter, and after how many successes
 the box grows."""
 KEPT, CANDIDATES = 80, 128
