@@ -1,7 +1,7 @@
 """Ideas for the default learner, each measured beside the default on the same tasks and seeds.
 
-    python benchmarks/leads.py run default,carried:0,1 back:0 [--tasks Hopper-v5] [--jobs 5]
-        [--budget-fraction 0.4] [--evaluations 10] [--out results/leads.jsonl]
+    python benchmarks/leads.py run default,carried:0,1 back:0:Hopper-v5:1.0 [--jobs 5]
+        [--evaluations 10] [--out results/leads.jsonl]
     python benchmarks/leads.py table docs/results/leads.jsonl
 
 A lead changes one thing of the library in the process of its run and nothing in its files: `LEADS`
@@ -30,7 +30,7 @@ import suite_report
 from rivals import sb3
 from suite_tasks import TASKS, maker, steps_of
 
-EPISODES = 5
+EPISODES, PART = 5, 0.4
 DEFAULT = "default"
 
 
@@ -38,10 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     modes = parser.add_subparsers(dest="do", required=True)
     runs = modes.add_parser("run", help="train and evaluate")
-    runs.add_argument("plan", nargs="+", metavar="LEADS:SEEDS", help="in the order of running")
-    runs.add_argument("--tasks", type=lambda text: text.split(","), help="those of the lead")
+    runs.add_argument("plan", nargs="+", metavar="LEADS:SEEDS[:TASKS[:SHARE]]")
     runs.add_argument("--jobs", type=int, default=1)
-    runs.add_argument("--budget-fraction", type=float, default=0.4)
     runs.add_argument("--evaluations", type=int, default=10)
     runs.add_argument("--out", type=Path, default=Path("results/leads.jsonl"))
     shown = modes.add_parser("table", help="differences from the default")
@@ -50,7 +48,7 @@ def main() -> None:
     if options.do == "run":
         run(options)
     else:
-        print(tables([line for path in options.files for line in sb3.read(path)]))
+        print(table([line for path in options.files for line in sb3.read(path)]))
 
 
 class Order(NamedTuple):
@@ -81,10 +79,9 @@ def run(options: argparse.Namespace) -> None:
     done = {(r["label"], r["task"], r["seed"], r["budget"]) for r in sb3.read(options.out)}
     version = suite.version_of("bayespg")
     orders = [
-        Order(lead, task, int(seed), options.budget_fraction, options.evaluations, version)
-        for leads, _, seeds in (part.partition(":") for part in options.plan)
-        for seed in seeds.split(",") for lead in leads.split(",")
-        for task in options.tasks or LEADS[lead].tasks
+        Order(lead, task, int(seed), share, options.evaluations, version)
+        for leads, seeds, tasks, share in map(_part, options.plan)
+        for seed in seeds for lead in leads for task in tasks or LEADS[lead].tasks
     ]  # fmt: skip
     orders = [order for order in orders if order.key not in done]
     begun = time.perf_counter()
@@ -101,6 +98,14 @@ def run(options: argparse.Namespace) -> None:
             scores = " ".join(f"{suite_report.score(line):.3f}" for line in lines if _scored(line))
             took, error = lines[0]["train_seconds"], lines[0]["error"] or ""
             print(f"{name}: {scores}, {took:.0f} s of training {error}", flush=True)
+
+
+def _part(text: str) -> tuple[list[str], list[str], list[str], float]:
+    """LEADS:SEEDS:TASKS:SHARE, commas within; without the last two the tasks of each lead, and
+    `PART` of the budgets."""
+    leads, seeds, tasks, share = [*text.split(":"), "", ""][:4]
+    names = [task for task in tasks.split(",") if task]
+    return leads.split(","), seeds.split(","), names, float(share or PART)
 
 
 def _scored(line: Any) -> bool:
@@ -677,75 +682,110 @@ REDUCED = (CARTPOLE, CAR, LANDER, *CONTINUOUS)
 
 LEADS: dict[str, Lead] = {
     DEFAULT: Lead("as it is", (*REDUCED, REACHER, ONE, "MountainCarContinuous-v0")),
-    "quiet": Lead("noise 1 / d at the start", (HOPPER, CHEETAH, SWIMMER, REACHER),
-                  _changed(_noise)),
-    "quieter": Lead("half the noise at the start",
-                    (*CONTINUOUS, REACHER, ONE, "MountainCarContinuous-v0"),
-                    _changed(_set("bayespg.policies.heads", "SCALE", 0.5))),
-    "directions": Lead("5: episodes by steps against directions",
-                       (CARTPOLE, ONE, TWO, HOPPER, LANDER), _by_directions),
-    "both": Lead("quieter and directions", (TWO, HOPPER, ONE), _both),
-    "quietest": Lead("half the noise of quiet", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
-    "square": Lead("steps as long as the share of signal",
-                   (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_square)),
-    "wider": Lead("up to 64 episodes by their share of signal",
-                  (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_wider)),
-    "back": Lead("12: back to the best policy where returns have fallen", REDUCED, _back),
-    "short": Lead("at most 2,000 steps for more episodes", (CAR, LANDER, CHEETAH, SWIMMER),
-                  _changed(_set("bayespg.learning.trust", "STEPS", 2000))),
-    "carried": Lead("6: a prior mean from the update before", REDUCED, _carried),
-    "lambda": Lead("10: lambda by agreement", (CAR, PENDULUM, LANDER, TWO, HOPPER, SWIMMER),
-                   _lambda),
-    "clipped": Lead("7: scores of clipped Gaussians", CONTINUOUS, _changed(_clipped)),
-    "scales": Lead("8: three length scales in values", (LANDER, *CONTINUOUS), _changed(_scales)),
-    "entropy": Lead("4: a bound on the fall of entropy", (CARTPOLE, CAR, LANDER),
-                    _changed(_entropy)),
-    "paired": Lead("11: each start twice", (CAR, PENDULUM, LANDER, TWO, HOPPER), _paired),
-    "supported": Lead("0: more episodes until a step is supported",
-                      (CARTPOLE, LANDER, TWO, HOPPER), _until_supported),
-    "rough": Lead("fewer conjugate gradients in networks", (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
-                  _rough),
-    "waves": Lead("8: 300 waves in values", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
-}  # fmt: skip
-
-
-def tables(lines: list[Any]) -> str:
-    """A table for each part of the budgets."""
-    parts: dict[int, list[Any]] = {}
-    for line in filter(_scored, lines):
-        parts.setdefault(round(100 * line["budget"] / steps_of(line["task"])), []).append(line)
-    return "\n\n".join(f"{part} % of the budgets\n\n{table(of)}" for part, of in parts.items())
+    "quiet": Lead(
+        "initial noise of 1 / d instead of 1 / √d for d components",
+        (HOPPER, CHEETAH, SWIMMER, REACHER),
+        _changed(_noise),
+    ),
+    "quieter": Lead(
+        "half the initial noise",
+        (*CONTINUOUS, REACHER, ONE, "MountainCarContinuous-v0"),
+        _changed(_set("bayespg.policies.heads", "SCALE", 0.5)),
+    ),
+    "directions": Lead(
+        "from the first update eight steps for each direction",
+        (CARTPOLE, ONE, TWO, HOPPER, LANDER),
+        _by_directions,
+    ),
+    "both": Lead("both of these", (TWO, HOPPER, ONE), _both),
+    "quietest": Lead("initial noise of 1 / (2 d)", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
+    "square": Lead(
+        "limits that grow with the square of the share of signal",
+        (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR),
+        _changed(_square),
+    ),
+    "wider": Lead(
+        "up to 64 episodes by their share of signal",
+        (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR),
+        _changed(_wider),
+    ),
+    "back": Lead("back to the best policy where returns have fallen", REDUCED, _back),
+    "short": Lead(
+        "more than two episodes in at most 2,000 steps",
+        (CAR, LANDER, CHEETAH, SWIMMER),
+        _changed(_set("bayespg.learning.trust", "STEPS", 2000)),
+    ),
+    "carried": Lead(
+        "the prior mean of the gradient is that of the update before, as far as it predicted",
+        REDUCED,
+        _carried,
+    ),
+    "lambda": Lead(
+        "of three lambdas that whose gradients agree most",
+        (CAR, PENDULUM, LANDER, TWO, HOPPER, SWIMMER),
+        _lambda,
+    ),
+    "clipped": Lead("scores of clipped Gaussians", CONTINUOUS, _changed(_clipped)),
+    "scales": Lead("values with waves of three lengths", (LANDER, *CONTINUOUS), _changed(_scales)),
+    "entropy": Lead(
+        "only 0.3 of the fall of entropy in each step", (CARTPOLE, CAR, LANDER), _changed(_entropy)
+    ),
+    "paired": Lead(
+        "each start twice, from four episodes on", (CAR, PENDULUM, LANDER, TWO, HOPPER), _paired
+    ),
+    "supported": Lead(
+        "more episodes until they agree, before the step",
+        (CARTPOLE, LANDER, TWO, HOPPER),
+        _until_supported,
+    ),
+    "tuned": Lead(
+        "`tuned`",
+        (SWIMMER,),
+        settings={"policy": "fourier", "discount": 0.999, "lambda_": 0.98, "episodes": 2},
+    ),
+    "exact": Lead(
+        "exact algebra up to 1,000 parameters",
+        (ONE, TWO, HOPPER, REACHER, SWIMMER),
+        _changed(_set("bayespg.learning.batch", "MOST_DENSE", 1000)),
+    ),
+    "rough": Lead(
+        "conjugate gradients to 0.3 instead of 0.1",
+        (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
+        _rough,
+    ),
+    "waves": Lead("values with 300 waves", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
+}
 
 
 def table(lines: list[Any]) -> str:
-    """Mean scores, and differences from the default that are paired by task and seed."""
+    """Differences in score from the default, paired by task, seed and budget: the mean over tasks
+    with the standard error of its means over seeds, and that of each task."""
     scores: dict[str, dict[tuple[Any, ...], float]] = {}
-    kept: dict[str, list[bool]] = {}
-    for line in lines:
+    for line in filter(_scored, lines):
         key = line["task"], line["seed"], line["budget"]
         scores.setdefault(line["label"], {})[key] = suite_report.score(line)
-        kept.setdefault(line["label"], []).append(suite_report.kept(line))
-    base = scores[DEFAULT]
-    tasks = [task for task in TASKS if any(key[0] == task for key in base)]
-    rows = []
+    base, rows = scores.pop(DEFAULT), []
     for label, of in scores.items():
-        both = [key for key in of if key in base]
-        apart = {key: of[key] - base[key] for key in both}
-        by_task = {task: [d for key, d in apart.items() if key[0] == task] for task in tasks}
-        each = [np.mean(d) for d in by_task.values() if d]
-        # The error of a mean over tasks from the spread between seeds of a task.
-        spread = [np.var(d, ddof=1) / len(d) for d in by_task.values() if len(d) > 1]
-        error = math.sqrt(sum(spread)) / max(len(spread), 1)
-        level = base if label == DEFAULT else apart
-        cells = [
-            f"{np.mean([v for key, v in level.items() if key[0] == task]):+.2f}" if by_task[task]
-            else "" for task in tasks
-        ]  # fmt: skip
-        mean = np.mean(list(base.values())) if label == DEFAULT else np.mean(each)
-        seconds = np.mean([ln["train_seconds"] for ln in lines if ln["label"] == label])
-        rows.append((label, f"{mean:+.3f} ± {error:.3f}", f"{np.mean(kept[label]):.0%}",
-                     f"{seconds:.0f}", str(len(both)), *cells))  # fmt: skip
-    return suite_report.table(("lead", "score", "kept", "s", "runs", *(t[:9] for t in tasks)), rows)
+        apart: dict[str, list[float]] = {}
+        for key in of.keys() & base.keys():
+            apart.setdefault(key[0], []).append(of[key] - base[key])
+        means = {task: np.mean(apart[task]) for task in TASKS if task in apart}
+        if not means:
+            continue
+        repeated = [np.var(each, ddof=1) / len(each) for each in apart.values() if len(each) > 1]
+        error = f" ± {math.sqrt(np.mean(repeated) / len(means)):.3f}" if repeated else ""
+        words = LEADS[label].words if label in LEADS else SHOWN[label]
+        each = ", ".join(f"{task.partition('-')[0]} {d:+.2f}" for task, d in means.items())
+        runs = sum(map(len, apart.values()))
+        rows.append((words, f"{np.mean(list(means.values())):+.3f}{error}", str(runs), each))
+    rows.sort(key=lambda row: -float(row[1].split()[0]))
+    return suite_report.table(("what is changed", "difference", "runs", "by task"), rows)
+
+
+SHOWN = {
+    "average": "the policy that is shown is an average over the last quarter of the updates",
+    "best": "the best policy is shown where returns have fallen",
+}
 
 
 if __name__ == "__main__":
