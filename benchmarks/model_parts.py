@@ -35,7 +35,7 @@ import numpy as np
 import model_based as whole  # isort: skip
 import bayespg  # isort: skip
 from bayespg._support.random import child, host_key  # isort: skip
-from bayespg.agents import judging, simulated  # isort: skip
+from bayespg.agents import judging, mbac, simulated  # isort: skip
 from bayespg.models import Model, inside  # isort: skip
 from bayespg.models.data import empty  # isort: skip
 from bayespg.models.experience import Experience  # isort: skip
@@ -82,6 +82,25 @@ def one_family(networks: bool) -> Callable[[], None]:
     return patch
 
 
+def more_than_came() -> None:
+    """An update is made only if it promises more than the last real episodes returned."""
+    chosen, discounted = mbac.MBAC._chosen, mbac.MBAC._discounted
+
+    def remembered(self: Any, played: Any) -> float:
+        self.came = discounted(self, played)
+        return self.came
+
+    def strict(self: Any, model: Any, silent: bool, key: Any, again: bool, missed: bool) -> Any:
+        best, promises, begun = chosen(self, model, silent, key, again, missed)
+        new = promises[: len(promises) // 2]
+        enough = new.mean() > self.came + new.std(ddof=1) / np.sqrt(len(new))
+        if silent or missed or enough or int(self.state.updates) == 0:
+            return best, promises, begun
+        return eqx.tree_at(lambda x: x.actor, best, self.state.actor), promises, False
+
+    mbac.MBAC._discounted, mbac.MBAC._chosen = remembered, strict  # pyright: ignore
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
     "no persistence": lambda: None,
@@ -89,6 +108,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "no values after the horizon": no_values,
     "regression alone": one_family(False),
     "networks alone": one_family(True),
+    "only what promises more than came": more_than_came,
 }
 GIVEN: dict[str, dict[str, Any]] = {"no persistence": {"persistence": 0.0}}
 
