@@ -5,6 +5,7 @@
     python benchmarks/model_parts.py cold [--tasks ...] [--first-seed 800]
     python benchmarks/model_parts.py memory
     python benchmarks/model_parts.py table    # or calibrated, costs
+    python benchmarks/model_parts.py units --out docs/results/model-units.jsonl
 
 `parts` runs `benchmarks/model_based.py` with one part left out or replaced at a time, a process for
 each part; `calibration` counts on episodes that are never learned from how many numbers of the
@@ -47,6 +48,8 @@ AHEAD = (1, 10, 50)
 """Steps ahead that are predicted."""
 UPDATES, EPISODES = 12, 3
 """Updates of `calibration`, and episodes after each."""
+UNITS = "the units of all observations so far"
+"""How rows of policies in such units are marked."""
 LONG = 20_000
 """Steps of `memory`."""
 
@@ -266,7 +269,26 @@ def costs(path: Path) -> None:
             )
 
 
-TABLES = {"table": table, "calibrated": calibrated, "costs": costs}
+def units(path: Path) -> None:
+    """Median steps of policies that saw observations in units of all of them so far, and of those
+    that kept their own, from the same seeds."""
+    old = [x for x in whole.stored(path) if x["variant"] == UNITS]
+    new = whole.stored(path.with_name("model-based.jsonl"))
+    print("| task | seeds | units of all observations | solved | its own units | solved |")
+    print("|" + "---|" * 6)
+    for task in dict.fromkeys(x["task"] for x in old):
+        sides = [
+            {x["seed"]: x for x in lines if (x["task"], x["algorithm"]) == (task, "MBAC")}
+            for lines in (old, new)
+        ]
+        seeds = sorted(set.intersection(*map(set, sides)))
+        if seeds:
+            solved = [whole._solved([side[k] for k in seeds]) for side in sides]
+            cells = (f"{whole._steps(np.median(x))} | {np.isfinite(x).sum()}" for x in solved)
+            print(f"| {task} | {len(seeds)} | {' | '.join(cells)} |")
+
+
+TABLES = {"table": table, "calibrated": calibrated, "costs": costs, "units": units}
 
 if __name__ == "__main__":
     main()
