@@ -358,19 +358,25 @@ def table(path: Path) -> None:
     for (task, (threshold, _)), algorithm in itertools.product(TASKS.items(), ALGORITHMS):
         those = [
             line for line in lines
-            if (line["task"], line["algorithm"]) == (task, algorithm) and not _cut_short(line)
+            if (line["task"], line["algorithm"]) == (task, algorithm) and not cut_short(line)
         ]  # fmt: skip
         if not those or task in OPEN or algorithm in USELESS:
             continue
-        solved = _solved(those)
-        least, most = (_steps(x) for x in (solved.min(), solved.max()))
+        cells = " | ".join(summary(those))
         later = [x for line in those for x in line["processor_seconds"][1:]]
         print(
-            f"| {task} | {threshold:g} | {algorithm} | {np.isfinite(solved).sum()} of "
-            f"{len(those)} | {_steps(np.median(solved))} | {least} to {most} | "
+            f"| {task} | {threshold:g} | {algorithm} | {cells} | "
             f"{best_rival(task)} | {f'{np.median(later):.1f}' if later else ''} | "
             f"{np.median([line['seconds'] for line in those]):.0f} |"
         )
+
+
+def summary(lines: list[dict]) -> tuple[str, str, str]:
+    """How many runs are solved, the median of their steps, and the range."""
+    solved = _solved(lines)
+    least, most = (_steps(x) for x in (solved.min(), solved.max()))
+    many = f"{np.isfinite(solved).sum()} of {len(lines)}"
+    return many, _steps(np.median(solved)), f"{least} to {most}"
 
 
 def fallback(path: Path) -> None:
@@ -431,7 +437,7 @@ def sac(task: str, steps: float) -> str:
     return f"{np.median(returns):,.1f}" if returns else ""
 
 
-def _cut_short(line: dict) -> bool:
+def cut_short(line: dict) -> bool:
     """Whether a run ended for want of time."""
     return (line["stopped"] or "").startswith("after")
 

@@ -5,6 +5,7 @@
     python benchmarks/model_parts.py cold [--tasks ...] [--first-seed 800]
     python benchmarks/model_parts.py memory
     python benchmarks/model_parts.py table    # or calibrated, costs
+    python benchmarks/model_parts.py units --out docs/results/model-units.jsonl
 
 `parts` runs `benchmarks/model_based.py` with one part left out or replaced at a time, a process for
 each part; `calibration` counts on episodes that are never learned from how many numbers of the
@@ -35,7 +36,7 @@ import numpy as np
 import model_based as whole  # isort: skip
 import bayespg  # isort: skip
 from bayespg._support.random import child, host_key  # isort: skip
-from bayespg.agents import judging, simulated  # isort: skip
+from bayespg.agents import judging, mbac, simulated  # isort: skip
 from bayespg.models import Model, inside  # isort: skip
 from bayespg.models.data import empty  # isort: skip
 from bayespg.models.experience import Experience  # isort: skip
@@ -47,6 +48,8 @@ AHEAD = (1, 10, 50)
 """Steps ahead that are predicted."""
 UPDATES, EPISODES = 12, 3
 """Updates of `calibration`, and episodes after each."""
+UNITS = "the units of all observations so far"
+"""How rows of policies in such units are marked."""
 LONG = 20_000
 """Steps of `memory`."""
 
@@ -82,6 +85,25 @@ def one_family(networks: bool) -> Callable[[], None]:
     return patch
 
 
+def more_than_came() -> None:
+    """An update is made only if it promises more than the last real episodes returned."""
+    chosen, discounted = mbac.MBAC._chosen, mbac.MBAC._discounted
+
+    def remembered(self: Any, played: Any) -> float:
+        self.came = discounted(self, played)
+        return self.came
+
+    def strict(self: Any, model: Any, silent: bool, key: Any, again: bool, missed: bool) -> Any:
+        best, promises, begun = chosen(self, model, silent, key, again, missed)
+        new = promises[: len(promises) // 2]
+        enough = new.mean() > self.came + new.std(ddof=1) / np.sqrt(len(new))
+        if silent or missed or enough or int(self.state.updates) == 0:
+            return best, promises, begun
+        return eqx.tree_at(lambda x: x.actor, best, self.state.actor), promises, False
+
+    mbac.MBAC._discounted, mbac.MBAC._chosen = remembered, strict  # pyright: ignore
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
     "no persistence": lambda: None,
@@ -89,6 +111,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "no values after the horizon": no_values,
     "regression alone": one_family(False),
     "networks alone": one_family(True),
+    "only what promises more than came": more_than_came,
 }
 GIVEN: dict[str, dict[str, Any]] = {"no persistence": {"persistence": 0.0}}
 
@@ -246,7 +269,26 @@ def costs(path: Path) -> None:
             )
 
 
-TABLES = {"table": table, "calibrated": calibrated, "costs": costs}
+def units(path: Path) -> None:
+    """Median steps of policies that saw observations in units of all of them so far, and of those
+    that kept their own, from the same seeds."""
+    old = [x for x in whole.stored(path) if x["variant"] == UNITS]
+    new = whole.stored(path.with_name("model-based.jsonl"))
+    print("| task | seeds | units of all observations | solved | its own units | solved |")
+    print("|" + "---|" * 6)
+    for task in dict.fromkeys(x["task"] for x in old):
+        sides = [
+            {x["seed"]: x for x in lines if (x["task"], x["algorithm"]) == (task, "MBAC")}
+            for lines in (old, new)
+        ]
+        seeds = sorted(set.intersection(*map(set, sides)))
+        if seeds:
+            solved = [whole._solved([side[k] for k in seeds]) for side in sides]
+            cells = (f"{whole._steps(np.median(x))} | {np.isfinite(x).sum()}" for x in solved)
+            print(f"| {task} | {len(seeds)} | {' | '.join(cells)} |")
+
+
+TABLES = {"table": table, "calibrated": calibrated, "costs": costs, "units": units}
 
 if __name__ == "__main__":
     main()

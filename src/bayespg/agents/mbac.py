@@ -29,6 +29,7 @@ from bayespg.agents.agent import BAC
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.judging import Record
 from bayespg.agents.metrics import Evaluation
+from bayespg.agents.simulated import Actor
 from bayespg.environments import trajectories
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
@@ -100,10 +101,7 @@ KNOWN = "function"
 class State(eqx.Module):
     """Everything a run needs to continue."""
 
-    policy: Composed
-    normaliser: Normaliser
-    values: Float[Array, " q"]
-    """Weights of the values of simulated states."""
+    actor: Actor
     experience: Experience
     key: PRNGKeyArray
     updates: Int[np.ndarray, ""]
@@ -122,7 +120,7 @@ class State(eqx.Module):
     def acting(self) -> AnyPolicy:
         if self.record.plain:
             return self.plain.acting
-        return Normalised(self.policy, self.normaliser)
+        return Normalised(self.actor.policy, self.actor.normaliser)
 
     def counted(self, played: Evaluation, **changes: Any) -> "State":
         """The state after another update, which learned from these episodes."""
@@ -189,15 +187,17 @@ class MBAC(BaseAgent):
             head = Normals(features.size, inputs.size, initial_scale(inputs.size))
         zero = np.asarray(0, np.int64)
         with self.precision():
+            self._fresh = Actor(
+                as_dtype(as_arrays(Composed(features, head)), jnp.float32),
+                no_statistics((size,)), jnp.zeros(self._values.size),
+            )  # fmt: skip
             self.state = State(
-                policy=as_dtype(as_arrays(Composed(features, head)), jnp.float32),
-                normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
-                experience=experience.nothing(child(key, 4), size, inputs), key=child(key, 1),
+                actor=self._fresh, key=child(key, 1),
+                experience=experience.nothing(child(key, 4), size, inputs),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
                 record=judging.begin(), plain=to_numpy(self._plain.state),
             )  # fmt: skip
-        self._fresh = self.state.policy
         self.reset()
 
     @property
@@ -207,7 +207,7 @@ class MBAC(BaseAgent):
 
     @property
     def policy(self) -> AnyPolicy:
-        return self._plain.policy if self.state.record.plain else self.state.policy
+        return self._plain.policy if self.state.record.plain else self.state.actor.policy
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -218,7 +218,9 @@ class MBAC(BaseAgent):
         with self.precision():
             policy = serialise.replaced(self.policy, parameters)
         plain = self.state.record.plain
-        other._take(eqx.tree_at(lambda s: (s.plain if plain else s).policy, self.state, policy))
+        other._take(
+            eqx.tree_at(lambda s: (s.plain if plain else s.actor).policy, self.state, policy)
+        )
         return other
 
     @property
@@ -264,15 +266,15 @@ class MBAC(BaseAgent):
         believed = [
             slopes.predicted(
                 model.environment(k, horizon=horizon, discount=where.discount, known=self.known),
-                state.policy, state.normaliser, k,
+                state.actor.policy, state.actor.normaliser, k,
             )
             for k in keys
         ]  # fmt: skip
         with jax.enable_x64(True):
-            policy = as_dtype(state.policy, jnp.float64)
+            policy = as_dtype(state.actor.policy, jnp.float64)
             batch = of_paths(
                 policy, raw, discount=where.discount, horizon=where.horizon,
-                normaliser=state.normaliser,
+                normaliser=state.actor.normaliser,
             )  # fmt: skip
             prior = slopes.believed(np.asarray(believed))
             return slopes.corrected(batch, prior), prior
@@ -306,16 +308,16 @@ class MBAC(BaseAgent):
         # An exploring policy goes where the model predicts little.
         told = (np.nan, np.nan) if silent else shares
         record = old.record.after(float(episodes.returns.mean()), told, came, model.noise)
-        policy, values, promised, begun = old.policy, old.values, np.nan, False
+        actor, promised, begun = old.actor, np.nan, False
         ahead = confirmed = np.nan
         if not record.plain:
             best, promises, begun = self._chosen(model, silent, key, now.grown, record.missed)
-            policy, values, progress = best.policy, best.values, best.progress
+            actor, progress = best.actor, best.progress
             if not silent:
                 promised = float(np.mean(promises[: len(promises) // 2]))
             ahead = float(np.mean(progress.lengths))
             confirmed = float(np.clip(progress.agreement[-1], 0.0, 1.0))
-        numbers = jax.tree.leaves(eqx.filter((policy, values), eqx.is_inexact_array))
+        numbers = jax.tree.leaves(eqx.filter(actor, eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
                 f"update {int(old.updates) + 1}: the policy or its values are not finite"
@@ -323,8 +325,7 @@ class MBAC(BaseAgent):
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
         self.state = old.counted(
-            episodes, policy=policy, normaliser=_units(model), values=values,
-            experience=now,
+            episodes, actor=actor, experience=now,
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
             record=record.promising(promised, begun or doubted),
             plain=to_numpy(self._plain.state),
@@ -342,7 +343,7 @@ class MBAC(BaseAgent):
         columns = {
             Column.PREDICTED: float(np.fmin(*shares)), Column.INSIDE: within,
             Column.PERSISTENCE: float(old.persistence),
-            Column.DIVERGENCE: np.nan if record.plain else self._moved(old.policy, model),
+            Column.DIVERGENCE: np.nan if record.plain else self._moved(old.actor, model),
             Column.PROMISED: float(old.record.promise), Column.CAME: came,
             Column.KEPT: record.kept, Column.AHEAD: ahead, Column.CONFIRMED: confirmed,
         }  # fmt: skip
@@ -360,24 +361,23 @@ class MBAC(BaseAgent):
         """The policy so far, an improved one if it returns more in simulated episodes, or one that
         learned from scratch if that returns more than both: their simulated returns, and whether it
         has just begun. A policy that has `missed` what was promised is replaced in any case."""
-        old = self.state
-        scratch = self._fresh, jnp.zeros_like(old.values)
-        starts = [scratch if missed else (old.policy, old.values)]
-        if again and int(old.updates) > 0 and not missed:
+        old, units = self.state, _units(model)
+        scratch = eqx.tree_at(lambda x: x.normaliser, self._fresh, units)
+        first = int(old.updates) == 0
+        starts = [scratch if missed or first else old.actor]
+        if again and not first and not missed:
             starts.append(scratch)
         with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
-            tried = list(pool.map(lambda start: self._improved(model, silent, key, *start), starts))
+            tried = list(pool.map(lambda start: self._improved(model, silent, key, start), starts))
         best = tried[0]
         if not missed and not _better(best.after, best.before):
-            best = eqx.tree_at(lambda x: (x.policy, x.after), best, (old.policy, best.before))
+            best = eqx.tree_at(lambda x: (x.actor, x.after), best, (starts[0], best.before))
         begun = missed or _better(tried[-1].after, best.after)
         best = tried[-1] if begun else best
         for number in range(1, self._effort.rounds):
             if not _better(best.after, best.before):
                 break
-            more = self._improved(
-                model, silent, jax.random.fold_in(key, number), best.policy, best.values
-            )
+            more = self._improved(model, silent, jax.random.fold_in(key, number), best.actor)
             if _better(more.after, more.before):
                 best = more
         return best, np.asarray(best.after, float), begun
@@ -387,11 +387,11 @@ class MBAC(BaseAgent):
         gamma = self.world.discount
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
-    def _moved(self, before: AnyPolicy, model: Model) -> float:
+    def _moved(self, before: Actor, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
         with self.precision():
-            seen = self.state.normaliser(self._in_jax(np.asarray(model.observed.visited)))
-            return float(_divergence(before, self.state.policy, seen))
+            seen = self._in_jax(np.asarray(model.observed.visited))
+            return float(_divergence(before, self.state.actor, seen))
 
     def _play(self) -> list[Trajectories]:
         """The real episodes of an update, one after the other."""
@@ -411,7 +411,7 @@ class MBAC(BaseAgent):
         return played
 
     def _improved(
-        self, model: Model, silent: bool, key: PRNGKeyArray, policy: Composed, values: Any
+        self, model: Model, silent: bool, key: PRNGKeyArray, actor: Actor
     ) -> simulated.Improved:
         """The policy and its values after updates on simulated episodes. If rewards have been
         `silent` about states and are not known, these pay for curiosity alone."""
@@ -424,18 +424,24 @@ class MBAC(BaseAgent):
         if silent:
             environment = eqx.tree_at(lambda e: e.paid, environment, replace_fn=jnp.zeros_like)
         with self.precision():
-            environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
+            environment, actor, units = self._in_jax(to_numpy((environment, actor, _units(model))))
             improved = simulated.improve(
-                environment, policy, normaliser, self._values, values, key, UPDATES,
-                self._effort.paths, limited=where.horizon <= LONGEST,
-            )  # fmt: skip
+                environment,
+                actor,
+                units,
+                self._values,
+                key,
+                UPDATES,
+                self._effort.paths,
+                limited=where.horizon <= LONGEST,
+            )
             return jax.block_until_ready(improved)
 
     def _take(self, state: Any) -> None:
         """Counts and transitions stay NumPy arrays, in the precision that they have."""
 
         def learned(s: State) -> Any:
-            return s.policy, s.normaliser, s.values, s.persistence
+            return s.actor, s.persistence
 
         self._plain._take(state.plain)
         self.state = eqx.tree_at(learned, to_numpy(state), self._in_jax(learned(state)))
@@ -479,8 +485,12 @@ def _refuse_what_is_no_function(**given: Any) -> None:
 
 
 @eqx.filter_jit
-def _divergence(before: Any, after: Any, seen: Float[Array, "N d"]) -> Float[Array, ""]:
-    return jnp.mean(jax.vmap(lambda x: before(x).divergence(after(x)))(seen))
+def _divergence(before: Actor, after: Actor, seen: Float[Array, "N d"]) -> Float[Array, ""]:
+    def apart(x: Any) -> Any:
+        one, other = (actor.policy(actor.normaliser(x)) for actor in (before, after))
+        return one.divergence(other)
+
+    return jnp.mean(jax.vmap(apart)(seen))
 
 
 def _units(model: Model) -> Normaliser:
