@@ -5,10 +5,12 @@
     python benchmarks/decisions.py --table docs/results/decisions.jsonl
 
 Steps: at three stages of a run the policies before and after each step play the same 500
-episodes. A step is worse if its change of the mean return is more than two standard errors below
-zero. `sure` is what the run stated about the step. With `--set` other settings are judged beside
-the defaults: what fewer of these steps cost is told by the environment steps after which the mean
-return of the last 20 training episodes first reaches the task's `SOLVED`.
+episodes. A step is worse if its change of the mean return is more than a standard error below zero
+(where a step changes nothing, chance alone makes that 16 %), clearly worse if it is two. `sure` is
+what the run stated about the step. With `--set` and `--rule` other settings, and steps that are
+shorter or not made where `sure` is low, are judged beside the defaults: what fewer of these steps
+cost is told by the environment steps after which the mean return of the last 20 training episodes
+first reaches the task's `SOLVED`.
 
 Stopping: `StopWhenSure` is asked about the rows of the same runs, and the return where it would
 have ended them is compared with that at the end.
@@ -34,7 +36,7 @@ import bayespg
 from bayespg._support.precision import to_float64
 from bayespg.agents.callbacks import StopWhenSure
 from bayespg.calibration import ENDS, _part, brier
-from bayespg.learning import estimators
+from bayespg.learning import estimators, trust
 from bayespg.learning.batch import draw
 from bayespg.runs.columns import Column
 
@@ -48,7 +50,12 @@ TRAINED = (0, 10, 50)
 BATCHES, PATHS, AT_ONCE, Z, DOUBT = 400, 8, 20, 1.645, 0.5
 
 
-def judged(task: str, steps: int, seed: int, settings: dict[str, Any]) -> lines.Line:
+def judged(
+    task: str, steps: int, seed: int, settings: dict[str, Any], rule: dict[str, float]
+) -> lines.Line:
+    for name, value in rule.items():
+        assert hasattr(trust, name), name
+        setattr(trust, name, value)
     agent = bayespg.BAC(f"jax/{task}-v1", seed=seed, **settings)
     stop, stopped, each, recent, solved = StopWhenSure(say=None), None, [], [], None
 
@@ -67,7 +74,8 @@ def judged(task: str, steps: int, seed: int, settings: dict[str, Any]) -> lines.
             if solved is None and len(recent) == LAST and np.mean(recent) >= SOLVED[task]:
                 solved = int(row[Column.STEPS])
             if before is not None:
-                change = played() - before
+                moved = row[Column.STEP_NORM] > 0
+                change = (played() - before) if moved else 0 * before
                 error = float(change.std(ddof=1) / np.sqrt(EPISODES))
                 each.append([stage, round(row[Column.SURE], 4), float(change.mean()), error])
             if stopped is None and not stop(agent, row):
@@ -75,7 +83,7 @@ def judged(task: str, steps: int, seed: int, settings: dict[str, Any]) -> lines.
     end = {"steps": int(agent.state.steps), "return": float(played().mean())}
     return {
         "task": task, "seed": seed, "settings": settings, "solved": solved, "each": each,
-        "stopped": stopped, "end": end,
+        "stopped": stopped, "end": end, "rule": rule,
     }  # fmt: skip
 
 
@@ -118,7 +126,8 @@ def _tradeoff(runs: list[lines.Line]) -> list[str]:
         "settings",
         "runs",
         "worse",
-        "better",
+        "clearly worse",
+        "clearly better",
         "lost / gained",
         "steps to solve",
         "return",
@@ -127,7 +136,7 @@ def _tradeoff(runs: list[lines.Line]) -> list[str]:
     for task, named in dict.fromkeys((run["task"], _named(run)) for run in runs):
         of = [run for run in runs if (run["task"], _named(run)) == (task, named)]
         each = np.array([step for run in of for step in run["each"]])
-        worse, better, _ = _clear(each)
+        (worse, _), (clearly, better) = _clear(each, 1.0), _clear(each)
         change = each[np.abs(each[:, 2]) > CLEAR * each[:, 3], 2]
         lost, gained = -change[change < 0].sum() / len(of), change[change > 0].sum() / len(of)
         solved = [run["solved"] or np.inf for run in of]
@@ -135,21 +144,24 @@ def _tradeoff(runs: list[lines.Line]) -> list[str]:
         left = f" ({sum(map(np.isinf, solved))} never)" if np.isinf(solved).any() else ""
         end = np.median([run["end"]["return"] for run in of])
         text.append(
-            f"| {task} | {named} | {len(of)} | {worse:.0%} | {better:.0%} | "
+            f"| {task} | {named} | {len(of)} | {worse:.0%} | {clearly:.0%} | {better:.0%} | "
             f"{lost:,.0f} / {gained:,.0f} | {took}{left} | {end:.0f} |"
         )
     return text
 
 
 def _named(run: lines.Line) -> str:
-    return ", ".join(f"{k} {v:g}" for k, v in run["settings"].items()) or "defaults"
+    words = {"LEAST_SURE": "no step below", "FULL_SURE": "shorter steps below"}
+    rule = [f"{words[k]} {v:g}" for k, v in run.get("rule", {}).items()]
+    return ", ".join([f"{k} {v:g}" for k, v in run["settings"].items()] + rule) or "defaults"
 
 
-def _clear(each: Any) -> tuple[float, float, int]:
-    """The shares of steps that made the policy worse and better, and their number."""
+def _clear(each: Any, errors: float = CLEAR) -> tuple[float, float]:
+    """The shares of steps that made the policy worse and better by more than these standard
+    errors."""
     _, _, change, error = np.array(each).T
     z = np.divide(change, error, out=np.zeros_like(change), where=error > 0)
-    return float(np.mean(z < -CLEAR)), float(np.mean(z > CLEAR)), z.size
+    return float(np.mean(z < -errors)), float(np.mean(z > errors))
 
 
 def _stated(runs: list[lines.Line]) -> list[str]:
@@ -196,16 +208,19 @@ def _needed(rows: list[lines.Line]) -> list[str]:
 def table(found: list[lines.Line]) -> str:
     runs = [line for line in found if "each" in line]
     rows = [line for line in found if "held" in line]
-    usual = [run for run in runs if not run["settings"]]
+    usual = [run for run in runs if not run["settings"] and not run.get("rule")]
     timed = [run for run in runs if "solved" in run]
     parts = _tradeoff(timed), _stated(usual), _stopping(usual), _needed(rows)
     return "\n\n".join("\n".join(part) for part in parts if len(part) not in (0, 2))
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
-    settings = {k: json.loads(v) for k, v in (pair.split("=") for pair in options.set)}
+    settings, rule = (
+        {k: json.loads(v) for k, v in (pair.split("=") for pair in pairs)}
+        for pairs in (options.set, options.rule)
+    )
     for seed in range(options.first, options.first + options.seeds):
-        yield from (judged(task, TASKS[task], seed, settings) for task in options.tasks)
+        yield from (judged(task, TASKS[task], seed, settings, rule) for task in options.tasks)
     if options.needed:
         for task in options.tasks:
             yield from needed(task, options.first)
@@ -217,5 +232,6 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--rule", nargs="+", default=[], metavar="NAME=VALUE")
     parser.add_argument("--needed", action="store_true", help="judge `episodes_needed`, too")
     lines.run(parser, every, table)

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
-from bayespg.posterior import GradientPosterior, Weights, believed, no_weights
+from bayespg.posterior import Belief, GradientPosterior, believed, no_belief
 
 MEMORY = 0.95
 """Decay of the running mean per update."""
@@ -53,6 +53,18 @@ START, WEIGHT = 0.08, 10.0
 """rho before the first update, and how many pairs of episodes that counts for."""
 
 
+LEAST_SURE, FULL_SURE = 0.0, 0.0
+"""A step is made where `sure` is above the first, and has its full length above the second."""
+
+
+def share_by_sure(sure: Any) -> Any:
+    """The share of its limit that a step may use by what is stated about it."""
+    if not LEAST_SURE and not FULL_SURE:
+        return 1.0
+    shorter = jnp.clip((sure - 0.5) / max(FULL_SURE - 0.5, 1e-6), 0.0, 1.0)
+    return jnp.where(sure >= LEAST_SURE, shorter if FULL_SURE else 1.0, 0.0)
+
+
 class Trust(eqx.Module):
     """What the updates so far say about the agreement of episodes."""
 
@@ -60,9 +72,10 @@ class Trust(eqx.Module):
     """Sum over pairs of episodes of what they agree on, later ones with more weight."""
     pairs: Float[Array, ""]
     """Their number, weighted in the same way."""
-    belief: Weights
-    """How probable each ratio of signal to noise is (`bayespg.posterior.agreement`), for what is
-    said about a step; no decision of the learner depends on it."""
+    belief: Belief
+    """How probable each ratio of signal to noise is, and the gradient of earlier updates
+    (`bayespg.posterior.belief`), for what is said about a step; no decision of the learner depends
+    on it."""
 
     @property
     def rho(self) -> Float[Array, ""]:
@@ -111,6 +124,7 @@ def _share(rho: Any, M: int) -> Any:
     return M * rho / (1 + (M - 1) * rho)
 
 
-def begin(dtype: Any) -> Trust:
+def begin(parameters: int, dtype: Any) -> Trust:
     """Before the first update."""
-    return Trust(jnp.asarray(START * WEIGHT, dtype), jnp.asarray(WEIGHT, dtype), no_weights(dtype))
+    signal, pairs = (jnp.asarray(x, dtype) for x in (START * WEIGHT, WEIGHT))
+    return Trust(signal, pairs, no_belief(parameters, dtype))
