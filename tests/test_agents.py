@@ -1,6 +1,7 @@
 """Agents: training on real tasks, and what happens when something goes wrong."""
 
 import dataclasses
+import functools
 import gc
 import json
 import os
@@ -603,6 +604,46 @@ def test_strange_rewards_bring_no_nan(environment, estimator):
     for _ in range(3):
         agent.update()
     assert all(np.isfinite(x).all() for x in leaves(agent))
+
+
+class Still(gymnasium.Env):
+    """Ten steps with constant `what`: observations or rewards; or with the length one, episodes of
+    a single step."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def __init__(self, kind, what):
+        self.action_space, self.what = ACTIONS[kind], what
+
+    def _seen(self):
+        seen = self.np_random.normal(size=3).astype(np.float32)
+        return np.full(3, 2.0, np.float32) if self.what == "observations" else seen
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.t += 1
+        worth = float(np.ravel(action)[0]) + 0.1 * self.np_random.normal()
+        reward = 1.0 if self.what == "rewards" else worth
+        return self._seen(), reward, False, self.t >= (1 if self.what == "length" else 10), {}
+
+
+@pytest.mark.slow(
+    "box-observations", "discrete-rewards", "box-rewards", "discrete-length", "box-length"
+)
+@pytest.mark.parametrize("what", ["observations", "rewards", "length"])
+@pytest.mark.parametrize("kind", ["discrete", "box"])
+def test_a_task_that_says_little_ends_its_budget_with_a_sentence(kind, what, capsys):
+    agent = Agent(functools.partial(Still, kind, what), seed=0)
+    agent.learn(100 if what == "length" else 600)
+    said = "".join(capsys.readouterr())
+    assert "Traceback" not in said
+    assert ("Every episode of the first 20 updates returned 10.0" in said) == (what == "rewards")
+    assert all(np.isfinite(x).all() for x in leaves(agent))
+    assert int(agent.state.steps) >= (100 if what == "length" else 600)
 
 
 def test_a_policy_that_has_become_deterministic_brings_no_nan():

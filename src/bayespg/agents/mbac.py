@@ -33,11 +33,10 @@ from bayespg.environments import trajectories
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.batch import of_paths
-from bayespg.models import Forecast, Knowledge, Model, forecast, inside
+from bayespg.models import Forecast, Knowledge, Model, experience, forecast, held_out, inside
 from bayespg.models import model as models
-from bayespg.models import networks as ensembles
 from bayespg.models.data import Transitions, empty, inputs_of
-from bayespg.models.networks import Learner
+from bayespg.models.experience import Experience
 from bayespg.paths.observations import Normalised, Normaliser, no_statistics
 from bayespg.paths.worlds import OnHost
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype
@@ -76,10 +75,6 @@ class Effort(NamedTuple):
 FEW, MANY = Effort(64, 1, 50, 30), Effort(128, 3, 150, 100)
 WIDE = 6
 """Observations of more numbers than these are many: networks learn as well."""
-AGAIN = 1.3
-"""When there are this many times the transitions, the length scale of the model is chosen again,
-and a policy that learns from scratch is compared with the one so far. An early model may be wrong
-where nothing was observed; a policy that has learned to exploit that is hard to correct."""
 SURE = 1.0
 """Standard errors by which a policy must return more than another in simulated episodes to replace
 it."""
@@ -91,8 +86,6 @@ its episodes ended before the horizon."""
 CURIOSITY = 1.0
 """What is earned per standard deviation of what is not known, while rewards say nothing about
 states."""
-MEMORY = 0.7
-"""Decay of the running mean of the likelihoods by which the family that leads is chosen."""
 STEPS = 10
 """Steps after which the intervals of the model are tested."""
 COLUMNS = (
@@ -111,15 +104,7 @@ class State(eqx.Module):
     normaliser: Normaliser
     values: Float[Array, " q"]
     """Weights of the values of simulated states."""
-    data: Transitions
-    length: Int[np.ndarray, ""]
-    """Which length scale the model has."""
-    judged: Int[np.ndarray, ""]
-    """Transitions by which it was chosen."""
-    learner: Learner
-    lead: Float[np.ndarray, ""]
-    """What networks gain over the regression in the log-likelihood of new transitions, per number,
-    as a running mean; they lead where it is positive."""
+    experience: Experience
     key: PRNGKeyArray
     updates: Int[np.ndarray, ""]
     episodes: Int[np.ndarray, ""]
@@ -128,6 +113,10 @@ class State(eqx.Module):
     record: Record
     plain: Any
     """The state of `BAC`, which takes over where the model is of no use."""
+
+    @property
+    def data(self) -> Transitions:
+        return self.experience.data
 
     @property
     def acting(self) -> AnyPolicy:
@@ -190,7 +179,7 @@ class MBAC(BaseAgent):
         self._effort = MANY if size > WIDE else FEW
         key = host_key(s.seed)
         self._basis = models.basis(child(key, 3), size, inputs.size)
-        self._fitted: tuple[Any, Model] | None = None
+        self._fitted: tuple[Experience, Model] | None = None
         features = Fourier(
             size, self._effort.waves, scale=SCALES["choices" if inputs.sizes else "means"]
         )
@@ -203,9 +192,7 @@ class MBAC(BaseAgent):
             self.state = State(
                 policy=as_dtype(as_arrays(Composed(features, head)), jnp.float32),
                 normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
-                data=empty(size, inputs), length=zero, judged=zero, lead=np.asarray(0.0),
-                learner=to_numpy(ensembles.begin(child(key, 4), size + inputs.size, size + 1)),
-                key=child(key, 1),
+                experience=experience.nothing(child(key, 4), size, inputs), key=child(key, 1),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
                 record=judging.begin(), plain=to_numpy(self._plain.state),
@@ -244,16 +231,10 @@ class MBAC(BaseAgent):
         """The model of the task, given all transitions so far."""
         if self.state.data.count == 0:
             raise ValueError("model: nothing has been observed yet; call learn first")
-        return self._by_networks() if self.state.lead > 0 else self._by_regression()
-
-    def _by_regression(self) -> Model:
-        data = self.state.data
-        if self._fitted is None or self._fitted[0] is not data:
-            self._fitted = data, models.posterior(data, self._basis, self.state.length)
+        now = self.state.experience
+        if self._fitted is None or self._fitted[0] is not now:
+            self._fitted = now, now.model(self._basis)
         return self._fitted[1]
-
-    def _by_networks(self) -> Model:
-        return _with_networks(self._by_regression(), self.state.learner)
 
     def forecast(self, seed: int = 0) -> tuple[Transitions, Forecast]:
         """A real episode that is not learned from, and the states that the model predicts from its
@@ -309,18 +290,16 @@ class MBAC(BaseAgent):
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
             data, fresh = data.with_paths(paths), fresh.with_paths(paths)
-        shares, within = self._tested(fresh)
-        again = int(data.seen) > AGAIN * int(old.judged)
-        regression = models.posterior(data, self._basis, None if again else old.length)
+        before = self.model if old.data.count else None
+        shares, within = (np.nan, np.nan), np.nan
+        if before is not None:
+            shares, within = held_out.shares(before, fresh), inside(before, fresh, STEPS)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
-        lead = MEMORY * old.lead + (1 - MEMORY) * self._gain(fresh)
-        learner = old.learner
-        if data.states.shape[1] > WIDE or old.record.poor:
-            learner = ensembles.learned(
-                learner, data, regression.units, jax.random.fold_in(key, 99)
-            )
-        model = _with_networks(regression, learner) if lead > 0 else regression
+        both = data.states.shape[1] > WIDE or old.record.poor
+        now, model = old.experience.after(
+            data, fresh, before, self._basis, jax.random.fold_in(key, 99), both
+        )
         episodes = metrics.evaluation(*played)
         came = self._discounted(played)
         silent = judging.silent(data)
@@ -330,7 +309,7 @@ class MBAC(BaseAgent):
         policy, values, promised, begun = old.policy, old.values, np.nan, False
         ahead = confirmed = np.nan
         if not record.plain:
-            best, promises, begun = self._chosen(model, silent, key, again, record.missed)
+            best, promises, begun = self._chosen(model, silent, key, now.grown, record.missed)
             policy, values, progress = best.policy, best.values, best.progress
             if not silent:
                 promised = float(np.mean(promises[: len(promises) // 2]))
@@ -344,15 +323,13 @@ class MBAC(BaseAgent):
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
         self.state = old.counted(
-            episodes, policy=policy, normaliser=_units(model), values=values, data=data,
-            length=np.asarray(model.length, np.int64),
-            judged=np.asarray(data.seen if again else old.judged, np.int64),
-            learner=to_numpy(learner), lead=np.asarray(lead),
+            episodes, policy=policy, normaliser=_units(model), values=values,
+            experience=now,
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
             record=record.promising(promised, begun or doubted),
             plain=to_numpy(self._plain.state),
         )  # fmt: skip
-        self._fitted = data, model
+        self._fitted = now, model
         self._double = self._plain._double and record.plain
         if record.plain and not record.useless and old.record.doubts == 0:
             warn(_doubt(data))
@@ -410,31 +387,6 @@ class MBAC(BaseAgent):
         gamma = self.world.discount
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
-    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float]:
-        """How well the model so far predicts new transitions: the shares of the variance of changes
-        of the state and of rewards, and how many states are in the intervals. NaN before the first
-        model, and where nothing varies."""
-        if self.state.data.count == 0:
-            return (np.nan, np.nan), np.nan
-        x, a, y, r, going = judging.tested(fresh)
-        predicted = self.model.predict_encoded(x, a)
-        shares = (
-            judging.explained(y - x, np.asarray(predicted.following) - x),
-            judging.explained(r[going, None], np.asarray(predicted.rewards)[going, None]),
-        )
-        return shares, inside(self.model, fresh, STEPS)
-
-    def _gain(self, fresh: Transitions) -> float:
-        """What networks gain over the regression in the log-likelihood of new transitions, per
-        number; zero as long as they have not learned."""
-        if not int(self.state.learner.seen):
-            return 0.0
-        there, here = (
-            judging.likelihood(fresh, model.predict_encoded)
-            for model in (self._by_networks(), self._by_regression())
-        )
-        return there - here
-
     def _moved(self, before: AnyPolicy, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
         with self.precision():
@@ -490,10 +442,6 @@ class MBAC(BaseAgent):
         self.reset()
         self._double = self._plain._double and self.state.record.plain
         self._fitted = None
-
-
-def _with_networks(model: Model, learner: Learner) -> Model:
-    return dataclasses.replace(model, networks=learner.networks)
 
 
 def _doubt(data: Transitions) -> str:

@@ -11,13 +11,16 @@ lengths and ratios a / v, weighted by prior and evidence; v maximises the eviden
 eigendecomposition of the kernel matrix per length gives the evidence of all ratios.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import get_lapack_funcs
+from scipy.optimize import minimize
+from scipy.special import ndtr
 
 from bayespg.evidence import FLOOR
+from bayespg.search.hyperparameters import log_evidence, profile
 
 Array = np.ndarray
 _POTRF, _POTRI = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
@@ -107,6 +110,11 @@ class Process(NamedTuple):
     """What kernels are multiplied by for the mean."""
     returns: Float[Array, " M"]
     """The view of the returns."""
+    stretch: Float[Array, " n"] | float = 1.0
+    """Parameters are multiplied by these before distances are measured."""
+
+    def _placed(self, Z: Float[Array, "K n"]) -> Float[Array, "K n"]:
+        return (Z - self.centre) * self.stretch / self.unit
 
     def _kernels(self, at: Float[Array, "K n"]) -> Float[Array, "P K M"]:
         away = -0.5 * squared_distances(at, self.X)
@@ -114,7 +122,7 @@ class Process(NamedTuple):
 
     def mean(self, Z: Float[Array, "K n"]) -> Float[Array, " K"]:
         """The expected view of the return at each row."""
-        return self.share @ self._means(self._kernels((Z - self.centre) / self.unit))
+        return self.share @ self._means(self._kernels(self._placed(Z)))
 
     def _means(self, k: Float[Array, "P K M"]) -> Float[Array, "P K"]:
         return self.constant[:, None] + (k @ self.weights[:, :, None])[..., 0]
@@ -130,14 +138,14 @@ class Process(NamedTuple):
 
     def bound(self, Z: Float[Array, "K n"], deviations: float) -> Float[Array, " K"]:
         """The mean plus that many standard deviations at the rows of Z."""
-        k = self._kernels((Z - self.centre) / self.unit)
+        k = self._kernels(self._placed(Z))
         return self.share @ (self._means(k) + deviations * self._deviations(k))
 
     def slope(self, at: Float[Array, " n"], scale: float, part: int) -> "Slope":
         """The gradient of the return smoothed by N(0, scale^2 I) at a point, by one part."""
         n, a, l2, s2 = at.size, self.amplitude[part], self.length[part] ** 2, scale / self.unit
         s2 = s2**2
-        away, once, twice = self.X - (at - self.centre) / self.unit, l2 + s2, l2 + 2 * s2
+        away, once, twice = self.X - self._placed(at), l2 + s2, l2 + 2 * s2
         near = a * np.exp(-0.5 * (np.sum(away**2, 1) / once + n * np.log1p(s2 / l2)))
         B = near[:, None] * away / (once * self.unit)
         prior = a * np.exp(-0.5 * n * np.log1p(2 * s2 / l2)) / (twice * self.unit**2)
@@ -150,8 +158,56 @@ class Process(NamedTuple):
     def smoothed(self, Z: Float[Array, "K n"], scale: float) -> Float[Array, " K"]:
         """In the order of the expected smoothed returns, by the weightiest part."""
         l2 = self.length[self.likely] ** 2 + (scale / self.unit) ** 2
-        away = squared_distances((Z - self.centre) / self.unit, self.X)
+        away = squared_distances(self._placed(Z), self.X)
         return np.exp(-0.5 * away / l2) @ self.weights[self.likely]
+
+    def improvement(self, Z: Float[Array, "K n"], over: float) -> Float[Array, " K"]:
+        """Expected improvement over a number."""
+        k = self._kernels(self._placed(Z))
+        m, s = self._means(k) - over, self._deviations(k)
+        z = m / s
+        return self.share @ (m * ndtr(z) + s * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
+
+    def sampled(self, Z: Float[Array, "K n"], part: int, z: Float[Array, " K"]):
+        """A sample of one part of the process at the rows of Z."""
+        one = Process(
+            *(
+                v[part : part + 1]
+                if isinstance(v, np.ndarray) and v.ndim and i > 2 and i < 10
+                else v
+                for i, v in enumerate(self)
+            )
+        )
+        at = self._placed(Z)
+        k = one._kernels(at)[0]
+        own = one.amplitude[0] * np.exp(-0.5 * squared_distances(at, at) / one.length[0] ** 2)
+        left = 1 - k @ one.sums[0]
+        C = own - k @ one.inverse[0] @ k.T + np.outer(left, left) / one.sums[0].sum()
+        L = np.linalg.cholesky(C + 1e-6 * one.amplitude[0] * np.eye(len(C)))
+        return one._means(k[None])[0] + L @ z
+
+    def informative(self, Z: Float[Array, "K n"], at: Float[Array, " n"]) -> Float[Array, " K"]:
+        """By how much an episode lowers the trace of the gradient's covariance."""
+        p, centre, z = self.likely, self._placed(at[None])[0], self._placed(Z)
+        a, l2 = self.amplitude[p], self.length[p] ** 2
+
+        def slopes(X):
+            away = X - centre
+            return a * np.exp(-0.5 * np.sum(away**2, 1) / l2)[:, None] * away / l2
+
+        k = a * np.exp(-0.5 * squared_distances(z, self.X) / l2)
+        gain, total = k @ self.inverse[p], self.sums[p].sum()
+        left = 1 - k @ self.sums[p]
+        variance = a - np.sum(gain * k, 1) + left**2 / total + self.noise[p]
+        B = slopes(self.X)
+        lowered = slopes(z) - gain @ B - np.outer(left, self.sums[p] @ B) / total
+        return np.sum(lowered**2, 1) / np.maximum(variance, 1e-12)
+
+    def residuals(self) -> Float[Array, " M"]:
+        """Residuals of episodes that are left out, in their standard deviations."""
+        p = self.likely
+        P = self.inverse[p] - np.outer(self.sums[p], self.sums[p]) / self.sums[p].sum()
+        return self.weights[p] / np.sqrt(np.diag(P))
 
     @property
     def likely(self) -> int:
@@ -161,7 +217,7 @@ class Process(NamedTuple):
     def expecting(self, Z: Float[Array, "K n"]) -> "Process":
         """The process after episodes with the rows of Z that return what is expected of them. The
         means stay; what is not unknown any more changes the standard deviations."""
-        X = np.concatenate([self.X, (Z - self.centre) / self.unit])
+        X = np.concatenate([self.X, self._placed(Z)])
         K = self._replace(X=X)._kernels(X)
         jitter = self.noise + ROUNDING * self.amplitude
         inverse = _inverses(K + jitter[:, None, None] * np.eye(len(X)))
@@ -178,23 +234,21 @@ class Weights(NamedTuple):
     """The weight of each length and ratio."""
 
 
-def weigh(X: Float[Array, "M n"], y: Float[Array, " M"], unit: float) -> Weights:
+def weigh(X: Float[Array, "M n"], y: Float[Array, " M"], unit: float, trust=None) -> Weights:
     """The posterior of lengths and ratios, of the view that has the greater evidence."""
+    root = np.ones(y.size) if trust is None else np.sqrt(trust)
     away = squared_distances(X / unit, X / unit)
     np.fill_diagonal(away, 0.0)
     both, jacobian = views(y)
-    M, columns = y.size, np.concatenate([both, np.ones((1, y.size))]).T
+    M, columns = y.size, (np.concatenate([both, np.ones((1, y.size))]) * root).T
     density = np.empty((len(LENGTHS), len(RATIOS), 2))
     for i, length in enumerate(LENGTHS):
-        values, Q = np.linalg.eigh(np.exp(-0.5 * away / length**2))
-        w = 1 / (1 + np.outer(RATIOS, np.maximum(values, 1e-12)))
-        q = Q.T @ columns
-        z, one = q[:, :-1], q[:, -1:]
-        ones = w @ one**2
-        square = np.maximum(w @ z**2 - (w @ (one * z)) ** 2 / ones, 0.0)
-        noise = np.maximum(square / (M - 1), FLOOR)
-        log_det = (np.log(ones[:, 0]) - np.log(w).sum(1))[:, None]
-        density[i] = jacobian - 0.5 * (square / noise + (M - 1) * np.log(noise) + log_det)
+        values, Q = np.linalg.eigh(root[:, None] * np.exp(-0.5 * away / length**2) * root)
+        values, q = np.maximum(values, 1e-12), Q.T @ columns
+        for view in (0, 1):
+            square, log_det = profile(RATIOS, values, q[:, view], q[:, 2])
+            noise = np.maximum(square / (M - 1), FLOOR)
+            density[i, :, view] = log_evidence(square, log_det, noise, M - 1) + jacobian[view]
     density += PRIOR[..., None]
     density = np.exp(density - density.max())
     view = int(np.argmax(density.sum((0, 1))))
@@ -207,10 +261,13 @@ def fit(
     centre: Float[Array, " n"],
     unit: float,
     weights: Weights,
+    stretch: Any = 1.0,
+    trust: Any = None,
 ) -> Process:
     """The process of the weightiest lengths and ratios; lengths are in units of `unit`. The returns
     must not all be equal."""
-    M, at = y.size, (X - centre) / unit
+    M, at = y.size, (X - centre) * stretch / unit
+    extra = np.ones(M) if trust is None else 1 / trust
     z = views(y)[0][weights.view]
     away = squared_distances(at, at)
     np.fill_diagonal(away, 0.0)
@@ -219,7 +276,7 @@ def fit(
     chosen = chosen[flat[chosen] >= LEAST * flat.max()]
     length, ratio = LENGTHS[chosen // len(RATIOS)], RATIOS[chosen % len(RATIOS)]
     K = ratio[:, None, None] * np.exp(-0.5 * away / length[:, None, None] ** 2)
-    inverse = _inverses(K + (1 + ROUNDING * ratio)[:, None, None] * np.eye(M))
+    inverse = _inverses(K + (extra + ROUNDING * ratio[:, None])[:, None, :] * np.eye(M))
     sums = inverse.sum(2)
     constant = sums @ z / sums.sum(1)
     rest = z - constant[:, None]
@@ -228,7 +285,7 @@ def fit(
     return Process(
         at, centre, unit, flat[chosen] / flat[chosen].sum(), length, ratio * noise, noise,
         inverse / noise[:, None, None], sums / noise[:, None], constant, alpha / noise[:, None],
-        z,
+        z, stretch,
     )  # fmt: skip
 
 
@@ -239,3 +296,37 @@ def _inverses(A: Float[Array, "P M M"]) -> Float[Array, "P M M"]:
         upper, _ = _POTRI(_POTRF(matrix, clean=1)[0])  # LAPACK reads and fills one triangle
         found[k] = upper + np.triu(upper, 1).T
     return found
+
+
+def stretched(
+    X: Float[Array, "M n"],
+    y: Float[Array, " M"],
+    unit: float,
+    weights: Weights,
+    prior: float,
+    start: Float[Array, " n"],
+) -> Float[Array, " n"]:
+    """Factors of the parameters, one over their lengths, of greatest evidence with a normal prior
+    of that deviation on their logarithms, for the weightiest length and ratio."""
+    i, j = np.unravel_index(np.argmax(weights.of), weights.of.shape)
+    l, ratio, z, M = LENGTHS[i], RATIOS[j], views(y)[0][weights.view], y.size
+    at = X / unit
+
+    def value(t):
+        A = at * np.exp(t)
+        away = squared_distances(A, A)
+        K = ratio * np.exp(-0.5 * away / l**2)
+        np.fill_diagonal(K, ratio)
+        C = _inverses((K + (1 + ROUNDING * ratio) * np.eye(M))[None])[0]
+        s = C.sum(1)
+        P = C - np.outer(s, s) / s.sum()
+        Pz = P @ z
+        v = max(z @ Pz / (M - 1), FLOOR)
+        _, logdet = np.linalg.slogdet(C)
+        f = -0.5 * ((M - 1) * np.log(v) - logdet + np.log(s.sum()))
+        H = (np.outer(Pz, Pz) / v - P) * K
+        g = -(np.sum(A**2 * H.sum(1)[:, None], 0) - np.einsum("aj,ab,bj->j", A, H, A)) / l**2
+        return -(f - 0.5 * np.sum(t**2) / prior**2), -(g - t / prior**2)
+
+    found = minimize(value, np.log(start), jac=True, method="L-BFGS-B", options={"maxiter": 10})
+    return np.exp(found.x)

@@ -81,6 +81,18 @@ ROUNDING = 1e-12
 MOST = 10**8
 """The most numbers in the covariance of a gradient, 800 MB."""
 FORMAT = "bayespg-search-6"
+DRAWS = "bound"
+"""Candidates are chosen by "bound", "improvement", "thompson", "trust" or "informative"."""
+MINUCB = 0.0
+"""If positive, the mean moves to the highest mean less this many standard deviations."""
+AGAIN, WHAT = 0, "mean"
+"""Every that many episodes plays the mean, or the best, again; -1 if its bound is highest."""
+PER_PARAMETER = 0.0
+"""The prior deviation of the logarithms of lengths of single parameters."""
+TAILS = 0.0
+"""Degrees of freedom of the noise."""
+BEST = 1.0
+"""Smoothing of what is best, in units of the scale."""
 
 
 class Search:
@@ -163,6 +175,7 @@ class Search:
         self._anchor = self.mean.copy()
         """The mean before the latest decision, which used the episodes near it."""
         self._best = self.mean.copy()
+        self._stretch = np.ones(self.n)
         self._wins: list[float] = []
         """Whether the latest episodes returned more than was expected of the mean."""
 
@@ -246,8 +259,14 @@ class Search:
         assert model is not None
         if self._waiting:
             model = model.expecting(np.array(self._waiting))
+        if AGAIN > 0 and self._asked % AGAIN == 0:
+            return (self._best if WHAT == "best" else self.mean).copy()
         part = int(rng.choice(len(model.share), p=model.share))
-        D = model.slope(self.mean, 0.0, part).drawn(rng.normal(size=(DIRECTIONS, self.n)))
+        if DRAWS in ("trust", "informative"):
+            D = rng.normal(size=(4 * DIRECTIONS, self.n))
+        else:
+            D = model.slope(self.mean, 0.0, part).drawn(rng.normal(size=(DIRECTIONS, self.n)))
+        D = D / self._stretch
         if self.sphere:
             D = D - np.outer(D @ self.mean, self.mean)
         sizes = np.linalg.norm(D, axis=1, keepdims=True)
@@ -255,6 +274,17 @@ class Search:
         distances = np.linspace(*DISTANCES, LENGTHS)[:, None, None]
         away = distances * self.scale * math.sqrt(self.n) * D
         candidates = self.placed((self.mean + away).reshape(-1, self.n))
+        if AGAIN == -1:
+            candidates = np.concatenate([candidates, self.mean[None]])
+        if DRAWS == "improvement":
+            over = float(model.mean(np.array([self._best]))[0])
+            return candidates[np.argmax(model.improvement(candidates, over))]
+        if DRAWS in ("thompson", "trust"):
+            return candidates[
+                np.argmax(model.sampled(candidates, part, rng.normal(size=len(candidates))))
+            ]
+        if DRAWS == "informative":
+            return candidates[np.argmax(model.informative(candidates, self.mean))]
         return candidates[np.argmax(model.bound(candidates, OPTIMISM))]
 
     def placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
@@ -317,7 +347,7 @@ class Search:
         for _ in range(min(new, STEPS)):
             self._climb()
         known = np.concatenate([self.mean[None], X])
-        self._best = known[np.argmax(self._process.smoothed(known, self.scale))]
+        self._best = known[np.argmax(self._process.smoothed(known, BEST * self.scale))]
 
     def _adapt(self, y: Float[Array, " M"], new: int) -> None:
         """Adapt the scale to the share of episodes that returned more than expected of the mean."""
@@ -340,17 +370,37 @@ class Search:
         length, size = np.linalg.norm(d), np.linalg.norm(slope.mean)
         if deviations < UNKNOWN and self.sphere and self.scale == self._widest:
             self.mean = np.zeros(self.n)
+        elif MINUCB and length > 0:
+            t = np.linspace(0, 1, 9)[:, None] * self.scale * math.sqrt(self.n)
+            C = self.placed(self.mean + t * d / length / self._stretch)
+            self.mean = C[np.argmax(self._process.bound(C, -MINUCB))]
         elif deviations >= CONFIDENCE and length > 0:
             signal = self.scale * size / math.sqrt(self._process.noise[part])
             step = STEP * self.scale * math.sqrt(self.n) * min(1.0, signal / SIGNAL)
-            self.mean = self.placed(self.mean + step / length * d)
+            self.mean = self.placed(self.mean + step / length * d / self._stretch)
 
     def _fit(self, X: Float[Array, "M n"], y: Float[Array, " M"], again: bool = False) -> None:
         """The process of returns, `again` with the weights of the latest decision."""
         rest = again or (y.size >= SEVERAL and self.episodes % REFIT > 0)
         if self._weights is None or not rest:
-            self._weights = process.weigh(X - self._anchor, y, self._unit)
-        self._process = process.fit(X, y, self._anchor, self._unit, self._weights)
+            away = (X - self._anchor) * self._stretch
+            trust = None
+            if TAILS and self._weights is not None and y.size > 5:
+                trust = self._trust(X, y)
+            self._weights = process.weigh(away, y, self._unit, trust)
+            if PER_PARAMETER and y.size > 2:
+                self._stretch = process.stretched(
+                    X - self._anchor, y, self._unit, self._weights, PER_PARAMETER, self._stretch
+                )
+        trust = self._trust(X, y) if TAILS and y.size > 5 else None
+        self._process = process.fit(
+            X, y, self._anchor, self._unit, self._weights, self._stretch, trust
+        )
+
+    def _trust(self, X, y):
+        assert self._weights is not None
+        found = process.fit(X, y, self._anchor, self._unit, self._weights, self._stretch)
+        return (TAILS + 1) / (TAILS + found.residuals() ** 2)
 
     def _scaled(self, factor: float) -> None:
         self.scale = min(self.scale * factor, self._widest)
@@ -359,6 +409,7 @@ class Search:
         """Change the units of the parameters: the mean and everything asked or tried are multiplied
         by `factors`. The scale stays; it now holds in the new units."""
         factors = checks.positive("factors", factors, ((self.n,),))
+        self._stretch = self._stretch / factors if PER_PARAMETER else self._stretch
         rows = np.array([self.mean, self._best, self._anchor, *self._waiting])
         rows = np.concatenate([rows, self._tried])
         with np.errstate(over="ignore"):
