@@ -7,13 +7,14 @@
 Steps: at three stages of a run the policies before and after each step play the same 500
 episodes. A step is worse if its change of the mean return is more than a standard error below zero
 (where a step changes nothing, chance alone makes that 16 %), clearly worse if it is two. `sure` is
-what the run stated about the step. With `--set` and `--rule` other settings, and steps that are
-shorter or not made where `sure` is low, are judged beside the defaults: what fewer of these steps
-cost is told by the environment steps after which the mean return of the last 20 training episodes
-first reaches the task's `SOLVED`.
+what the run stated about the step. With `--set` other settings are judged beside the defaults: what
+fewer of these steps cost is told by the environment steps after which the mean return of the last
+20 training episodes first reaches the task's `SOLVED`. Rows with a `rule` are of commit 5173c3d:
+steps that were shorter, or not made, where `sure` is low.
 
-Stopping: `StopWhenSure` is asked about the rows of the same runs, and the return where it would
-have ended them is compared with that at the end.
+Stopping: with `--budget` runs of that many steps in which no step is judged; `StopWhenSure` is
+asked about every row, and the return where it would have ended a run is compared with that at the
+end.
 
 Episodes needed: how often the 90 % interval of `episodes_needed`, from eight episodes, holds the
 number with which a step goes uphill with probability 95 %. With h_i the unbiased gradients of very
@@ -36,7 +37,7 @@ import bayespg
 from bayespg._support.precision import to_float64
 from bayespg.agents.callbacks import StopWhenSure
 from bayespg.calibration import ENDS, _part, brier
-from bayespg.learning import estimators, trust
+from bayespg.learning import estimators
 from bayespg.learning.batch import draw
 from bayespg.runs.columns import Column
 
@@ -50,12 +51,7 @@ TRAINED = (0, 10, 50)
 BATCHES, PATHS, AT_ONCE, Z, DOUBT = 400, 8, 20, 1.645, 0.5
 
 
-def judged(
-    task: str, steps: int, seed: int, settings: dict[str, Any], rule: dict[str, float]
-) -> lines.Line:
-    for name, value in rule.items():
-        assert hasattr(trust, name), name
-        setattr(trust, name, value)
+def judged(task: str, steps: int, seed: int, settings: dict[str, Any]) -> lines.Line:
     agent = bayespg.BAC(f"jax/{task}-v1", seed=seed, **settings)
     stop, stopped, each, recent, solved = StopWhenSure(say=None), None, [], [], None
 
@@ -83,8 +79,26 @@ def judged(
     end = {"steps": int(agent.state.steps), "return": float(played().mean())}
     return {
         "task": task, "seed": seed, "settings": settings, "solved": solved, "each": each,
-        "stopped": stopped, "end": end, "rule": rule,
+        "stopped": stopped, "end": end,
     }  # fmt: skip
+
+
+def stopping(task: str, budget: int, seed: int) -> lines.Line:
+    agent, stop = bayespg.BAC(f"jax/{task}-v1", seed=seed), StopWhenSure(say=None)
+
+    def at() -> dict[str, float]:
+        played = agent.evaluate(EPISODES, seed=1_000_000 + seed).returns
+        return {
+            "steps": int(agent.state.steps), "episodes": int(agent.state.episodes),
+            "return": float(played.mean()), "error": float(played.std() / np.sqrt(EPISODES)),
+        }  # fmt: skip
+
+    stopped = None
+    while int(agent.state.steps) < budget:
+        row = agent.update()
+        if stopped is None and not stop(agent, row):
+            stopped = at()
+    return {"task": task, "seed": seed, "budget": budget, "stopped": stopped, "end": at()}
 
 
 @eqx.filter_jit
@@ -177,15 +191,16 @@ def _stated(runs: list[lines.Line]) -> list[str]:
 
 
 def _stopping(runs: list[lines.Line]) -> list[str]:
-    """The runs that `StopWhenSure` would have ended."""
-    text = ["| task | seed | stopped after | return | at the end | return |", "|---" * 6 + "|"]
+    """Where `StopWhenSure` would have ended runs, beside a fixed budget."""
+    text = [
+        "| task | seed | stopped after | return | steps of the budget | return |", "|---" * 6 + "|",
+    ]  # fmt: skip
     for run in runs:
         stopped, end = run["stopped"], run["end"]
-        if stopped:
-            at = f"{stopped['steps']:,} | {stopped['return']:.0f}"
-            text.append(
-                f"| {run['task']} | {run['seed']} | {at} | {end['steps']:,} | {end['return']:.0f} |"
-            )
+        at = f"{stopped['steps']:,} | {stopped['return']:.0f}" if stopped else "never | "
+        text.append(
+            f"| {run['task']} | {run['seed']} | {at} | {end['steps']:,} | {end['return']:.0f} |"
+        )
     return text
 
 
@@ -210,17 +225,18 @@ def table(found: list[lines.Line]) -> str:
     rows = [line for line in found if "held" in line]
     usual = [run for run in runs if not run["settings"] and not run.get("rule")]
     timed = [run for run in runs if "solved" in run]
-    parts = _tradeoff(timed), _stated(usual), _stopping(usual), _needed(rows)
+    budgets = [line for line in found if "budget" in line]
+    parts = _tradeoff(timed), _stated(usual), _stopping(budgets), _needed(rows)
     return "\n\n".join("\n".join(part) for part in parts if len(part) not in (0, 2))
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
-    settings, rule = (
-        {k: json.loads(v) for k, v in (pair.split("=") for pair in pairs)}
-        for pairs in (options.set, options.rule)
-    )
+    settings = {k: json.loads(v) for k, v in (pair.split("=") for pair in options.set)}
     for seed in range(options.first, options.first + options.seeds):
-        yield from (judged(task, TASKS[task], seed, settings, rule) for task in options.tasks)
+        if options.budget:
+            yield from (stopping(task, options.budget, seed) for task in options.tasks)
+            continue
+        yield from (judged(task, TASKS[task], seed, settings) for task in options.tasks)
     if options.needed:
         for task in options.tasks:
             yield from needed(task, options.first)
@@ -232,6 +248,6 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--rule", nargs="+", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--budget", type=int, default=0, help="steps of runs that may be stopped")
     parser.add_argument("--needed", action="store_true", help="judge `episodes_needed`, too")
     lines.run(parser, every, table)

@@ -62,9 +62,9 @@ def _compiled(double: bool):
     return eqx.filter_jit(_updated, **options), eqx.filter_jit(_slope, **options)
 
 
-def measured(task: str, steps: int, seed: int, seconds: float) -> lines.Line:
+def measured(task: str, steps: int, seed: int, episodes: Any, seconds: float) -> lines.Line:
     begun = time.monotonic()
-    agent = bayespg.BAC(f"jax/{task}-v1", seed=seed)
+    agent = bayespg.BAC(f"jax/{task}-v1", seed=seed, episodes=episodes)
     learn, slope_along = _compiled(agent._double)
     rows, key = [], jax.random.key(seed)
     with agent.precision():
@@ -135,7 +135,7 @@ def _oracle(found: list[lines.Line], name: str) -> float:
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
     for seed in range(options.first, options.first + options.seeds):
         for task in options.tasks:
-            yield measured(task, TASKS[task], seed, options.seconds)
+            yield measured(task, TASKS[task], seed, options.episodes, options.seconds)
 
 
 if __name__ == "__main__":
@@ -143,5 +143,6 @@ if __name__ == "__main__":
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--episodes", type=int, default="auto", help="per update")
     parser.add_argument("--seconds", type=float, default=3_600.0, help="for one run")
     lines.run(parser, every, table)

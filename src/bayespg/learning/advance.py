@@ -271,22 +271,20 @@ def advance(
     divergence, M = _divergence(batch), batch.paths.mask.shape[1]
     posterior, informative, curious = _direction(estimator, state, batch)
     trusted = state.trust.observe(posterior.info.get("products"), informative)
-    sure, certain = jnp.nan, trusted
-    if described:
-        sure, certain = _unless(~informative, trusted.sure(posterior), (jnp.asarray(0.5), trusted))
-    allowed = trusted.allowed(M) * trust.share_by_sure(sure)
     change: Any
     change, optimiser = update.update(
         posterior.mean, state.optimiser, theta, posterior=posterior, divergence=divergence,
         slower=slower(state.policy, SPENT),
-        allowed=jnp.where(informative, allowed, curious).astype(theta.dtype),
+        allowed=jnp.where(informative, trusted.allowed(M), curious).astype(theta.dtype),
     )  # fmt: skip
     change = _not_too_far(batch, change, anchor, curious)
     critic, errors, explained = _criticise(batch, estimator.needs)
     critic = posterior.info.pop("values", critic)
     critic = critic and _unless(curious, critic, state.critic)
     raw = batch.paths if raw is None else raw
-    trusted = certain
+    sure = jnp.nan
+    if described:
+        sure, trusted = _unless(~informative, trusted.sure(posterior), (jnp.asarray(0.5), trusted))
     new = State(
         policy=rebuild(theta + change), optimiser=optimiser, critic=critic,
         normaliser=state.normaliser and state.normaliser.observe(raw.states, raw.mask),

@@ -53,18 +53,6 @@ START, WEIGHT = 0.08, 10.0
 """rho before the first update, and how many pairs of episodes that counts for."""
 
 
-LEAST_SURE, FULL_SURE = 0.0, 0.0
-"""A step is made where `sure` is above the first, and has its full length above the second."""
-
-
-def share_by_sure(sure: Any) -> Any:
-    """The share of its limit that a step may use by what is stated about it."""
-    if not LEAST_SURE and not FULL_SURE:
-        return 1.0
-    shorter = jnp.clip((sure - 0.5) / max(FULL_SURE - 0.5, 1e-6), 0.0, 1.0)
-    return jnp.where(sure >= LEAST_SURE, shorter if FULL_SURE else 1.0, 0.0)
-
-
 class Trust(eqx.Module):
     """What the updates so far say about the agreement of episodes."""
 
