@@ -1,0 +1,148 @@
+"""The column `sure` of runs that learn, beside the gradient of very many episodes at every update.
+
+    python benchmarks/sure_runs.py --first 200 --out docs/results/sure-runs.jsonl
+    python benchmarks/sure_runs.py --table docs/results/sure-runs.jsonl
+
+CartPole, Acrobot and Pendulum in JAX with the default agent. At each update `EPISODES` further
+episodes of the same policy tell the slope along the direction that is followed, the natural
+gradient, and its standard error; the objective is the agent's own, the mean over steps, with the
+time limit as an end. Stated are what the batch says by itself, what the run says given what the
+updates so far show of the ratio of signal to noise, and the column `sure`, which also knows where
+the gradients of earlier updates pointed. An update goes uphill with the probability that its
+measured slope leaves.
+"""
+
+import argparse
+import functools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lines
+import numpy as np
+from scipy import stats
+
+import bayespg
+from bayespg._support import compilation
+from bayespg.calibration import ENDS
+from bayespg.environments.trajectories import returns
+from bayespg.learning.advance import advance, batch_of
+from bayespg.learning.estimators import MonteCarlo
+from bayespg.posterior import believed, no_belief, uphill
+
+TASKS = {"Pendulum": 60_000, "Acrobot": 20_000, "CartPole": 25_000}
+EPISODES, SEEDS = 4_000, 2
+EXACT = MonteCarlo("states", weights="uniform", limit_ends=True)
+STATED = ("one batch", "ratio only", "sure")
+
+
+def _updated(estimator, update, state, raw, discount, horizon, environment, without):
+    batch = batch_of(state, raw, discount, horizon, environment)
+    state, record, posterior = advance(estimator, update, state, batch, raw)
+    without = without._replace(paths=jnp.zeros_like(without.paths))
+    less, without = believed(posterior, True, without)
+    said = jnp.stack([uphill(posterior, True), less, record.sure])
+    d = posterior.fisher.solve(posterior.mean)  # pyright: ignore[reportOptionalMemberAccess]
+    about = said, d, batch.discount, jnp.mean(returns(raw)), jnp.any(posterior.mean != 0)
+    return state, without, about
+
+
+def _slope(state, raw, discount, horizon, d):
+    """The slope along d, and its standard error."""
+    along = EXACT.samples(batch_of(state, raw, discount, horizon)) @ d
+    return jnp.mean(along), jnp.std(along) / jnp.sqrt(along.size)
+
+
+@functools.cache
+def _compiled(double: bool):
+    options: dict[str, Any] = {"compiler_options": compilation.fast(double=double)}
+    return eqx.filter_jit(_updated, **options), eqx.filter_jit(_slope, **options)
+
+
+def measured(task: str, steps: int, seed: int, episodes: Any, seconds: float) -> lines.Line:
+    begun = time.monotonic()
+    agent = bayespg.BAC(f"jax/{task}-v1", seed=seed, episodes=episodes)
+    learn, slope_along = _compiled(agent._double)
+    rows, key = [], jax.random.key(seed)
+    with agent.precision():
+        without = no_belief(agent.parameter_count, agent.state.trust.rho.dtype)
+        while int(agent.state.steps) < steps and time.monotonic() - begun < seconds:
+            before, raw = agent.state, agent.draw()
+            agent.state, without, about = learn(*agent._arguments(raw), without)
+            said, d, discount, mean, moves = about
+            if not moves:
+                continue
+            more = agent.world.play(
+                before.acting, jax.random.fold_in(key, len(rows)), np.arange(EPISODES),
+                persistence=before.exploration.persistence,
+            )  # fmt: skip
+            slope, error = slope_along(before, more, discount, agent.world.horizon, d)
+            z = float(slope) / max(float(error), 1e-300)
+            rows.append([
+                int(agent.state.steps), raw.mask.shape[1], round(float(mean), 1),
+                *(round(float(x), 4) for x in said), round(float(stats.norm.cdf(z)), 4),
+            ])  # fmt: skip
+    columns = ["steps", "episodes", "return", *STATED, "uphill"]
+    return {"task": task, "seed": seed, "columns": columns, "rows": rows} | lines.machine()
+
+
+def scores(said: np.ndarray, up: np.ndarray) -> float:
+    """Brier score where `up` is a probability."""
+    return float(np.mean(up * (1 - said) ** 2 + (1 - up) * said**2))
+
+
+def table(found: list[lines.Line]) -> str:
+    """For each task and all, stated / observed by the size of the statement, and the Brier score,
+    beside that of an oracle that states the observed frequency of each third of a task's runs."""
+    names = list(dict.fromkeys(x["task"] for x in found))
+    head = (
+        "task", "stated by", "mean", "up to 0.7", "0.7 to 0.9", "above 0.9", "Brier", "oracle",
+    )  # fmt: skip
+    text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name in (*names, "all"):
+        of = [np.array(x["rows"]) for x in found if x["task"] == name or name == "all"]
+        each, ideal = np.concatenate(of), _oracle(found, name)
+        up = each[:, -1]
+        for i, what in enumerate(STATED, 3):
+            said = each[:, i]
+            cells = []
+            for low, high in ENDS:
+                inside = (said > low) & (said <= high)
+                k = int(inside.sum())
+                means = f"{said[inside].mean():.2f} / {up[inside].mean():.2f} " if k else ""
+                cells.append(f"{means}({k})")
+            text.append(
+                f"| {name} | {what} | {said.mean():.2f} / {up.mean():.2f} | {' | '.join(cells)} | "
+                f"{scores(said, up):.3f} | {ideal:.3f} |"
+            )
+    return "\n".join(text)
+
+
+def _oracle(found: list[lines.Line], name: str) -> float:
+    said, up = [], []
+    for task in dict.fromkeys(x["task"] for x in found if name in (x["task"], "all")):
+        runs = [np.array(x["rows"]) for x in found if x["task"] == task]
+        for third in range(3):
+            part = np.concatenate([np.array_split(run, 3)[third][:, -1] for run in runs])
+            said.append(np.full(part.size, part.mean()))
+            up.append(part)
+    return scores(np.concatenate(said), np.concatenate(up))
+
+
+def every(options: argparse.Namespace) -> Iterator[lines.Line]:
+    for seed in range(options.first, options.first + options.seeds):
+        for task in options.tasks:
+            yield measured(task, TASKS[task], seed, options.episodes, options.seconds)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--episodes", type=int, default="auto", help="per update")
+    parser.add_argument("--seconds", type=float, default=3_600.0, help="for one run")
+    lines.run(parser, every, table)
