@@ -657,6 +657,21 @@ def _square() -> None:
     trust.Trust.allowed = allowed
 
 
+def _sizes() -> None:
+    """Up to 64 episodes."""
+    from bayespg.learning import trust
+
+    trust.SIZES = (*trust.SIZES, 32, 64)
+
+
+def _shorter() -> None:
+    """Up to 64 episodes, and a third of the least length of steps."""
+    from bayespg.learning import trust
+
+    _sizes()
+    trust.LEAST = 0.002
+
+
 def _wider() -> None:
     """As many episodes, up to 64, that a seventh of their squared sum is signal."""
     from bayespg.learning import trust
@@ -688,6 +703,9 @@ LEADS: dict[str, Lead] = {
     "quietest": Lead("half the noise of quiet", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
     "square": Lead("steps as long as the share of signal",
                    (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_square)),
+    "sizes": Lead("5: up to 64 episodes", (CARTPOLE, ONE, TWO, HOPPER, REACHER), _changed(_sizes)),
+    "shorter": Lead("5: up to 64 episodes, shorter steps", (CARTPOLE, ONE, TWO, HOPPER, REACHER),
+                    _changed(_shorter)),
     "wider": Lead("up to 64 episodes by their share of signal",
                   (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR), _changed(_wider)),
     "back": Lead("12: back to the best policy where returns have fallen", REDUCED, _back),
