@@ -254,6 +254,17 @@ def test_a_policy_is_replaced_only_by_one_that_returns_more_in_the_same_episodes
     assert not mbac._better(returns, returns)
 
 
+def test_a_policy_that_is_not_improved_stays_the_same_in_its_own_units(monkeypatch):
+    agent = bayespg.MBAC("jax/CartPole-v1", seed=3)
+    agent.update()
+    before, units = agent.state.actor, agent.model.states
+    monkeypatch.setattr(mbac, "_better", lambda *_: False)
+    row = agent.update()
+    assert not np.array_equal(agent.model.states.mean, units.mean)
+    assert serialise.equal(agent.state.actor, before)
+    assert row["divergence"] == 0
+
+
 @pytest.mark.slow
 def test_the_model_s_gradient_is_the_prior_of_the_real_one(trained):
     agent, *_ = trained
