@@ -1,7 +1,7 @@
 """The column `sure` of runs that learn, beside the gradient of very many episodes at every update.
 
     python benchmarks/sure_runs.py --first 200 --out docs/results/sure-runs.jsonl
-    python benchmarks/sure_runs.py --table docs/results/sure-runs.jsonl
+    python benchmarks/sure_runs.py --table docs/results/sure-runs.jsonl --picture sure-runs.svg
 
 CartPole, Acrobot and Pendulum in JAX with the default agent. At each update `EPISODES` further
 episodes of the same policy tell the slope along the direction that is followed, the natural
@@ -13,6 +13,7 @@ commit 5173c3d: a run then learned how coherent the gradients of its updates are
 
 import argparse
 import functools
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -26,16 +27,20 @@ from scipy import stats
 
 import bayespg
 from bayespg._support import compilation
+from bayespg._support.precision import to_float64
 from bayespg.calibration import ENDS
 from bayespg.environments.trajectories import returns
 from bayespg.learning.advance import advance, batch_of
 from bayespg.learning.estimators import MonteCarlo
 from bayespg.posterior import uphill
+from bayespg.runs import plots
 
 TASKS = {"Pendulum": 60_000, "Acrobot": 20_000, "CartPole": 25_000}
 EPISODES, SEEDS = 4_000, 2
 EXACT = MonteCarlo("states", weights="uniform", limit_ends=True)
-STATED = ("one batch", "sure")
+STATED, LOOKS = ("one batch", "sure"), ("MC", "ours")
+BINS, FEW = (-1.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0), 5
+"""Ends of the parts of a reliability diagram, and the fewest updates that are drawn."""
 
 
 def _updated(estimator, update, state, raw, discount, horizon, environment):
@@ -56,7 +61,8 @@ def _slope(state, raw, discount, horizon, d):
 @functools.cache
 def _compiled(double: bool):
     options: dict[str, Any] = {"compiler_options": compilation.fast(double=double)}
-    return eqx.filter_jit(_updated, **options), eqx.filter_jit(_slope, **options)
+    exact: dict[str, Any] = {"compiler_options": compilation.fast(double=True)}
+    return eqx.filter_jit(_updated, **options), eqx.filter_jit(_slope, **exact)
 
 
 def measured(task: str, steps: int, seed: int, episodes: Any, seconds: float) -> lines.Line:
@@ -75,14 +81,17 @@ def measured(task: str, steps: int, seed: int, episodes: Any, seconds: float) ->
                 before.acting, jax.random.fold_in(key, len(rows)), np.arange(EPISODES),
                 persistence=before.exploration.persistence,
             )  # fmt: skip
-            slope, error = slope_along(before, more, discount, agent.world.horizon, d)
+            with jax.enable_x64(True):  # sums over a million steps
+                given = to_float64((before, more, discount, d))
+                slope, error = slope_along(*given[:3], agent.world.horizon, given[3])
             z = float(slope) / max(float(error), 1e-300)
             rows.append([
                 int(agent.state.steps), raw.mask.shape[1], round(float(mean), 1),
                 *(round(float(x), 4) for x in said), round(float(stats.norm.cdf(z)), 4),
             ])  # fmt: skip
     columns = ["steps", "episodes", "return", *STATED, "uphill"]
-    return {"task": task, "seed": seed, "columns": columns, "rows": rows} | lines.machine()
+    line = {"task": task, "seed": seed, "judges": EPISODES, "columns": columns, "rows": rows}
+    return line | lines.machine()
 
 
 def scores(said: np.ndarray, up: np.ndarray) -> float:
@@ -128,6 +137,29 @@ def _oracle(found: list[lines.Line], name: str) -> float:
     return scores(np.concatenate(said), np.concatenate(up))
 
 
+def draw(found: list[lines.Line]) -> Any:
+    """A reliability diagram over all tasks, with two standard errors of what was observed."""
+    each = np.concatenate([np.array(x["rows"]) for x in found])
+    up = each[:, -1]
+    with plots.styled():
+        figure, axes = plots.sheet(1, 1, width=5.2, height=4.4)
+        axis = axes[0, 0]
+        axis.plot([0, 1], [0, 1], color="black", lw=0.8, ls=(0, (4, 3)), label="right")
+        for i, (name, look) in enumerate(zip(STATED, LOOKS, strict=True), 3):
+            points = []
+            for low, high in itertools.pairwise(BINS):
+                inside = (each[:, i] > low) & (each[:, i] <= high)
+                if inside.sum() >= FEW:
+                    p, k = up[inside].mean(), inside.sum()
+                    points.append((each[inside, i].mean(), p, np.sqrt(p * (1 - p) / k)))
+            x, y, error = np.array(points).T
+            plots.curve(axis, x, y, error, label=name, look=look)
+        axis.set(xlabel="stated probability of going uphill", ylabel="observed frequency")
+        axis.set(xlim=(0, 1.02), ylim=(0, 1.02))
+        axis.legend(loc="upper left")
+        return figure
+
+
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
     for seed in range(options.first, options.first + options.seeds):
         for task in options.tasks:
@@ -141,4 +173,4 @@ if __name__ == "__main__":
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--episodes", type=int, help="per update; auto if not given")
     parser.add_argument("--seconds", type=float, default=3_600.0, help="for one run")
-    lines.run(parser, every, table)
+    lines.run(parser, every, table, draw)
