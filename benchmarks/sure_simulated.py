@@ -11,10 +11,7 @@ and that all are equally probable; what it has to learn is which one it is.
 
 `FRESH` cells were fixed before the rule of runs was chosen on the others. There noise is normal or
 has Student's distribution with three degrees of freedom, or the contribution of a path is the
-gradient plus such noise. In some a signal vanishes after half of the updates, and in the last ones
-the gradient turns, so that the cosine with that of the update before is `TURNING`. "Without" is a
-run that learns the ratio of signal to noise only, and does not look where the gradients of earlier
-updates pointed.
+gradient plus such noise. In the last ones a signal vanishes after half of the updates.
 
 Single batches have gradients drawn from the hyperprior. Their contributions are returns times
 scores, as above, or the gradient plus noise.
@@ -29,9 +26,8 @@ import lines
 import numpy as np
 
 from bayespg.calibration import ENDS, _part, brier
-from bayespg.posterior import no_belief
-from bayespg.posterior.agreement import agreement, draw_strength, spread
-from bayespg.posterior.belief import updated
+from bayespg.posterior.agreement import agreement, draw_strength, learn, no_weights, probability
+from bayespg.posterior.agreement import spread as of_products
 
 RUNS, UPDATES, LAST = 60, 150, 100
 SIZES = ((2, 5), (4, 5), (8, 20), (2, 20))
@@ -39,78 +35,52 @@ SIGNALS = (0.0, 1.0, 4.0, 16.0)
 FRESH_SIZES, FRESH_SIGNALS = ((3, 10), (6, 3), (16, 50)), (0.0, 2.0, 9.0)
 KINDS = ("normal returns", "heavy returns", "normal noise", "heavy noise")
 VANISHES = 9.0
-TURNING = (0.9, 0.5)
 BATCHES = 2_000
 of_batches = jax.jit(jax.vmap(agreement))
 BATCH_SIZES = ((4, 2), (4, 30), (10, 10), (30, 3), (20, 200))
 
 
 @jax.jit
-def stated(C: jax.Array):
-    """What each update says by itself, given those before it, and given what they say of the ratio
-    of signal to noise only; and its agreement."""
+def stated(K: jax.Array):
+    """What each update says by itself, and given those before it; and its agreement."""
 
-    def update(beliefs, C):
-        belief, without = beliefs
-        K, mean = C @ C.T, C.sum(0)
-        without = without._replace(paths=jnp.zeros_like(without.paths))
-        run, belief = updated(belief, C, mean)
-        less, without = updated(without, C, mean)
-        return (belief, without), (agreement(K), run, less, spread(K).share)
+    def update(weights, K):
+        of = of_products(K)
+        weights = learn(weights, of)
+        return weights, (agreement(K), probability(weights, of), of.share)
 
-    none = jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (C.shape[1], *x.shape)), no_belief(C.shape[-1], C.dtype)
-    )
-    return jax.lax.scan(jax.vmap(update), (none, none), C)[1]
+    begin = jnp.broadcast_to(no_weights(K.dtype), (K.shape[1], *no_weights(K.dtype).shape))
+    return jax.lax.scan(jax.vmap(update), begin, K)[1]
 
 
-def contributions(
-    M: int, n: int, signal: np.ndarray, kind: str, rng, coherence: float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Those of all paths, and the gradients."""
+def contributions(M: int, n: int, signal: np.ndarray, kind: str, rng) -> np.ndarray:
     U = rng.normal(size=(UPDATES, RUNS, M, n))
-    shape = (UPDATES, RUNS, M)
-    g = np.sqrt(signal / M)[:, None, None] * _directions(n, coherence, rng)
+    shape, strength = (UPDATES, RUNS, M), np.sqrt(signal / M)[:, None, None]
     heavy = rng.standard_t(3, size=shape) / np.sqrt(3)
     if kind.endswith("noise"):
         U = U * heavy[..., None] if kind == "heavy noise" else U
-        return U + g[:, :, None], g
-    R = np.einsum("trmn,trn->trm", U, g)
-    R += heavy if kind == "heavy returns" else rng.normal(size=shape)
-    return R[..., None] * U, g
+        U[..., 0] += strength
+        return U
+    R = strength * U[..., 0] + (heavy if kind == "heavy returns" else rng.normal(size=shape))
+    return R[..., None] * U
 
 
-def _directions(n: int, coherence: float, rng) -> np.ndarray:
-    """Unit vectors that turn from update to update."""
-    if coherence == 1:
-        return np.broadcast_to(np.eye(1, n), (UPDATES, RUNS, n))
-    d = rng.normal(size=(UPDATES, RUNS, n))
-    d /= np.linalg.norm(d, axis=-1, keepdims=True)
-    for t in range(1, UPDATES):
-        d[t] = coherence * d[t - 1] + np.sqrt(1 - coherence**2) * d[t]
-        d[t] /= np.linalg.norm(d[t], axis=-1, keepdims=True)
-    return d
-
-
-def measured(
-    M: int, n: int, signals: tuple[float, ...], kind: str, rng, coherence: float = 1.0
-) -> list[dict]:
+def measured(M: int, n: int, signals: tuple[float, ...], kind: str, rng) -> list[dict]:
     """A line for each signal. Where the signal vanishes nobody observes."""
     rows, shares, ups = [], [], []
     changes = len(signals) == 1
     for signal in signals:
         over = np.full(UPDATES, signal)
         over[UPDATES // 2 :] *= not changes
-        C, g = contributions(M, n, over, kind, rng, coherence)
-        up = 0.5 + 0.5 * np.sign(np.sum(C.sum(2) * g, -1))
-        alone, run, less, share = map(np.asarray, stated(jnp.asarray(C, jnp.float32)))
+        C = contributions(M, n, over, kind, rng)
+        up = np.where(over[:, None] > 0, 0.5 + 0.5 * np.sign(C.sum(2)[..., 0]), 0.5)
+        K = jnp.asarray(C @ C.swapaxes(-1, -2), jnp.float32)
+        alone, run, share = map(np.asarray, stated(K))
         last = slice(UPDATES - LAST, None)
         true = np.broadcast_to(up.mean(1, keepdims=True) if changes else up.mean(), up.shape)
         rows.append({
             "M": M, "n": n, "kind": kind, "signal": signal, "changes": changes,
-            "coherence": coherence, "without": float(less[last].mean()),
-            "brier_without": brier(less[last], up[last]), "alone": float(alone.mean()),
-            "after 20": float(run[15:25].mean()),
+            "alone": float(alone.mean()), "after 20": float(run[15:25].mean()),
             "last": float(run[last].mean()), "end": float(run[-20:].mean()),
             "observed": float(up[last].mean()), "brier_alone": brier(alone[last], up[last]),
             "brier": brier(run[last], up[last]), "oracle": brier(true[last], up[last]),
@@ -172,12 +142,9 @@ def table_of_batches(rows: list[dict]) -> str:
 def table(rows: list[dict]) -> str:
     runs = [r for r in rows if "signal" in r]
     usual = [r for r in runs if (r["M"], r["n"]) in SIZES]
-    fresh = [r for r in runs if (r["M"], r["n"]) in FRESH_SIZES and r.get("coherence", 1) == 1]
-    turning = [r for r in runs if r.get("coherence", 1) < 1]
+    fresh = [r for r in runs if (r["M"], r["n"]) in FRESH_SIZES]
     batches = table_of_batches([r for r in rows if "scored" in r])
-    less = ["without"] if "without" in runs[0] else []
-    parts = [batches, table_of_runs(usual, "alone", *less), table_of_runs(fresh, *less)]
-    return "\n\n".join([*parts, *([table_of_runs(turning, *less)] if turning else [])])
+    return "\n\n".join([batches, table_of_runs(usual, "alone"), table_of_runs(fresh)])
 
 
 def table_of_runs(rows: list[dict], *more: str) -> str:
@@ -186,8 +153,7 @@ def table_of_runs(rows: list[dict], *more: str) -> str:
     constant, vanished = ([r for r in rows if r["changes"] == changes] for changes in (False, True))
     signals = list(dict.fromkeys(r["signal"] for r in constant))
     head = ["contributions", "M", "directions", *(f"signal {signal:g}" for signal in signals)]
-    names = {"alone": "one batch", "without": "without"}
-    head += [*(names[name] for name in more), "run", "observer"]
+    head += [*(["one batch"] if more else []), "run", "observer"]
     head += ["vanished: stated", "run"] if vanished else []
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cell in dict.fromkeys(_cell(r) for r in constant):
@@ -196,7 +162,7 @@ def table_of_runs(rows: list[dict], *more: str) -> str:
             f"{', '.join(f'{r[stage]:.2f}' for stage in (*more, 'last'))}; {r['observed']:.2f}"
             for r in of
         ]
-        scores = *(f"brier_{name}" for name in more), "brier", "observer"
+        scores = *(["brier_alone"] if more else []), "brier", "observer"
         oracle = sum(r["oracle"] for r in of)
         ratios = [f"{sum(r[score] for r in of) / oracle:.2f}" for score in scores]
         for r in vanished:
@@ -207,9 +173,7 @@ def table_of_runs(rows: list[dict], *more: str) -> str:
 
 
 def _cell(row: dict) -> tuple[str, int, int]:
-    coherence = row.get("coherence", 1)
-    turning = f", cosine {coherence:g}" if coherence < 1 else ""
-    return f"{row['kind']}{turning}", row["M"], row["n"]
+    return row["kind"], row["M"], row["n"]
 
 
 def every(_: argparse.Namespace) -> Iterator[lines.Line]:
@@ -223,11 +187,6 @@ def every(_: argparse.Namespace) -> Iterator[lines.Line]:
         for kind in KINDS:
             for M, n in FRESH_SIZES:
                 yield from measured(M, n, signals, kind, rng)
-    rng = np.random.default_rng(3)
-    for kind in (KINDS[0], KINDS[2]):
-        for M, n in FRESH_SIZES:
-            for coherence in TURNING:
-                yield from measured(M, n, FRESH_SIGNALS, kind, rng, coherence)
 
 
 if __name__ == "__main__":

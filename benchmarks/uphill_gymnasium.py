@@ -34,7 +34,7 @@ from bayespg.learning.batch import flat
 from bayespg.learning.regression import steps
 from bayespg.paths import scores
 from bayespg.policies.features import Timed
-from bayespg.posterior import believed, no_belief, uphill
+from bayespg.posterior import believed, no_weights, uphill
 
 FITTED = 10
 WAYS = {"mean": False, "natural": True}
@@ -96,7 +96,7 @@ def measured(agent: Any, batches: int, seconds: float) -> dict[str, Any]:
             )
         )  # fmt: skip
         V = values.fit(values.start(Timed(X.shape[1])), X, y, taken)
-        none = no_belief(agent.parameter_count, state.trust.rho.dtype)
+        none = no_weights(state.trust.rho.dtype)
         beliefs = [none for _ in WAYS]
         for number in itertools.count(FITTED):
             paths = drawn(agent, number)

@@ -42,7 +42,7 @@ from bayespg.policies import AnyPolicy, as_dtype, flatten
 from bayespg.posterior import (
     believed,
     component_statistics,
-    no_belief,
+    no_weights,
     region_statistics,
     uphill,
 )
@@ -248,8 +248,8 @@ def _over_batches(environment, policy, judged, truth, paths, keys):
             found.append((followed, component_statistics(p), region_statistics(p, truth)))
         return after, found
 
-    none = no_belief(truth.size, truth.dtype)
-    none = jax.tree.map(lambda x: jnp.broadcast_to(x, (keys.shape[1], *x.shape)), none)
+    none = no_weights(truth.dtype)
+    none = jnp.broadcast_to(none, (keys.shape[1], *none.shape))
     found = jax.lax.scan(jax.vmap(one), [[none, none] for _ in judged], keys)[1]
     return jax.tree.map(lambda x: x[BEFORE:].reshape(-1, *x.shape[2:]), found)
 

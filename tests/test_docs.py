@@ -446,7 +446,9 @@ def test_the_table_of_components_is_that_of_the_stored_lines(monkeypatch):
     assert set(shown.splitlines()) <= set(table.splitlines())
 
 
-@pytest.mark.parametrize("name", ["sure", "sure_simulated", "decisions", "paired", "biased"])
+@pytest.mark.parametrize(
+    "name", ["sure", "sure_simulated", "sure_runs", "decisions", "paired", "biased"]
+)
 def test_the_tables_of_calibration_are_those_of_the_stored_runs(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     stored = (RESULTS / f"{name.replace('_', '-')}.jsonl").read_text("utf-8").splitlines()

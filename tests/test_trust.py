@@ -13,11 +13,11 @@ from bayespg.environments.trajectories import Trajectories
 from bayespg.learning import trust
 from bayespg.learning.batch import lambda_by_episodes
 from bayespg.paths.persistence import informed
-from bayespg.posterior import no_belief
+from bayespg.posterior import no_weights
 
 
 def trusting(rho, pairs=1.0):
-    return trust.Trust(jnp.asarray(rho * pairs), jnp.asarray(pairs), no_belief(1, jnp.float32))
+    return trust.Trust(jnp.asarray(rho * pairs), jnp.asarray(pairs), no_weights(jnp.float32))
 
 
 def after(*grams, rho=1.0, pairs=1.0):
@@ -77,7 +77,7 @@ def test_fewer_agreeing_episodes_shorten_steps_and_ask_for_more_episodes():
 
 
 def test_the_first_update_plays_two_episodes_and_makes_a_short_step():
-    first = trust.begin(1, np.float32)
+    first = trust.begin(np.float32)
     assert first.episodes() == 2
     assert 0.1 < first.allowed(2) < 0.5
 

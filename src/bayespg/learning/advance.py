@@ -156,7 +156,7 @@ def begin(
         policy=policy, optimiser=optimiser, critic=critic,
         normaliser=observations.no_statistics(shape, exempt) if normalised else None,
         recent=observations.no_states(observation) if wanted else None,
-        trust=trust.begin(theta.size, theta.dtype), key=key,
+        trust=trust.begin(theta.dtype), key=key,
         counts=Counts(zero, zero, zero, jnp.zeros((), jnp.float32)),
         running=jnp.asarray(True),
         exploration=Exploration(

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from bayespg._support.types import Array
-from bayespg.posterior import Belief, GradientPosterior, believed, no_belief
+from bayespg.posterior import GradientPosterior, Weights, believed, no_weights
 
 MEMORY = 0.95
 """Decay of the running mean per update."""
@@ -60,10 +60,9 @@ class Trust(eqx.Module):
     """Sum over pairs of episodes of what they agree on, later ones with more weight."""
     pairs: Float[Array, ""]
     """Their number, weighted in the same way."""
-    belief: Belief
-    """How probable each ratio of signal to noise is, and the gradient of earlier updates
-    (`bayespg.posterior.belief`), for what is said about a step; no decision of the learner depends
-    on it."""
+    belief: Weights
+    """How probable each ratio of signal to noise is (`bayespg.posterior.agreement`), for what is
+    said about a step; no decision of the learner depends on it."""
 
     @property
     def rho(self) -> Float[Array, ""]:
@@ -112,7 +111,6 @@ def _share(rho: Any, M: int) -> Any:
     return M * rho / (1 + (M - 1) * rho)
 
 
-def begin(parameters: int, dtype: Any) -> Trust:
+def begin(dtype: Any) -> Trust:
     """Before the first update."""
-    signal, pairs = (jnp.asarray(x, dtype) for x in (START * WEIGHT, WEIGHT))
-    return Trust(signal, pairs, no_belief(parameters, dtype))
+    return Trust(jnp.asarray(START * WEIGHT, dtype), jnp.asarray(WEIGHT, dtype), no_weights(dtype))

@@ -14,7 +14,7 @@ kurtosis (Satterthwaite);
 average.
 """
 
-from bayespg.posterior.belief import Belief, no_belief
+from bayespg.posterior.agreement import Weights, no_weights
 from bayespg.posterior.decisions import Certain, Episodes
 from bayespg.posterior.gradient import GradientPosterior, Interval, rescaled
 from bayespg.posterior.operators import (
@@ -39,7 +39,6 @@ from bayespg.posterior.statistics import (
 
 __all__ = [
     "LARGE",
-    "Belief",
     "Certain",
     "Covariance",
     "Damped",
@@ -51,11 +50,12 @@ __all__ = [
     "Interval",
     "Invertible",
     "Multiple",
+    "Weights",
     "believed",
     "component_statistics",
     "direction_statistics",
     "influences",
-    "no_belief",
+    "no_weights",
     "of_gradient",
     "region_statistics",
     "rescaled",

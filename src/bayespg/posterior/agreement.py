@@ -31,14 +31,15 @@ gradients weaker than their standard error are rare, or hundreds of episodes of 
 show that there is no gradient. Averaged over batches drawn from the hyperprior the stated
 probability is the frequency of going uphill. For a fixed gradient it is not: where many directions
 hide a weak gradient, one batch cannot tell it from none. In a run r changes slowly, and updates
-learn it (`bayespg.posterior.belief`).
+learn it (`learn`). A run begins with `NOTHING_IN_A_RUN` for the probability of no gradient: its
+updates can show that there is none.
 
 A mean can have a bias that all paths share. Where an unbiased gradient of each path is known, these
 are the contributions, and d is the biased mean; the probability may then be below one half.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,11 +57,17 @@ DIRECTIONS = np.geomspace(1.0, 4096.0, 13)
 """The grid of f."""
 NOTHING_TO_LEARN = 0.5
 """The prior probability that there is no gradient, of one batch."""
+NOTHING_IN_A_RUN = 1 / 3
+"""The same at the beginning of a run."""
 STRENGTH = 1.5
 """The scale of the length of a gradient, in standard errors."""
 HIDDEN = 0.5
 """How far the gradient hides itself: between 0, where noise is added to it, and 1, where it is the
 gradient of returns times scores."""
+MOVES, RENEWED = 0.05, 0.003
+"""How r changes between updates: the probabilities of moving to the next larger value of the grid
+(and of moving to the next smaller one), and of a fresh value from the hyperprior of a run. log r
+has then a random walk with a standard deviation of 0.15 per update."""
 SHAPE = 20.0
 """Squared cosines count as this many independent ones at most: contributions are not normal."""
 EDGE = 0.15
@@ -68,8 +75,6 @@ EDGE = 0.15
 cosines are then signs, and say less than a share of 0 or 1 in the F model. It falls as the
 number of directions and of paths rises."""
 
-Metric = Callable[[Array], Array] | None
-"""Multiplies rows by the matrix of inner products; None for the identity."""
 Weights = Float[Array, "r f"]
 """Probabilities of the values of `RATIOS` and `DIRECTIONS`."""
 
@@ -126,16 +131,37 @@ def draw_strength(key: PRNGKeyArray) -> Float[Array, ""]:
     return jnp.where(spike < NOTHING_TO_LEARN, 0.0, STRENGTH * jnp.sqrt(1 / y**2 - 1))
 
 
+def no_weights(dtype: Any) -> Weights:
+    """The weights of a run before its first update."""
+    return jnp.zeros((RATIOS.size, DIRECTIONS.size), dtype)
+
+
+def learn(weights: Weights, of: Spread) -> Weights:
+    """The weights of a run after another update; all are zero before the first."""
+    fresh = prior(of.paths, nothing=NOTHING_IN_A_RUN).astype(weights.dtype)
+    return observe(jnp.where(jnp.any(weights > 0), _drift(weights, fresh), fresh), of)
+
+
+def _drift(weights: Weights, fresh: Weights) -> Weights:
+    """What is known about the next update, from what is known about this one."""
+    some = weights[1:]
+    stay = (1 - 2 * MOVES) * some
+    up = jnp.concatenate([some[:1], some[:-1]])
+    down = jnp.concatenate([some[1:], some[-1:]])
+    moved = jnp.concatenate([weights[:1], stay + MOVES * (up + down)])
+    return (1 - RENEWED) * moved + RENEWED * fresh
+
+
 def observe(weights: Weights, of: Spread, additive: bool = False) -> Weights:
     """The weights after a batch. They stay as they are if it has nothing to say. The noise of
     `additive` contributions does not depend on the gradient."""
-    likelihood = log_likelihood(of, additive).astype(weights.dtype)
+    likelihood = _log_likelihood(of, additive).astype(weights.dtype)
     new = weights * jnp.exp(likelihood - jnp.max(jnp.where(weights > 0, likelihood, -jnp.inf)))
     new = new / jnp.sum(new)
     return jnp.where(of.known & jnp.all(jnp.isfinite(new)), new, weights)
 
 
-def log_likelihood(of: Spread, additive: bool = False) -> Weights:
+def _log_likelihood(of: Spread, additive: bool) -> Weights:
     """The logarithm of the density of share and shape, up to a constant.
 
     share / (1 - share) divided by 1 + mu has a beta-prime distribution with a = f / 2 and b =
@@ -146,7 +172,7 @@ def log_likelihood(of: Spread, additive: bool = False) -> Weights:
     """
     f, M = jnp.asarray(DIRECTIONS, of.share.dtype), of.paths
     r = jnp.asarray(RATIOS if additive else RATIOS / (1 + HIDDEN * RATIOS), of.share.dtype)[:, None]
-    ratio = odds(of, f) / (1 + M * r / f)
+    ratio = _ratio(of, f) / (1 + M * r / f)
     a, b, share = f / 2, f * (M - 1) / 2, 1 / M
     apart = share * jnp.log(share * (1 + ratio) / ratio)
     apart = apart + (1 - share) * jnp.log((1 - share) * (1 + ratio))
@@ -155,7 +181,7 @@ def log_likelihood(of: Spread, additive: bool = False) -> Weights:
     return rest - (a + b) * apart + freedom / 2 * (jnp.log(of.shape * f) - of.shape * f)
 
 
-def odds(of: Spread, f: Float[Array, " f"]) -> Float[Array, " f"]:
+def _ratio(of: Spread, f: Float[Array, " f"]) -> Float[Array, " f"]:
     """What takes the place of 1'K1 / M divided by tr K - 1'K1 / M."""
     edge = jnp.maximum(EDGE / (f**2 * (of.paths - 1)), 1e-5)
     share = jnp.clip(of.share, edge, 1 - edge)
@@ -172,17 +198,12 @@ def probability(weights: Weights, of: Spread, cosine: Float[Array, ""] | float =
     """
     r, f = (jnp.asarray(grid, of.share.dtype) for grid in (RATIOS, DIRECTIONS))
     mu = of.paths * r[:, None] / f
-    nu, ratio = f * of.paths, odds(of, f)
+    nu, ratio = f * of.paths, _ratio(of, f)
     t = cosine * jnp.sqrt(nu * mu * ratio / (1 + mu + ratio))
-    stated = jnp.sum(weights.astype(of.share.dtype) * student(t, nu))
+    normal = t * (1 - 1 / (4 * nu)) / jnp.sqrt(1 + t**2 / (2 * nu))  # of Student's t
+    below = (1 + jax.lax.erf(normal / np.sqrt(2).astype(normal.dtype))) / 2
+    stated = jnp.sum(weights.astype(of.share.dtype) * below)
     return jnp.where(of.known, jnp.where(jnp.isnan(cosine), jnp.nan, stated), 0.5)
-
-
-def student(t: Float[Array, "..."], nu: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The distribution function of Student's t with nu degrees of freedom, by that of the normal
-    distribution."""
-    normal = t * (1 - 1 / (4 * nu)) / jnp.sqrt(1 + t**2 / (2 * nu))
-    return (1 + jax.lax.erf(normal / np.sqrt(2).astype(normal.dtype))) / 2
 
 
 def agreement(K: Float[Array, "M M"], cosine: Float[Array, ""] | float = 1.0):
@@ -196,32 +217,17 @@ def agreement(K: Float[Array, "M M"], cosine: Float[Array, ""] | float = 1.0):
 
 
 def compared(
-    C: Float[Array, "B n"], mean: Float[Array, " n"], metric: Metric = None
+    C: Float[Array, "B n"], mean: Float[Array, " n"], metric: Callable[[Array], Array] | None = None
 ) -> tuple[Float[Array, "B B"], Float[Array, ""]]:
     """Inner products of the rows of C in a metric, in units of the largest entry, and the cosine of
     their sum with the mean. Both are zero if the mean is zero."""
-    P = products(jnp.concatenate([C, mean[None]]), mean, metric, [len(C), 1])
-    return P[:-1, :-1], cosine_of(P)
-
-
-def products(
-    rows: Float[Array, "B n"], mean: Float[Array, " n"], metric: Metric, sizes: list[int]
-) -> Float[Array, "B B"]:
-    """Inner products of rows in a metric; groups of these sizes are in units of their largest
-    entry, and the first group is zero if the mean is."""
-    groups = jnp.split(rows, np.cumsum(sizes)[:-1])
-    groups = [X / largest(X) for X in groups]
-    groups[0] = jnp.where(jnp.any(mean != 0), groups[0], 0.0)
-    scaled = jnp.concatenate(groups)
-    K = scaled @ (scaled if metric is None else metric(scaled)).T
-    return (K + K.T) / 2
-
-
-def cosine_of(P: Float[Array, "B B"]) -> Float[Array, ""]:
-    """The cosine of the sum of all rows but the last with the last, from inner products."""
-    squared = P[-1, -1] * jnp.maximum(jnp.sum(P[:-1, :-1]), 0.0)
-    cosine = jnp.sum(P[:-1, -1]) / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
-    return jnp.clip(jnp.where(squared > 0, cosine, 0.0), -1.0, 1.0)
+    C = jnp.where(jnp.any(mean != 0), C / largest(C), 0.0)
+    both = jnp.concatenate([C, (mean / largest(mean))[None]])
+    K = both @ (both if metric is None else metric(both)).T
+    K = (K + K.T) / 2
+    squared = K[-1, -1] * jnp.maximum(jnp.sum(K[:-1, :-1]), 0.0)
+    cosine = jnp.sum(K[:-1, -1]) / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+    return K[:-1, :-1], jnp.clip(jnp.where(squared > 0, cosine, 0.0), -1.0, 1.0)
 
 
 def largest(X: Float[Array, "..."], axis: int | None = None) -> Float[Array, "..."]:

@@ -13,13 +13,15 @@ from bayespg._support.types import Array
 from bayespg.fisher import Dense, reached
 from bayespg.posterior.agreement import (
     GROUPS,
-    Metric,
+    Weights,
     agreement,
     compared,
     contributions,
     largest,
+    learn,
+    probability,
+    spread,
 )
-from bayespg.posterior.belief import Belief, updated
 from bayespg.posterior.moments import Moments
 from bayespg.posterior.operators import Covariance, Downdate, Influence, Invertible
 
@@ -190,34 +192,29 @@ def uphill(posterior: Moments, natural: bool = False) -> Float[Array, ""]:
     return jnp.min(jnp.stack([agreement(*of) for of in judges(posterior, natural)]))
 
 
-def believed(posterior: Moments, natural: bool, belief: Belief) -> tuple[Float[Array, ""], Belief]:
-    """The same in a run, whose earlier updates have left this belief. Returns the belief after this
-    update, too."""
-    C = posterior.unbiased
-    if C is None:
-        C = _contributions(posterior)
-        C = len(C) * C
-    return updated(belief, C, posterior.mean, _metric(posterior, natural))
-
-
-def _metric(posterior: Moments, natural: bool) -> Metric:
-    """That of a step, which is A for the direction A mean."""
-    if not natural:
-        return None
-    if posterior.fisher is None:
-        raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
-    return posterior.fisher.solve_roughly
+def believed(
+    posterior: Moments, natural: bool, weights: Weights
+) -> tuple[Float[Array, ""], Weights]:
+    """The same in a run, whose earlier updates have left `weights`, all zero before the first.
+    Returns the weights after this update, too."""
+    K, cosine = judges(posterior, natural)[0]
+    of = spread(K)
+    after = learn(weights, of)
+    return probability(after, of, cosine), after
 
 
 def judges(posterior: Moments, natural: bool) -> list[tuple[Float[Array, "B B"], Float[Array, ""]]]:
-    """Inner products of the contributions that judge a step, in its metric, and the cosine of the
-    step with their sum: of the unbiased gradients of paths where they are given, else of what
-    paths, or groups of them, add to the mean, and with `influence_judges` of the influences too.
+    """Inner products of the contributions that judge a step, in its metric, which is A for the
+    direction A mean, and the cosine of the step with their sum: of the unbiased gradients of paths
+    where they are given, else of what paths, or groups of them, add to the mean, and with
+    `influence_judges` of the influences too.
     """
-    metric = _metric(posterior, natural)
+    if natural and posterior.fisher is None:
+        raise ValueError("natural: this estimate was made without a Fisher matrix; give fisher=")
     rows = [posterior.unbiased if posterior.unbiased is not None else _contributions(posterior)]
     if posterior.influence_judges:
         rows.append(contributions(posterior.mean, influences(posterior)))
+    metric = posterior.fisher.solve_roughly if natural and posterior.fisher is not None else None
     return [compared(C, posterior.mean, metric) for C in rows]
 
 
