@@ -68,10 +68,12 @@ def measure(options: argparse.Namespace):
             truth = np.asarray(exact_gradient(environment, policy))
             estimators = judged(kernel)
             for M in options.paths:
-                keys = jax.random.split(jax.random.key(options.seed), options.runs)
+                runs = options.runs // (uphill_tasks.UPDATES - uphill_tasks.BEFORE)
+                shape = uphill_tasks.UPDATES, max(runs, 1)
+                keys = jax.random.split(jax.random.key(options.seed), shape)
                 found = uphill_tasks._statistics(
                     environment, policy, list(estimators.values()),
-                    jnp.asarray(truth, flatten(policy)[0].dtype), M, keys, max(1, 400 // M),
+                    jnp.asarray(truth, flatten(policy)[0].dtype), M, keys,
                 )  # fmt: skip
                 found = jax.tree.map(lambda x: np.asarray(x, float), found)
                 for cell in uphill_tasks._summaries(estimators, found, truth):

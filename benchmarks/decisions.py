@@ -5,13 +5,16 @@
     python benchmarks/decisions.py --table docs/results/decisions.jsonl
 
 Steps: at three stages of a run the policies before and after each step play the same 500
-episodes. A step is worse if its change of the mean return is more than two standard errors below
-zero. `sure` is what the run stated about the step. With `--set` other settings are judged beside
-the defaults: what fewer of these steps cost is told by the environment steps after which the mean
-return of the last 20 training episodes first reaches the task's `SOLVED`.
+episodes. A step is worse if its change of the mean return is more than a standard error below zero
+(where a step changes nothing, chance alone makes that 16 %), clearly worse if it is two. `sure` is
+what the run stated about the step. With `--set` other settings are judged beside the defaults: what
+fewer of these steps cost is told by the environment steps after which the mean return of the last
+20 training episodes first reaches the task's `SOLVED`. Rows with a `rule` are of commit 5173c3d:
+steps that were shorter, or not made, where `sure` is low.
 
-Stopping: `StopWhenSure` is asked about the rows of the same runs, and the return where it would
-have ended them is compared with that at the end.
+Stopping: with `--budget` runs of that many steps in which no step is judged; `StopWhenSure` is
+asked about every row, and the return where it would have ended a run is compared with that at the
+end.
 
 Episodes needed: how often the 90 % interval of `episodes_needed`, from eight episodes, holds the
 number with which a step goes uphill with probability 95 %. With h_i the unbiased gradients of very
@@ -67,7 +70,8 @@ def judged(task: str, steps: int, seed: int, settings: dict[str, Any]) -> lines.
             if solved is None and len(recent) == LAST and np.mean(recent) >= SOLVED[task]:
                 solved = int(row[Column.STEPS])
             if before is not None:
-                change = played() - before
+                moved = row[Column.STEP_NORM] > 0
+                change = (played() - before) if moved else 0 * before
                 error = float(change.std(ddof=1) / np.sqrt(EPISODES))
                 each.append([stage, round(row[Column.SURE], 4), float(change.mean()), error])
             if stopped is None and not stop(agent, row):
@@ -77,6 +81,24 @@ def judged(task: str, steps: int, seed: int, settings: dict[str, Any]) -> lines.
         "task": task, "seed": seed, "settings": settings, "solved": solved, "each": each,
         "stopped": stopped, "end": end,
     }  # fmt: skip
+
+
+def stopping(task: str, budget: int, seed: int) -> lines.Line:
+    agent, stop = bayespg.BAC(f"jax/{task}-v1", seed=seed), StopWhenSure(say=None)
+
+    def at() -> dict[str, float]:
+        played = agent.evaluate(EPISODES, seed=1_000_000 + seed).returns
+        return {
+            "steps": int(agent.state.steps), "episodes": int(agent.state.episodes),
+            "return": float(played.mean()), "error": float(played.std() / np.sqrt(EPISODES)),
+        }  # fmt: skip
+
+    stopped = None
+    while int(agent.state.steps) < budget:
+        row = agent.update()
+        if stopped is None and not stop(agent, row):
+            stopped = at()
+    return {"task": task, "seed": seed, "budget": budget, "stopped": stopped, "end": at()}
 
 
 @eqx.filter_jit
@@ -118,7 +140,8 @@ def _tradeoff(runs: list[lines.Line]) -> list[str]:
         "settings",
         "runs",
         "worse",
-        "better",
+        "clearly worse",
+        "clearly better",
         "lost / gained",
         "steps to solve",
         "return",
@@ -127,7 +150,7 @@ def _tradeoff(runs: list[lines.Line]) -> list[str]:
     for task, named in dict.fromkeys((run["task"], _named(run)) for run in runs):
         of = [run for run in runs if (run["task"], _named(run)) == (task, named)]
         each = np.array([step for run in of for step in run["each"]])
-        worse, better, _ = _clear(each)
+        (worse, _), (clearly, better) = _clear(each, 1.0), _clear(each)
         change = each[np.abs(each[:, 2]) > CLEAR * each[:, 3], 2]
         lost, gained = -change[change < 0].sum() / len(of), change[change > 0].sum() / len(of)
         solved = [run["solved"] or np.inf for run in of]
@@ -135,21 +158,24 @@ def _tradeoff(runs: list[lines.Line]) -> list[str]:
         left = f" ({sum(map(np.isinf, solved))} never)" if np.isinf(solved).any() else ""
         end = np.median([run["end"]["return"] for run in of])
         text.append(
-            f"| {task} | {named} | {len(of)} | {worse:.0%} | {better:.0%} | "
+            f"| {task} | {named} | {len(of)} | {worse:.0%} | {clearly:.0%} | {better:.0%} | "
             f"{lost:,.0f} / {gained:,.0f} | {took}{left} | {end:.0f} |"
         )
     return text
 
 
 def _named(run: lines.Line) -> str:
-    return ", ".join(f"{k} {v:g}" for k, v in run["settings"].items()) or "defaults"
+    words = {"LEAST_SURE": "no step below", "FULL_SURE": "shorter steps below"}
+    rule = [f"{words[k]} {v:g}" for k, v in run.get("rule", {}).items()]
+    return ", ".join([f"{k} {v:g}" for k, v in run["settings"].items()] + rule) or "defaults"
 
 
-def _clear(each: Any) -> tuple[float, float, int]:
-    """The shares of steps that made the policy worse and better, and their number."""
+def _clear(each: Any, errors: float = CLEAR) -> tuple[float, float]:
+    """The shares of steps that made the policy worse and better by more than these standard
+    errors."""
     _, _, change, error = np.array(each).T
     z = np.divide(change, error, out=np.zeros_like(change), where=error > 0)
-    return float(np.mean(z < -CLEAR)), float(np.mean(z > CLEAR)), z.size
+    return float(np.mean(z < -errors)), float(np.mean(z > errors))
 
 
 def _stated(runs: list[lines.Line]) -> list[str]:
@@ -165,15 +191,16 @@ def _stated(runs: list[lines.Line]) -> list[str]:
 
 
 def _stopping(runs: list[lines.Line]) -> list[str]:
-    """The runs that `StopWhenSure` would have ended."""
-    text = ["| task | seed | stopped after | return | at the end | return |", "|---" * 6 + "|"]
+    """Where `StopWhenSure` would have ended runs, beside a fixed budget."""
+    text = [
+        "| task | seed | stopped after | return | steps of the budget | return |", "|---" * 6 + "|",
+    ]  # fmt: skip
     for run in runs:
         stopped, end = run["stopped"], run["end"]
-        if stopped:
-            at = f"{stopped['steps']:,} | {stopped['return']:.0f}"
-            text.append(
-                f"| {run['task']} | {run['seed']} | {at} | {end['steps']:,} | {end['return']:.0f} |"
-            )
+        at = f"{stopped['steps']:,} | {stopped['return']:.0f}" if stopped else "never | "
+        text.append(
+            f"| {run['task']} | {run['seed']} | {at} | {end['steps']:,} | {end['return']:.0f} |"
+        )
     return text
 
 
@@ -196,15 +223,19 @@ def _needed(rows: list[lines.Line]) -> list[str]:
 def table(found: list[lines.Line]) -> str:
     runs = [line for line in found if "each" in line]
     rows = [line for line in found if "held" in line]
-    usual = [run for run in runs if not run["settings"]]
+    usual = [run for run in runs if not run["settings"] and not run.get("rule")]
     timed = [run for run in runs if "solved" in run]
-    parts = _tradeoff(timed), _stated(usual), _stopping(usual), _needed(rows)
+    budgets = [line for line in found if "budget" in line]
+    parts = _tradeoff(timed), _stated(usual), _stopping(budgets), _needed(rows)
     return "\n\n".join("\n".join(part) for part in parts if len(part) not in (0, 2))
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
     settings = {k: json.loads(v) for k, v in (pair.split("=") for pair in options.set)}
     for seed in range(options.first, options.first + options.seeds):
+        if options.budget:
+            yield from (stopping(task, options.budget, seed) for task in options.tasks)
+            continue
         yield from (judged(task, TASKS[task], seed, settings) for task in options.tasks)
     if options.needed:
         for task in options.tasks:
@@ -217,5 +248,6 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--budget", type=int, default=0, help="steps of runs that may be stopped")
     parser.add_argument("--needed", action="store_true", help="judge `episodes_needed`, too")
     lines.run(parser, every, table)

@@ -662,6 +662,21 @@ def _square() -> None:
     trust.Trust.allowed = allowed
 
 
+def _sizes() -> None:
+    """Up to 64 episodes."""
+    from bayespg.learning import trust
+
+    trust.SIZES = (*trust.SIZES, 32, 64)
+
+
+def _shorter() -> None:
+    """Up to 64 episodes, and a third of the least length of steps."""
+    from bayespg.learning import trust
+
+    _sizes()
+    trust.LEAST = 0.002
+
+
 def _wider() -> None:
     """As many episodes, up to 64, that a seventh of their squared sum is signal."""
     from bayespg.learning import trust
@@ -703,6 +718,16 @@ LEADS: dict[str, Lead] = {
         "limits that grow with the square of the share of signal",
         (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR),
         _changed(_square),
+    ),
+    "sizes": Lead(
+        "up to 64 episodes instead of 16",
+        (CARTPOLE, ONE, TWO, HOPPER, REACHER),
+        _changed(_sizes),
+    ),
+    "shorter": Lead(
+        "up to 64 episodes, and a third of the least length of steps",
+        (CARTPOLE, ONE, TWO, HOPPER, REACHER),
+        _changed(_shorter),
     ),
     "wider": Lead(
         "up to 64 episodes by their share of signal",

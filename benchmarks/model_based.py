@@ -42,9 +42,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import bayespg  # isort: skip  (first, for the thread pool)
-from bayespg.agents import mbac  # isort: skip
 from bayespg.learning.advance import NotFinite  # isort: skip
-from bayespg.models import Transitions  # isort: skip
+from bayespg.models import Transitions, experience  # isort: skip
 from paper_tasks import LQR, MountainCar, ShipSteering  # isort: skip
 from rivals import pets  # isort: skip
 from suite import version_of  # isort: skip
@@ -252,18 +251,20 @@ def run(
     algorithm: str = "MBAC",
     verbose: bool = False,
     limit: float = np.inf,
+    given: dict[str, Any] | None = None,
 ) -> dict:
     """Train until the task is solved, or the budget or the seconds of the limit are spent."""
     about = {"task": task, "algorithm": algorithm, "seed": seed}
     if algorithm == "PETS":
         return about | pets.run(task, seed, budget, TASKS[task].threshold, limit)
     with spoiled(algorithm) if algorithm in USELESS else contextlib.nullcontext():
-        return about | _run(task, seed, budget, algorithm, verbose, limit)
+        kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
+        agent = kind(MADE.get(task, task), seed=seed, **given or {})
+        return about | _train(agent, TASKS[task].threshold, budget, verbose, limit)
 
 
-def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit: float) -> dict:
-    kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
-    agent = kind(MADE.get(task, task), seed=seed)
+def _train(agent: Any, threshold: float, budget: int, verbose: bool, limit: float) -> dict:
+    kind = type(agent)
     steps, returns, rows, passed, seconds, processor = [], [], [], 0, 0.0, []
     stopped = given_up = None
     led = 0
@@ -284,7 +285,7 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
         steps.append(int(row["steps"]))
         if given_up is None and kind is bayespg.MBAC and agent.state.record.useless:
             given_up = steps[-1]
-        led += int(kind is bayespg.MBAC and agent.state.lead > 0)
+        led += int(kind is bayespg.MBAC and agent.state.experience.lead > 0)
         returns.append(round(agent.evaluate(EPISODES, deterministic=True).mean, 2))
         rows.append(
             [
@@ -295,9 +296,11 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
                 round(taken, 2),
             ]
         )
-        passed = passed + 1 if returns[-1] >= TASKS[task].threshold else 0
+        passed = passed + 1 if returns[-1] >= threshold else 0
         if verbose:
-            print(task, seed, steps[-1], returns[-1], rows[-1], flush=True)
+            print(
+                agent.world.name, agent.settings.seed, steps[-1], returns[-1], rows[-1], flush=True
+            )
     return {
         "solved": steps[-ROW] if passed == ROW else None, "updates": len(steps),
         "given_up": given_up, "led_by_networks": led,
@@ -312,7 +315,7 @@ def _run(task: str, seed: int, budget: int, algorithm: str, verbose: bool, limit
 @contextlib.contextmanager
 def spoiled(how: str) -> Iterator[None]:
     """Models of this process are useless for a while."""
-    modules = (mbac.models, "posterior"), (mbac.ensembles, "learned")
+    modules = (experience.models, "posterior"), (experience.ensembles, "learned")
     places = [(module, name, getattr(module, name)) for module, name in modules]
 
     def worse(data):
@@ -355,19 +358,25 @@ def table(path: Path) -> None:
     for (task, (threshold, _)), algorithm in itertools.product(TASKS.items(), ALGORITHMS):
         those = [
             line for line in lines
-            if (line["task"], line["algorithm"]) == (task, algorithm) and not _cut_short(line)
+            if (line["task"], line["algorithm"]) == (task, algorithm) and not cut_short(line)
         ]  # fmt: skip
         if not those or task in OPEN or algorithm in USELESS:
             continue
-        solved = _solved(those)
-        least, most = (_steps(x) for x in (solved.min(), solved.max()))
+        cells = " | ".join(summary(those))
         later = [x for line in those for x in line["processor_seconds"][1:]]
         print(
-            f"| {task} | {threshold:g} | {algorithm} | {np.isfinite(solved).sum()} of "
-            f"{len(those)} | {_steps(np.median(solved))} | {least} to {most} | "
+            f"| {task} | {threshold:g} | {algorithm} | {cells} | "
             f"{best_rival(task)} | {f'{np.median(later):.1f}' if later else ''} | "
             f"{np.median([line['seconds'] for line in those]):.0f} |"
         )
+
+
+def summary(lines: list[dict]) -> tuple[str, str, str]:
+    """How many runs are solved, the median of their steps, and the range."""
+    solved = _solved(lines)
+    least, most = (_steps(x) for x in (solved.min(), solved.max()))
+    many = f"{np.isfinite(solved).sum()} of {len(lines)}"
+    return many, _steps(np.median(solved)), f"{least} to {most}"
 
 
 def fallback(path: Path) -> None:
@@ -428,7 +437,7 @@ def sac(task: str, steps: float) -> str:
     return f"{np.median(returns):,.1f}" if returns else ""
 
 
-def _cut_short(line: dict) -> bool:
+def cut_short(line: dict) -> bool:
     """Whether a run ended for want of time."""
     return (line["stopped"] or "").startswith("after")
 

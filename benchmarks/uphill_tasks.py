@@ -9,9 +9,12 @@ same coverage.
     fourier   the default agent's gradient, the mean over steps; scores written out
     mlp       the same by products with a network's Jacobian, in single precision as in training
 
-The default's estimator (lambda 0.9, no reward known after a time limit) is judged against the
-gradient of the task that goes on after the limit. `doubt` is the squared standard error of the
-brute-force gradient over its squared length.
+The default's estimator, whose lambda depends on the number of episodes, is judged against the
+gradient of its own objective, in which an episode that reaches its time limit has ended. `doubt` is
+the squared standard error of the brute-force gradient over its squared length.
+
+A batch is judged by itself and as an update of a run whose policy stays as it is: runs of `UPDATES`
+batches, the first `BEFORE` of which only teach the run how far episodes agree.
 """
 
 import functools
@@ -32,26 +35,30 @@ from bayespg._support.statistics import f_quantile, student_quantile
 from bayespg.agents.agent import BAC
 from bayespg.calibration import ENDS, _part, brier, brute_force
 from bayespg.environments import classic
-from bayespg.environments.trajectories import returns_to_go
-from bayespg.learning import estimators, training, updates, values
+from bayespg.learning import estimators, training, updates
 from bayespg.learning.batch import draw
-from bayespg.learning.estimators import Estimator, MonteCarlo
-from bayespg.monte_carlo import average
-from bayespg.paths import scores
+from bayespg.learning.estimators import MonteCarlo
 from bayespg.policies import AnyPolicy, as_dtype, flatten
-from bayespg.posterior import component_statistics, region_statistics, uphill
+from bayespg.posterior import (
+    believed,
+    component_statistics,
+    no_weights,
+    region_statistics,
+    uphill,
+)
 from bayespg.reproduce import parts
 from bayespg.reproduce.claims import Claim
 from bayespg.reproduce.report import Curve, Experiment, Progress, Report, Settings
 from bayespg.reproduce.samples import Samples
 
 TASKS = {"CartPole": classic.CartPole, "Acrobot": classic.Acrobot, "Pendulum": classic.Pendulum}
-BEYOND = 300
-"""Steps after the time limit, for the gradient of the task that goes on; 0.99^300 = 0.05."""
-BATCH, AT_ONCE = 5_000, 1_600
-"""Episodes that are drawn at once, of the brute-force gradient and of the batches that are judged:
-what fits into 40 GB of memory."""
+BATCH = 2_000
+"""Episodes of the brute-force gradient that are drawn at once."""
+UPDATES, BEFORE = 40, 20
+"""Batches of a run, and those before the first that is judged."""
 LEVELS = (0.5, 0.95)
+FEW = 30
+"""Batches that say something, below which a cell is not judged."""
 DOUBT = 0.1
 """Beyond which a brute-force gradient is too uncertain to say which way is uphill."""
 WAYS = ("mean", "natural")
@@ -59,22 +66,10 @@ Cell = dict[str, Any]
 """What was measured of one estimator at one task, policy, stage and number of episodes."""
 
 
-class Continued(Estimator):
-    """The mean over the first steps of u times the return-to-go of a task that goes on."""
-
-    first: int = eqx.field(static=True)
-
-    def __call__(self, batch):
-        paths = batch.steps
-        T, M = paths.mask.shape
-        counted = paths.mask & (jnp.arange(T) < self.first)[:, None]
-        credit, _ = values.centred(returns_to_go(paths, batch.discount), counted)
-        weights = counted * (M / jnp.sum(counted)).astype(batch.dtype)
-        return average(scores.of_paths(batch.policy, batch.paths, credit * weights))
-
-
-STEPS: dict[str, Any] = {"weights": "uniform", "fisher": estimators.stationary_integrated_out}
-MC, OURS, RETURNS = "Monte Carlo", "BAC, lambda 0.9", "BAC, lambda 1"
+STEPS: dict[str, Any] = {
+    "weights": "uniform", "fisher": estimators.stationary_integrated_out, "limit_ends": True,
+}  # fmt: skip
+MC, OURS = "Monte Carlo", "the default"
 PAPER = {
     MC: MonteCarlo("states", fisher=estimators.steps_integrated_out, limit_ends=True),
     "BAC": estimators.BACPaper(noise=None, limit_ends=True),
@@ -83,14 +78,12 @@ PAPER = {
 DEFAULT = {
     MC: MonteCarlo("states", **STEPS),
     OURS: estimators.BAC(),
-    RETURNS: estimators.BAC(lambda_=1.0),
 }
 JUDGED = {"linear": PAPER, "fourier": DEFAULT, "mlp": DEFAULT}
-LOOKS = {MC: "MC", "BAC": "BAC variant", "Model 2": "BQ", OURS: "ours", RETURNS: "BAC"}
+LOOKS = {MC: "MC", "BAC": "BAC variant", "Model 2": "BQ", OURS: "ours"}
 KINDS = {
     "default": ("the default agent's gradient", ("fourier",), OURS),
     "networks": ("the default gradient of networks", ("mlp",), OURS),
-    "returns": ("BAC with λ = 1", ("fourier", "mlp"), RETURNS),
     "bac": ("Algorithm 4, linear policies", ("linear",), "BAC"),
     "model-2": ("Model 2, linear policies", ("linear",), "Model 2"),
     "monte-carlo": ("Monte Carlo", tuple(JUDGED), MC),
@@ -112,7 +105,8 @@ def size(settings: Settings) -> Size:
     if settings.quick:
         return Size(("CartPole",), {"linear": (4,), "fourier": (4,)}, (1, 2), 1_000)
     if settings.paper:
-        return Size(tuple(TASKS), {"fourier": (4, 16), "mlp": (4,)}, (10, 50), 100_000)
+        paths = {"fourier": (4, 16), "mlp": (2, 4, 16, 64)}
+        return Size(tuple(TASKS), paths, (10, 50), 100_000)
     return Size(tuple(TASKS), {"linear": (4,), "fourier": (4,)}, (10, 50), 10_000)
 
 
@@ -158,9 +152,9 @@ class Stage(NamedTuple):
 
 
 @functools.cache
-def _agent(kind: str, task: str, beyond: int = 0) -> Any:
-    """The default agent, on a task that lasts `beyond` steps longer."""
-    return BAC(TASKS[task](horizon=TASKS[task]().horizon + beyond), policy=kind)
+def _agent(kind: str, task: str) -> Any:
+    """The default agent."""
+    return BAC(TASKS[task](), policy=kind)
 
 
 def trained(settings: Settings, of: Size, kind: str, task: str) -> parts.Part:
@@ -172,13 +166,11 @@ def trained(settings: Settings, of: Size, kind: str, task: str) -> parts.Part:
 def gradient(settings: Settings, of: Size, stage: Stage, found: parts.Part) -> parts.Part:
     """The policy of a stage, the gradient of very many episodes, and its standard errors."""
     agent, theta = _agent(*stage[:2]), found["policies"][stage.nth]
-    horizon = agent.world.environment.horizon
-    where, exact = _agent(*stage[:2], BEYOND).world.environment, Continued(horizon)
-    if stage.kind == "linear":
-        where, exact = agent.world.environment, MonteCarlo("mean")
+    exact = MonteCarlo("mean") if stage.kind == "linear" else MonteCarlo("states", **STEPS)
     truth, error = brute_force(
-        where, _policy(agent, theta), exact, batches=max(of.episodes // BATCH, 2),
-        paths=min(of.episodes // 2, BATCH), key=jax.random.key(settings.seed + 1),
+        agent.world.environment, _policy(agent, theta), exact,
+        batches=max(of.episodes // BATCH, 2), paths=min(of.episodes // 2, BATCH),
+        key=jax.random.key(settings.seed + 1),
     )  # fmt: skip
     return {"policy": theta, "truth": np.asarray(truth), "error": np.asarray(error)}
 
@@ -201,7 +193,7 @@ def judged(settings: Settings, of: Size, stage: Stage, M: int, found: parts.Part
         said = _statistics(
             agent.world.environment, _policy(agent, found["policy"].astype(dtype)),
             list(names.values()), jnp.asarray(truth, dtype), M,
-            jax.random.split(key, settings.runs), max(1, AT_ONCE // M),
+            jax.random.split(key, (UPDATES, max(settings.runs // (UPDATES - BEFORE), 1))),
         )  # fmt: skip
         said = jax.tree.map(lambda x: np.asarray(x, float), said)
     where = {"task": stage.task, "policy": stage.kind, "updates": updates, "paths": M}
@@ -227,10 +219,10 @@ def _stages(agent, counts, key) -> list[tuple[int, AnyPolicy]]:
     ]
 
 
-def _statistics(environment, policy, judged, truth, paths, keys, at_once):
+def _statistics(environment, policy, judged, truth, paths, keys):
     """What each posterior says of its two directions, their true slopes, and the statistics of its
     intervals and of its region."""
-    given = environment, policy, judged, truth, paths, keys, at_once
+    given = environment, policy, judged, truth, paths, keys
     return _compiled(truth.dtype == jnp.float64)(*given)
 
 
@@ -240,19 +232,26 @@ def _compiled(double: bool):
     return eqx.filter_jit(_over_batches, **options)
 
 
-def _over_batches(environment, policy, judged, truth, paths, keys, at_once):
-    def one(p):
-        followed = [
-            (uphill(p, natural), truth @ (p.fisher.solve(p.mean) if natural else p.mean))
-            for natural in (False, True)
-        ]
-        return followed, component_statistics(p), region_statistics(p, truth)
+def _over_batches(environment, policy, judged, truth, paths, keys):
+    """What is stated of every batch but the first `BEFORE` of each run, whose keys are a column."""
 
-    def run(key):
-        batch = draw(environment, policy, key, paths)
-        return [one(estimator(batch)) for estimator in judged]
+    def one(beliefs, key):
+        batch, after, found = draw(environment, policy, key, paths), [], []
+        for estimator, pair in zip(judged, beliefs, strict=True):
+            p, followed, learned = estimator(batch), [], []
+            for natural, belief in zip((False, True), pair, strict=True):
+                said, belief = believed(p, natural, belief)
+                slope = truth @ (p.fisher.solve(p.mean) if natural else p.mean)
+                followed.append((uphill(p, natural), said, slope))
+                learned.append(belief)
+            after.append(learned)
+            found.append((followed, component_statistics(p), region_statistics(p, truth)))
+        return after, found
 
-    return jax.lax.map(run, keys, batch_size=at_once)
+    none = no_weights(truth.dtype)
+    none = jnp.broadcast_to(none, (keys.shape[1], *none.shape))
+    found = jax.lax.scan(jax.vmap(one), [[none, none] for _ in judged], keys)[1]
+    return jax.tree.map(lambda x: x[BEFORE:].reshape(-1, *x.shape[2:]), found)
 
 
 def _summaries(judged, found, truth) -> Iterator[Cell]:
@@ -260,14 +259,16 @@ def _summaries(judged, found, truth) -> Iterator[Cell]:
     truth, reference = np.asarray(truth, float), None
     for name, (followed, components, region) in zip(judged, found, strict=True):
         cell: Cell = {"estimator": name}
-        for way, (said, slope) in zip(WAYS, followed, strict=True):
+        for way, numbers in zip(WAYS, followed, strict=True):
+            told = numbers[0] != 0.5
+            if told.sum() < FEW:
+                continue
+            said, run_said, slope = (x[told] for x in numbers)
             went = 0.5 * (1 + np.sign(slope))
-            cell |= {
-                f"said_{way}": float(said.mean()), f"counted_{way}": float(went.mean()),
-                f"error_{way}": float(np.std(said - went) / np.sqrt(said.size)),
-                f"brier_{way}": brier(said, went),
-                f"parts_{way}": [_part(said, went, *ends) for ends in ENDS],
-            }  # fmt: skip
+            cell[f"told_{way}"] = int(told.sum())
+            cell[f"counted_{way}"] = float(went.mean())
+            cell |= _stated(way, said, went)
+            cell |= _stated(f"{way}_run", run_said, went)
         (centre, spread, freedom), (distance, scale, rank, nu) = components, region
         away = np.abs(centre - truth)
         reference = (away, spread) if reference is None else reference
@@ -282,6 +283,14 @@ def _summaries(judged, found, truth) -> Iterator[Cell]:
                 _mean_width(reach) / _widened(*reference, held)
             )
         yield cell
+
+
+def _stated(name: str, said, went) -> Cell:
+    return {
+        f"said_{name}": float(said.mean()), f"brier_{name}": brier(said, went),
+        f"error_{name}": float(np.std(said - went) / np.sqrt(said.size)),
+        f"parts_{name}": [_part(said, went, *ends) for ends in ENDS],
+    }  # fmt: skip
 
 
 def _mean_width(reach):
@@ -304,17 +313,23 @@ def report(cells: list[Cell]) -> Report:
         curves=curves,
         samples=Samples(
             {
-                (_where(cell, way), f"{cell['policy']}: {cell['estimator']}", cell["paths"]):
-                    np.array([cell[f"{what}_{way}"] for what in ("said", "counted", "error")])
+                (_where(cell, way), f"{cell['policy']}: {cell['estimator']}{end}", cell["paths"]):
+                    np.array([
+                        cell[what] for what in
+                        (f"said_{way}{suffix}", f"counted_{way}", f"error_{way}{suffix}")
+                    ])
                 for cell in cells if known(cell)
                 for way in WAYS
+                for end, suffix in (("", ""), (", run", "_run"))
             }
         ),
         figure=lambda: diagram(curves, titles, width=10),
         notes=[
-            "Stated / observed for each M; the percentage of components whose interval and of "
-            "batches whose region holds the gradient; the interval's width relative to Monte "
-            "Carlo's if that held as often. A dash is a cell that was not measured. Where the "
+            "Stated by one batch, by a run / observed for each M; the percentage of components "
+            "whose interval and of batches whose region holds the gradient; the interval's width "
+            "relative to Monte Carlo's if that held as often. Batches whose returns say nothing, "
+            "about which one half is stated, do not count. A dash is a cell that was not measured, "
+            f"or that has fewer than {FEW} batches that count. Where the "
             f"squared standard error of the brute-force gradient is more than {DOUBT:g} of its "
             "squared length, the truth is unknown and the claims leave the stage out."
         ],
@@ -324,7 +339,7 @@ def report(cells: list[Cell]) -> Report:
 
 def known(cell: Cell) -> bool:
     """Whether the probability was measured, and the brute-force gradient says what is uphill."""
-    return "said_mean" in cell and cell["doubt"] < DOUBT
+    return all(f"said_{way}" in cell for way in WAYS) and cell["doubt"] < DOUBT
 
 
 def _where(cell: Cell, way: str) -> str:
@@ -344,7 +359,8 @@ def _table(cells: list[Cell]) -> list[list[str]]:
 
 
 _FORMS = (
-    "{paths}", *(f"{{said_{way}:.2f}} / {{counted_{way}:.2f}}" for way in WAYS),
+    "{paths}",
+    *(f"{{said_{way}:.2f}}, {{said_{way}_run:.2f}} / {{counted_{way}:.2f}}" for way in WAYS),
     "{interval_95:.0%}", "{region_95:.0%}", "{width_95:.1f}",
 )  # fmt: skip
 
@@ -356,20 +372,26 @@ def _shown(cell: Cell, form: str) -> str:
         return "-"
 
 
+ENDINGS = ("", "of one batch", "right or cautious"), (", run", "of a run", "right")
+
+
 def judge(samples: Samples) -> list[Claim]:
-    return [
-        Claim(
-            f"tasks-uphill-{id}", "",
-            f"{words}: the probability of going uphill is right or cautious on CartPole, Acrobot "
-            "and Pendulum",
-            "stated probability minus observed frequency", effects, above=-1.01, below=MARGIN,
-        )
-        for id, (words, policies, estimator) in KINDS.items()
-        if (effects := apart({
-            where: of for (where, name, _), of in samples.items()
-            if name in [f"{policy}: {estimator}" for policy in policies]
-        }))
-    ]  # fmt: skip
+    """One batch cannot know how strong gradients are, and may be cautious; a run learns it."""
+    claims = []
+    for (id, (words, policies, estimator)), (end, by, right) in itertools.product(
+        KINDS.items(), ENDINGS
+    ):
+        names = [f"{policy}: {estimator}{end}" for policy in policies]
+        effects = apart({where: of for (where, name, _), of in samples.items() if name in names})
+        if effects:
+            claims.append(Claim(
+                f"tasks-uphill-{id}{end.replace(', ', '-')}", "",
+                f"{words}: the probability of going uphill {by} is {right} on CartPole, Acrobot "
+                "and Pendulum",
+                "stated probability minus observed frequency", effects,
+                above=-MARGIN if end else -1.01, below=MARGIN,
+            ))  # fmt: skip
+    return claims
 
 
 def overview(cells: list[Cell]) -> str:
@@ -389,30 +411,34 @@ def overview(cells: list[Cell]) -> str:
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for words, policies, estimator in KINDS.values():
         of = [
-            (cell, way)
+            cell
             for cell in cells
             if known(cell) and cell["policy"] in policies and cell["estimator"] == estimator
-            for way in WAYS
         ]
-        if not of:
-            continue
-        went = np.array([cell[f"counted_{way}"] for cell, way in of])
-        apart = np.array([cell[f"said_{way}"] for cell, way in of]) - went
-        score = np.array([cell[f"brier_{way}"] for cell, way in of])
-        parts = np.array([cell[f"parts_{way}"] for cell, way in of])
-        count, said, seen = np.moveaxis(parts, 2, 0)
-        total = np.maximum(count.sum(0), 1)
-        shown = zip(
-            (count * said).sum(0) / total, (count * seen).sum(0) / total, total, strict=True
-        )
-        texts = (
-            words, str(len(of)), f"{np.sum(apart > MARGIN)} ({apart.max():+.2f})",
-            f"{np.sum(apart < -MARGIN)} ({apart.min():+.2f})",
-            *(f"{s:.2f} / {c:.2f} ({k:.0f})" for s, c, k in shown),
-            f"{score.sum() / max(np.sum(went * (1 - went)), 1e-9):.2f}",
-        )  # fmt: skip
-        text.append(f"| {' | '.join(texts)} |")
+        for suffix, by in (("", "one batch"), ("_run", "a run")):
+            each = [(cell, way) for cell in of for way in WAYS if f"said_{way}{suffix}" in cell]
+            if each:
+                text.append(f"| {words}, {by} | {' | '.join(_judged(each, suffix))} |")
     return "\n".join(text)
+
+
+def _judged(each: list[tuple[Cell, str]], suffix: str) -> tuple[str, ...]:
+    """The cells of a row of `overview`."""
+
+    def of(what: str) -> np.ndarray:
+        return np.array([cell[f"{what}_{way}{suffix}"] for cell, way in each])
+
+    went = np.array([cell[f"counted_{way}"] for cell, way in each])
+    apart = of("said") - went
+    count, said, seen = np.moveaxis(of("parts"), 2, 0)
+    total = np.maximum(count.sum(0), 1)
+    shown = zip((count * said).sum(0) / total, (count * seen).sum(0) / total, total, strict=True)
+    return (
+        str(len(each)), f"{np.sum(apart > MARGIN)} ({apart.max():+.2f})",
+        f"{np.sum(apart < -MARGIN)} ({apart.min():+.2f})",
+        *(f"{s:.2f} / {c:.2f} ({k:.0f})" for s, c, k in shown),
+        f"{of('brier').sum() / max(np.sum(went * (1 - went)), 1e-9):.2f}",
+    )  # fmt: skip
 
 
 def _curves(cells: list[Cell]) -> list[Curve]:

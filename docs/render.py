@@ -15,6 +15,8 @@ from bayespg.reproduce import EXPERIMENTS, page, sentences
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
+import model_based  # noqa: E402
+
 RESULTS = HERE / "results"
 FUTURE = (
     ("other partitions of the integrand", "future-work.md#other-partitions"),
@@ -26,6 +28,9 @@ FUTURE = (
     ("steps that use second moments", "algorithms/actor-critic.md#agents-and-networks"),
 )
 """The directions of Section 10, and where they are followed."""
+MODEL = """The learned model on three tasks of the paper: real steps until two evaluations in a row
+reach a return, in the median over seeds from 810 on, [BAC](model-based.md#what-it-needs) beside
+it."""
 WIDEST = 4
 """Claims that fit side by side into a table of readings."""
 MARKS = {"holds": "✓", "does not hold": "✗", "not decided": "?", page.UNCONFIRMABLE: "?*"}
@@ -94,13 +99,27 @@ def ledger(found):
     for section, some in groupby(judged, lambda of: of.sentence.place.partition(", ")[0]):
         parts += [f"\n## {section}\n", "\n".join(map(_sentence, some)).rstrip()]
     parts += ["\n## Propositions\n", _proofs()]
-    parts += ["\n## The future work of Section 10\n"]
+    parts += ["\n## The future work of Section 10, done\n"]
     parts += [f"- [{_capital(says)}]({where})" for says, where in FUTURE]
+    parts += ["", MODEL, "", _by_a_model()]
     about = [content for content in found if content["experiment"] in EXPERIMENTS]
     claims = [(content, claim) for content in about for claim in content["claims"]]
     others = [(c, k) for c, k in claims if not k["sentence"]]
     parts += ["\n## Our own claims about the same experiments", *_others(others)]
     return "\n".join([*parts, "\n## The commands\n", *_commands(found), "", _made(found), ""])
+
+
+def _by_a_model():
+    """Real steps with a learned model and without, from the stored runs."""
+    lines = model_based.stored(RESULTS / "model-based.jsonl")
+    rows = []
+    for task in ("LQR", "MountainCar", "ShipSteering"):
+        row = [task, f"{model_based.TASKS[task].threshold:g}"]
+        for name in ("MBAC", "BAC"):
+            those = [x for x in lines if (x["task"], x["algorithm"]) == (task, name)]
+            row += model_based.summary([x for x in those if not model_based.cut_short(x)])[:2]
+        rows.append(row)
+    return table(["task", "return", "MBAC solved", "steps", "BAC solved", "steps"], rows)
 
 
 def _sentence(judged):

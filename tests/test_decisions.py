@@ -13,8 +13,8 @@ from bayespg.agents.agent import Agent
 from bayespg.agents.metrics import Evaluation
 from bayespg.agents.pgpe import PGPE
 from bayespg.learning.training import History, Result
-from bayespg.posterior import LARGE, Influence
-from bayespg.posterior.decisions import episodes_needed, ratio_quantiles
+from bayespg.posterior import LARGE, Influence, show
+from bayespg.posterior.decisions import Episodes, episodes_needed, ratio_quantiles
 from bayespg.runs.columns import Column
 from bayespg.runs.store import Run
 
@@ -133,6 +133,13 @@ def test_a_posterior_prints_itself():
     assert f"{known} of 20 directions known" in said
     assert shown.count("<svg") == 12 + known
     assert "more paths" not in str(monte_carlo.reinforce(U[:1], R[:1], G))
+
+
+def test_a_number_of_paths_that_may_be_zero_is_given_as_a_bound():
+    """Where 0.95 is not stated yet, "0 more paths" would contradict it."""
+    said = show._needed(Episodes(0.0, 0.0, 238.0), 0.79)
+    assert said.startswith("at most 238 more paths until 0.95, perhaps none")
+    assert show._needed(Episodes(0.0, 0.0, 0.0), 0.97) == "enough paths for 0.95"
 
 
 @pytest.mark.slow

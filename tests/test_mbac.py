@@ -1,6 +1,10 @@
 """`MBAC`: the agent that learns a model of its task."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import gymnasium
 import numpy as np
@@ -9,7 +13,7 @@ from gymnasium import spaces
 from typer.testing import CliRunner
 
 import bayespg
-from bayespg.agents import judging, mbac
+from bayespg.agents import judging, mbac, serialise
 from bayespg.cli import app
 from bayespg.environments.host import EnvironmentFailure
 from bayespg.models.data import empty, numbers, transitions
@@ -103,6 +107,43 @@ def test_a_resumed_run_has_the_same_numbers(trained, tmp_path):
     seen = agent.state.data.states[:5]
     np.testing.assert_array_equal(loaded.predict(seen), agent.predict(seen))
     assert json.loads((folder / "config.json").read_text())["estimator"] == "mbac"
+
+
+RUN = """
+import sys
+import bayespg
+from bayespg.agents import mbac
+few = mbac.FEW._replace(paths=16)
+mbac.UPDATES, mbac.FEW, mbac.MANY, mbac.LONGEST = 4, few, few, 30
+folder, steps = sys.argv[1], int(sys.argv[2])
+try:
+    agent, run = bayespg.resume(folder)
+except (ValueError, OSError):
+    agent, run = bayespg.MBAC("jax/CartPole-v1", seed=1), folder
+agent.learn(steps - int(agent.state.steps), run=run, progress=False)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on_with_the_same_numbers(trained, tmp_path):
+    """By SIGKILL, as soon as two updates are on the disk."""
+    folder = tmp_path / "run"
+    words = [sys.executable, "-c", RUN, str(folder)]
+    process = subprocess.Popen([*words, "100000"])
+    table = folder / "metrics.csv"
+    while not (table.exists() and len(table.read_text().splitlines()) >= 3):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    agent, *_ = trained
+    done = int(bayespg.load(folder).state.steps)
+    whole = bayespg.MBAC("jax/CartPole-v1", seed=1)
+    steps = max(done + 30, int(agent.state.steps))
+    subprocess.run([*words, str(steps)], check=True)
+    whole.learn(steps, progress=False)
+    again = bayespg.load(folder)
+    assert serialise.equal(again.state, whole.state)
 
 
 @pytest.mark.slow
@@ -213,6 +254,17 @@ def test_a_policy_is_replaced_only_by_one_that_returns_more_in_the_same_episodes
     assert not mbac._better(returns, returns)
 
 
+def test_a_policy_that_is_not_improved_stays_the_same_in_its_own_units(monkeypatch):
+    agent = bayespg.MBAC("jax/CartPole-v1", seed=3)
+    agent.update()
+    before, units = agent.state.actor, agent.model.states
+    monkeypatch.setattr(mbac, "_better", lambda *_: False)
+    row = agent.update()
+    assert not np.array_equal(agent.model.states.mean, units.mean)
+    assert serialise.equal(agent.state.actor, before)
+    assert row["divergence"] == 0
+
+
 @pytest.mark.slow
 def test_the_model_s_gradient_is_the_prior_of_the_real_one(trained):
     agent, *_ = trained
@@ -256,6 +308,13 @@ class Broken(Flat):
     reward = float("nan")
 
 
+class Blind(Flat):
+    """Its sensor fails."""
+
+    def step(self, action):
+        return np.full(2, np.nan, np.float32), *super().step(action)[1:]
+
+
 class Picture(Flat):
     observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 
@@ -288,9 +347,10 @@ def test_what_has_no_effect_or_does_not_fit_is_refused(environment, given, says)
         bayespg.MBAC(environment, **given)
 
 
-def test_a_reward_that_is_not_finite_is_named():
-    with pytest.raises(EnvironmentFailure, match="reward"):
-        bayespg.MBAC(Broken, seed=0, horizon=5).update()
+@pytest.mark.parametrize(("kind", "what"), [(Broken, "reward"), (Blind, "observation")])
+def test_what_is_not_finite_is_named(kind, what):
+    with pytest.raises(EnvironmentFailure, match=what):
+        bayespg.MBAC(kind, seed=0, horizon=5).update()
 
 
 def test_a_model_needs_an_episode():

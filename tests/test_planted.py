@@ -327,10 +327,11 @@ def stated(levels):
 def on_tasks(levels):
     """The level of a kind is added to the probability that it states at one place."""
     found = {
-        (f"{place}, {policies[0]}", f"{policies[0]}: {estimator}", 4):
+        (f"{place}, {policies[0]}", f"{policies[0]}: {estimator}{end}", 4):
             np.array([0.7 + extra, 0.7, 0.002])
         for kind, (_, policies, estimator) in uphill_tasks.KINDS.items()
-        for place, extra in (("one", levels.get(kind, 0.0)), ("other", 0.0))
+        for end in ("", ", run")
+        for place, extra in (("one", levels.get(kind + end, 0.0)), ("other", 0.0))
     }  # fmt: skip
     return uphill_tasks.judge(Samples(found))
 
@@ -689,7 +690,9 @@ PLANTED = {
         for end in ("", ", parts")
     }),
     "uphill-tasks": (on_tasks, {
-        f"tasks-uphill-{kind}": cautious(kind) for kind in uphill_tasks.KINDS
+        f"tasks-uphill-{kind}{end.replace(', ', '-')}": judged(kind + end)
+        for kind in uphill_tasks.KINDS
+        for end, judged in (("", cautious), (", run", right))
     }),
 }  # fmt: skip
 

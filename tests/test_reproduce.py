@@ -83,9 +83,9 @@ def test_error_bars_on_tasks_report_every_cell(tmp_path, monkeypatch):
     """Numbers of one batch, as they come from the posteriors."""
     import uphill_tasks
 
-    def judged(environment, policy, judged, truth, paths, keys, at_once):
-        n, runs, rng = truth.size, len(keys), np.random.default_rng(0)
-        followed = [(rng.uniform(size=runs), rng.normal(size=runs)) for _ in range(2)]
+    def judged(environment, policy, judged, truth, paths, keys):
+        n, runs, rng = truth.size, 5, np.random.default_rng(0)
+        followed = [(*rng.uniform(size=(2, runs)), rng.normal(size=runs)) for _ in range(2)]
         components = (rng.normal(size=(runs, n)), np.ones((runs, n)), np.full((runs, n), 3.0))
         return [
             (followed, components, tuple(np.full(runs, x) for x in (1, 1, n, 3))) for _ in judged

@@ -6,10 +6,10 @@ import numpy as np
 import oracle
 import pytest
 from scipy.integrate import quad
-from scipy.stats import norm
+from scipy.stats import chi2, f, norm
 
 from bayespg import fisher, kernels, quadrature, search
-from bayespg.search import hyperparameters
+from bayespg.search import hyperparameters, smoothed
 
 M, n, S = 9, 2, 0.4
 RNG = np.random.default_rng(0)
@@ -112,38 +112,63 @@ def test_what_is_chosen_has_the_greatest_evidence():
             assert naive(X, Y, MEAN, S, *other).log_evidence < best + 1e-3
     kernel = kernels.Scaled(kernels.Gaussian(length), amplitude)
     again = search.gradient_posterior(X, Y, mean=MEAN, scale=S, kernel=kernel)
-    np.testing.assert_allclose(again.info["evidence"], best, atol=0.01)
+    np.testing.assert_allclose(again.info["evidence"], best, atol=0.15)  # of a grid
     again = search.gradient_posterior(X, Y, mean=MEAN, scale=S, noise=noise)
-    np.testing.assert_allclose(again.info["evidence"], best, atol=0.01)
+    np.testing.assert_allclose(again.info["evidence"], best, atol=0.15)  # of a grid
 
 
-def test_without_a_kernel_it_averages_over_lengths():
-    """Each length with its own best amplitude and noise, weighted by evidence."""
+def test_without_a_kernel_it_averages_over_lengths_and_ratios():
+    """Each with its own best noise, weighted by evidence."""
     found = search.gradient_posterior(X, Y, mean=MEAN, scale=S)
     each = []
+    ratios = np.geomspace(3 / M, 10.0 ** hyperparameters.RATIOS[1], hyperparameters.GRID)
     for length in hyperparameters.LENGTHS * S * np.sqrt(n):
         kernel = kernels.Gaussian(length)
-        ratios = np.geomspace(3 / M, 1e6, 400)  # of amplitude to noise
         K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, -1) / length**2)
         P = np.eye(M) - 1 / M
         w, Q = np.linalg.eigh(P @ K @ P)
         z = (Q.T @ (Y - Y.mean())) ** 2
-        A = 1 + ratios[:, None] * np.maximum(w, 0)
-        v = np.sum(z / A, 1) / (M - 1)
-        best = np.argmin((M - 1) * np.log(v) + np.sum(np.log(A), 1))
-        kernel = kernels.Scaled(kernel, ratios[best] * v[best])
-        each.append(
-            search.gradient_posterior(X, Y, mean=MEAN, scale=S, kernel=kernel, noise=v[best])
-        )
+        for ratio in ratios:
+            v = np.sum(z / (1 + ratio * np.maximum(w, 0))) / (M - 1)
+            of = kernels.Scaled(kernel, ratio * v)
+            each.append(search.gradient_posterior(X, Y, mean=MEAN, scale=S, kernel=of, noise=v))
     evidence = np.array([float(one.info["evidence"]) for one in each])
     weights = np.exp(evidence - evidence.max())
+    weights[weights < smoothed.NEGLIGIBLE] = 0
     weights /= weights.sum()
     means = np.array([one.mean for one in each])
     mean = weights @ means
     covariance = sum(w * np.asarray(one.covariance) for w, one in zip(weights, each, strict=True))
     covariance = covariance + np.einsum("k,ki,kj", weights, means - mean, means - mean)
-    np.testing.assert_allclose(found.mean, mean, rtol=0.02)
-    np.testing.assert_allclose(found.covariance, covariance * (M - 1) / (M - 3), rtol=0.05)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(found.covariance, covariance * (M - 1) / (M - 3), rtol=1e-5)
+
+
+def test_numpy_and_jax_share_the_formula_of_the_evidence():
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, -1))
+    values, Q = np.linalg.eigh(K)
+    given = np.array([0.5, 20.0]), np.maximum(values, 0.0), Q.T @ Y, Q.T @ np.ones(M)
+    one, other = hyperparameters.profile(*given), hyperparameters.profile(*given, jax.numpy)
+    for here, there in zip(one, other, strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-3)
+    for ratio, quadratic, log_det in zip(given[0], *one, strict=True):
+        C = np.linalg.inv(ratio * K + np.eye(M))
+        P = C - np.outer(C.sum(1), C.sum(1)) / C.sum()
+        np.testing.assert_allclose(quadratic, Y @ P @ Y, rtol=1e-8)
+        np.testing.assert_allclose(log_det, np.log(C.sum()) - np.linalg.slogdet(C)[1], rtol=1e-8)
+
+
+def test_errors_share_the_scale_if_it_is_estimated():
+    """The region is that of F, which is larger than that of the normal distribution."""
+    found = search.gradient_posterior(X, Y, mean=MEAN, scale=S)
+    freedom, root = float(found.scale_freedom), np.linalg.cholesky(found.covariance)
+    assert 1 < freedom < M
+    normal, shared = chi2.ppf(0.95, n) / n, f.ppf(0.95, n, freedom)
+    between = found.mean + root @ np.full(n, np.sqrt((normal + shared) / 2))
+    assert found.contains(between, 0.95, robust=False)
+    kernel = kernels.Scaled(kernels.Gaussian(0.8), 2.5)
+    known = search.gradient_posterior(X, Y, mean=MEAN, scale=S, kernel=kernel, noise=0.01)
+    assert known.scale_freedom is None
 
 
 def test_units_do_not_matter():

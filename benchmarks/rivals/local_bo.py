@@ -20,13 +20,15 @@ from typing import Any
 
 import numpy as np
 
-REACH, STEP = 0.2, 0.25
+REACH, STEP = 0.2, 0.5
 """Half the width of the box, and GIBO's step, in units of the box's root n."""
-SHORT, STEPS, QUANTILE = 0.05, 20, 0.385
+SHORT, STEPS, QUANTILE = 0.1, 20, 0.385
 """MPD's steps, in the same units, how many at most, and the quantile of 0.65."""
-BETA = 1.0
+BETA = 0.5
 """MinUCB's number of standard deviations."""
-SUCCESSES = 3
+SIDE, DESIGN, SUCCESSES = 1.6, 1, 3
+"""TuRBO's first box, the episodes of its first design per parameter, and after how many successes
+the box grows."""
 KEPT, CANDIDATES = 80, 128
 LENGTHS = np.geomspace(0.2, 8.0, 10)
 NOISES = np.geomspace(1e-4, 1.0, 9)
@@ -164,10 +166,10 @@ def local_bo(task: Any, seed: int, budget: int, rule: str) -> Iterator[tuple[int
 def turbo(task: Any, seed: int, budget: int) -> Iterator[tuple[int, int, np.ndarray]]:
     """TuRBO with one region: Thompson sampling among points of a box around the best parameters,
     which doubles after `SUCCESSES` better ones in a row and halves after max(n, 4) that are not."""
-    rng, side, won, lost = np.random.default_rng(seed), 0.8, 0, 0
+    rng, side, won, lost = np.random.default_rng(seed), SIDE, 0, 0
     tried, returns, lengths, play = episodes_of(task, seed)
     play(np.zeros(task.n))
-    for _ in range(min(2 * task.n, budget - 1)):  # the first design
+    for _ in range(min(DESIGN * task.n, budget - 1)):  # the first design
         play(rng.uniform(-1, 1, size=task.n))
     since = 0
     """The episode from which the current region counts."""
@@ -181,16 +183,15 @@ def turbo(task: Any, seed: int, budget: int) -> Iterator[tuple[int, int, np.ndar
         C = np.repeat(tried[best][None], CANDIDATES, 0)
         changed = rng.random(C.shape) < min(1.0, 20 / task.n)
         changed[np.arange(len(C)), rng.integers(task.n, size=len(C))] = True
-        # The domain is [-1, 1]^n, so a side of 0.8 of it is 1.6.
-        C = np.clip(C + changed * side * rng.uniform(-1, 1, size=C.shape), -1, 1)
+        C = np.clip(C + changed * side / 2 * rng.uniform(-1, 1, size=C.shape), -1, 1)
         play(found.sampled(C, rng))
         better = returns[-1] > returns[best] + 1e-3 * abs(returns[best])
         won, lost = (won + 1, 0) if better else (0, lost + 1)
         if won == SUCCESSES:
-            side, won = min(2 * side, 1.6), 0
+            side, won = min(2 * side, 3.2), 0
         elif lost == max(task.n, 4):
             side, lost = side / 2, 0
-        if side < 0.5**7:  # begin again elsewhere
-            side, won, lost, since = 0.8, 0, 0, len(returns)
-            for _ in range(min(2 * task.n, max(budget - len(returns), 1))):
+        if side < 0.5**6:  # begin again elsewhere
+            side, won, lost, since = SIDE, 0, 0, len(returns)
+            for _ in range(min(DESIGN * task.n, max(budget - len(returns), 1))):
                 play(rng.uniform(-1, 1, size=task.n))

@@ -1,13 +1,11 @@
 """What real episodes say about a learned model: what it promised, and whether to go on with it."""
 
 import dataclasses
-from collections.abc import Callable
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bayespg.models import Prediction
 from bayespg.models.data import Transitions
 
 WINDOW = 20
@@ -144,48 +142,3 @@ def silent(data: Transitions) -> bool:
     terms = np.concatenate([level, *(() if ended and choices else (A, A**2, np.abs(A)))], 1)
     left = rewards - terms @ np.linalg.lstsq(terms, rewards, rcond=None)[0]
     return bool(np.abs(left).max() <= COST * max(np.abs(rewards).max(), 1e-300))
-
-
-TESTED = 128
-"""New transitions on which a model is tested before it learns from them."""
-FARTHEST, NARROWEST = 5.0, 1e-4
-"""Errors are clipped at this many standard deviations, and these are at least this share of those
-of the observed numbers, so that neither an outlier nor rounding decides."""
-
-
-def tested(fresh: Transitions) -> tuple[np.ndarray, ...]:
-    """States, encoded actions, following states and rewards of `TESTED` transitions, and whether
-    the episode continued."""
-    rows = np.arange(TESTED) * fresh.count // TESTED
-    numbers = (
-        z[rows].astype(float) for z in (fresh.states, fresh.actions, fresh.following, fresh.rewards)
-    )
-    return *numbers, ~fresh.terminated[rows]
-
-
-def likelihood(fresh: Transitions, predict: Callable[..., Prediction]) -> float:
-    """The log-likelihood of new transitions under normal distributions, in the mean over rows that
-    did not end the episode and over the numbers that vary, up to a constant; zero if none does."""
-    x, a, y, r, going = tested(fresh)
-    predicted = predict(x, a)
-    true = np.column_stack([y, r])[going]
-    mean = np.column_stack([predicted.following, predicted.rewards])[going]
-    deviation = np.column_stack([predicted.following_deviation, predicted.rewards_deviation])[going]
-    if not len(true):
-        return 0.0
-    spread = true.std(0)
-    varies = spread > 1e-6 * np.abs(true).max(0)
-    s = np.maximum(deviation, NARROWEST * spread)[:, varies]
-    apart = np.minimum(np.abs(true - mean)[:, varies] / s, FARTHEST)
-    return float(np.mean(-np.log(s) - apart**2 / 2)) if s.size else 0.0
-
-
-def explained(true: np.ndarray, predicted: np.ndarray) -> float:
-    """The share of the variance that is predicted, in the mean over the numbers that vary, each at
-    least zero; NaN if none does."""
-    if not len(true):
-        return np.nan
-    total = np.mean((true - true.mean(0)) ** 2, 0)
-    varies = total > 1e-12 * np.mean(true**2, 0)
-    left = np.mean((true - predicted) ** 2, 0)[varies] / total[varies]
-    return float(np.mean(np.maximum(1 - left, 0))) if left.size else np.nan

@@ -29,15 +29,15 @@ from bayespg.agents.agent import BAC
 from bayespg.agents.base import BaseAgent
 from bayespg.agents.judging import Record
 from bayespg.agents.metrics import Evaluation
+from bayespg.agents.simulated import Actor
 from bayespg.environments import trajectories
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.batch import of_paths
-from bayespg.models import Forecast, Knowledge, Model, forecast, inside
+from bayespg.models import Forecast, Knowledge, Model, experience, forecast, held_out, inside
 from bayespg.models import model as models
-from bayespg.models import networks as ensembles
 from bayespg.models.data import Transitions, empty, inputs_of
-from bayespg.models.networks import Learner
+from bayespg.models.experience import Experience
 from bayespg.paths.observations import Normalised, Normaliser, no_statistics
 from bayespg.paths.worlds import OnHost
 from bayespg.policies import AnyPolicy, as_arrays, as_dtype
@@ -76,10 +76,6 @@ class Effort(NamedTuple):
 FEW, MANY = Effort(64, 1, 50, 30), Effort(128, 3, 150, 100)
 WIDE = 6
 """Observations of more numbers than these are many: networks learn as well."""
-AGAIN = 1.3
-"""When there are this many times the transitions, the length scale of the model is chosen again,
-and a policy that learns from scratch is compared with the one so far. An early model may be wrong
-where nothing was observed; a policy that has learned to exploit that is hard to correct."""
 SURE = 1.0
 """Standard errors by which a policy must return more than another in simulated episodes to replace
 it."""
@@ -91,8 +87,6 @@ its episodes ended before the horizon."""
 CURIOSITY = 1.0
 """What is earned per standard deviation of what is not known, while rewards say nothing about
 states."""
-MEMORY = 0.7
-"""Decay of the running mean of the likelihoods by which the family that leads is chosen."""
 STEPS = 10
 """Steps after which the intervals of the model are tested."""
 COLUMNS = (
@@ -107,19 +101,8 @@ KNOWN = "function"
 class State(eqx.Module):
     """Everything a run needs to continue."""
 
-    policy: Composed
-    normaliser: Normaliser
-    values: Float[Array, " q"]
-    """Weights of the values of simulated states."""
-    data: Transitions
-    length: Int[np.ndarray, ""]
-    """Which length scale the model has."""
-    judged: Int[np.ndarray, ""]
-    """Transitions by which it was chosen."""
-    learner: Learner
-    lead: Float[np.ndarray, ""]
-    """What networks gain over the regression in the log-likelihood of new transitions, per number,
-    as a running mean; they lead where it is positive."""
+    actor: Actor
+    experience: Experience
     key: PRNGKeyArray
     updates: Int[np.ndarray, ""]
     episodes: Int[np.ndarray, ""]
@@ -130,10 +113,14 @@ class State(eqx.Module):
     """The state of `BAC`, which takes over where the model is of no use."""
 
     @property
+    def data(self) -> Transitions:
+        return self.experience.data
+
+    @property
     def acting(self) -> AnyPolicy:
         if self.record.plain:
             return self.plain.acting
-        return Normalised(self.policy, self.normaliser)
+        return Normalised(self.actor.policy, self.actor.normaliser)
 
     def counted(self, played: Evaluation, **changes: Any) -> "State":
         """The state after another update, which learned from these episodes."""
@@ -190,7 +177,7 @@ class MBAC(BaseAgent):
         self._effort = MANY if size > WIDE else FEW
         key = host_key(s.seed)
         self._basis = models.basis(child(key, 3), size, inputs.size)
-        self._fitted: tuple[Any, Model] | None = None
+        self._fitted: tuple[Experience, Model] | None = None
         features = Fourier(
             size, self._effort.waves, scale=SCALES["choices" if inputs.sizes else "means"]
         )
@@ -200,17 +187,17 @@ class MBAC(BaseAgent):
             head = Normals(features.size, inputs.size, initial_scale(inputs.size))
         zero = np.asarray(0, np.int64)
         with self.precision():
+            self._fresh = Actor(
+                as_dtype(as_arrays(Composed(features, head)), jnp.float32),
+                no_statistics((size,)), jnp.zeros(self._values.size),
+            )  # fmt: skip
             self.state = State(
-                policy=as_dtype(as_arrays(Composed(features, head)), jnp.float32),
-                normaliser=no_statistics((size,)), values=jnp.zeros(self._values.size),
-                data=empty(size, inputs), length=zero, judged=zero, lead=np.asarray(0.0),
-                learner=to_numpy(ensembles.begin(child(key, 4), size + inputs.size, size + 1)),
-                key=child(key, 1),
+                actor=self._fresh, key=child(key, 1),
+                experience=experience.nothing(child(key, 4), size, inputs),
                 updates=zero, episodes=zero, steps=zero,
                 persistence=jnp.asarray(s["persistence"], jnp.float32),
                 record=judging.begin(), plain=to_numpy(self._plain.state),
             )  # fmt: skip
-        self._fresh = self.state.policy
         self.reset()
 
     @property
@@ -220,7 +207,7 @@ class MBAC(BaseAgent):
 
     @property
     def policy(self) -> AnyPolicy:
-        return self._plain.policy if self.state.record.plain else self.state.policy
+        return self._plain.policy if self.state.record.plain else self.state.actor.policy
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -231,7 +218,9 @@ class MBAC(BaseAgent):
         with self.precision():
             policy = serialise.replaced(self.policy, parameters)
         plain = self.state.record.plain
-        other._take(eqx.tree_at(lambda s: (s.plain if plain else s).policy, self.state, policy))
+        other._take(
+            eqx.tree_at(lambda s: (s.plain if plain else s.actor).policy, self.state, policy)
+        )
         return other
 
     @property
@@ -244,16 +233,10 @@ class MBAC(BaseAgent):
         """The model of the task, given all transitions so far."""
         if self.state.data.count == 0:
             raise ValueError("model: nothing has been observed yet; call learn first")
-        return self._by_networks() if self.state.lead > 0 else self._by_regression()
-
-    def _by_regression(self) -> Model:
-        data = self.state.data
-        if self._fitted is None or self._fitted[0] is not data:
-            self._fitted = data, models.posterior(data, self._basis, self.state.length)
+        now = self.state.experience
+        if self._fitted is None or self._fitted[0] is not now:
+            self._fitted = now, now.model(self._basis)
         return self._fitted[1]
-
-    def _by_networks(self) -> Model:
-        return _with_networks(self._by_regression(), self.state.learner)
 
     def forecast(self, seed: int = 0) -> tuple[Transitions, Forecast]:
         """A real episode that is not learned from, and the states that the model predicts from its
@@ -283,15 +266,15 @@ class MBAC(BaseAgent):
         believed = [
             slopes.predicted(
                 model.environment(k, horizon=horizon, discount=where.discount, known=self.known),
-                state.policy, state.normaliser, k,
+                state.actor.policy, state.actor.normaliser, k,
             )
             for k in keys
         ]  # fmt: skip
         with jax.enable_x64(True):
-            policy = as_dtype(state.policy, jnp.float64)
+            policy = as_dtype(state.actor.policy, jnp.float64)
             batch = of_paths(
                 policy, raw, discount=where.discount, horizon=where.horizon,
-                normaliser=state.normaliser,
+                normaliser=state.actor.normaliser,
             )  # fmt: skip
             prior = slopes.believed(np.asarray(believed))
             return slopes.corrected(batch, prior), prior
@@ -309,34 +292,32 @@ class MBAC(BaseAgent):
         fresh = empty(data.states.shape[1], data.inputs, sum(paths.mask.size for paths in played))
         for paths in played:
             data, fresh = data.with_paths(paths), fresh.with_paths(paths)
-        shares, within = self._tested(fresh)
-        again = int(data.seen) > AGAIN * int(old.judged)
-        regression = models.posterior(data, self._basis, None if again else old.length)
+        before = self.model if old.data.count else None
+        shares, within = (np.nan, np.nan), np.nan
+        if before is not None:
+            shares, within = held_out.shares(before, fresh), inside(before, fresh, STEPS)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
-        lead = MEMORY * old.lead + (1 - MEMORY) * self._gain(fresh)
-        learner = old.learner
-        if data.states.shape[1] > WIDE or old.record.poor:
-            learner = ensembles.learned(
-                learner, data, regression.units, jax.random.fold_in(key, 99)
-            )
-        model = _with_networks(regression, learner) if lead > 0 else regression
+        both = data.states.shape[1] > WIDE or old.record.poor
+        now, model = old.experience.after(
+            data, fresh, before, self._basis, jax.random.fold_in(key, 99), both
+        )
         episodes = metrics.evaluation(*played)
         came = self._discounted(played)
         silent = judging.silent(data)
         # An exploring policy goes where the model predicts little.
         told = (np.nan, np.nan) if silent else shares
         record = old.record.after(float(episodes.returns.mean()), told, came, model.noise)
-        policy, values, promised, begun = old.policy, old.values, np.nan, False
+        actor, promised, begun = old.actor, np.nan, False
         ahead = confirmed = np.nan
         if not record.plain:
-            best, promises, begun = self._chosen(model, silent, key, again, record.missed)
-            policy, values, progress = best.policy, best.values, best.progress
+            best, promises, begun = self._chosen(model, silent, key, now.grown, record.missed)
+            actor, progress = best.actor, best.progress
             if not silent:
                 promised = float(np.mean(promises[: len(promises) // 2]))
             ahead = float(np.mean(progress.lengths))
             confirmed = float(np.clip(progress.agreement[-1], 0.0, 1.0))
-        numbers = jax.tree.leaves(eqx.filter((policy, values), eqx.is_inexact_array))
+        numbers = jax.tree.leaves(eqx.filter(actor, eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
                 f"update {int(old.updates) + 1}: the policy or its values are not finite"
@@ -344,15 +325,12 @@ class MBAC(BaseAgent):
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
         self.state = old.counted(
-            episodes, policy=policy, normaliser=_units(model), values=values, data=data,
-            length=np.asarray(model.length, np.int64),
-            judged=np.asarray(data.seen if again else old.judged, np.int64),
-            learner=to_numpy(learner), lead=np.asarray(lead),
+            episodes, actor=actor, experience=now,
             persistence=jnp.asarray(old.persistence * left, jnp.float32),
             record=record.promising(promised, begun or doubted),
             plain=to_numpy(self._plain.state),
         )  # fmt: skip
-        self._fitted = data, model
+        self._fitted = now, model
         self._double = self._plain._double and record.plain
         if record.plain and not record.useless and old.record.doubts == 0:
             warn(_doubt(data))
@@ -365,7 +343,7 @@ class MBAC(BaseAgent):
         columns = {
             Column.PREDICTED: float(np.fmin(*shares)), Column.INSIDE: within,
             Column.PERSISTENCE: float(old.persistence),
-            Column.DIVERGENCE: np.nan if record.plain else self._moved(old.policy, model),
+            Column.DIVERGENCE: np.nan if record.plain else self._moved(old.actor, model),
             Column.PROMISED: float(old.record.promise), Column.CAME: came,
             Column.KEPT: record.kept, Column.AHEAD: ahead, Column.CONFIRMED: confirmed,
         }  # fmt: skip
@@ -383,24 +361,23 @@ class MBAC(BaseAgent):
         """The policy so far, an improved one if it returns more in simulated episodes, or one that
         learned from scratch if that returns more than both: their simulated returns, and whether it
         has just begun. A policy that has `missed` what was promised is replaced in any case."""
-        old = self.state
-        scratch = self._fresh, jnp.zeros_like(old.values)
-        starts = [scratch if missed else (old.policy, old.values)]
-        if again and int(old.updates) > 0 and not missed:
+        old, units = self.state, _units(model)
+        scratch = eqx.tree_at(lambda x: x.normaliser, self._fresh, units)
+        first = int(old.updates) == 0
+        starts = [scratch if missed or first else old.actor]
+        if again and not first and not missed:
             starts.append(scratch)
         with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
-            tried = list(pool.map(lambda start: self._improved(model, silent, key, *start), starts))
+            tried = list(pool.map(lambda start: self._improved(model, silent, key, start), starts))
         best = tried[0]
         if not missed and not _better(best.after, best.before):
-            best = eqx.tree_at(lambda x: (x.policy, x.after), best, (old.policy, best.before))
+            best = eqx.tree_at(lambda x: (x.actor, x.after), best, (starts[0], best.before))
         begun = missed or _better(tried[-1].after, best.after)
         best = tried[-1] if begun else best
         for number in range(1, self._effort.rounds):
             if not _better(best.after, best.before):
                 break
-            more = self._improved(
-                model, silent, jax.random.fold_in(key, number), best.policy, best.values
-            )
+            more = self._improved(model, silent, jax.random.fold_in(key, number), best.actor)
             if _better(more.after, more.before):
                 best = more
         return best, np.asarray(best.after, float), begun
@@ -410,36 +387,11 @@ class MBAC(BaseAgent):
         gamma = self.world.discount
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
-    def _tested(self, fresh: Transitions) -> tuple[tuple[float, float], float]:
-        """How well the model so far predicts new transitions: the shares of the variance of changes
-        of the state and of rewards, and how many states are in the intervals. NaN before the first
-        model, and where nothing varies."""
-        if self.state.data.count == 0:
-            return (np.nan, np.nan), np.nan
-        x, a, y, r, going = judging.tested(fresh)
-        predicted = self.model.predict_encoded(x, a)
-        shares = (
-            judging.explained(y - x, np.asarray(predicted.following) - x),
-            judging.explained(r[going, None], np.asarray(predicted.rewards)[going, None]),
-        )
-        return shares, inside(self.model, fresh, STEPS)
-
-    def _gain(self, fresh: Transitions) -> float:
-        """What networks gain over the regression in the log-likelihood of new transitions, per
-        number; zero as long as they have not learned."""
-        if not int(self.state.learner.seen):
-            return 0.0
-        there, here = (
-            judging.likelihood(fresh, model.predict_encoded)
-            for model in (self._by_networks(), self._by_regression())
-        )
-        return there - here
-
-    def _moved(self, before: AnyPolicy, model: Model) -> float:
+    def _moved(self, before: Actor, model: Model) -> float:
         """The divergence from the policy before to that of now, mean over observed states."""
         with self.precision():
-            seen = self.state.normaliser(self._in_jax(np.asarray(model.observed.visited)))
-            return float(_divergence(before, self.state.policy, seen))
+            seen = self._in_jax(np.asarray(model.observed.visited))
+            return float(_divergence(before, self.state.actor, seen))
 
     def _play(self) -> list[Trajectories]:
         """The real episodes of an update, one after the other."""
@@ -459,7 +411,7 @@ class MBAC(BaseAgent):
         return played
 
     def _improved(
-        self, model: Model, silent: bool, key: PRNGKeyArray, policy: Composed, values: Any
+        self, model: Model, silent: bool, key: PRNGKeyArray, actor: Actor
     ) -> simulated.Improved:
         """The policy and its values after updates on simulated episodes. If rewards have been
         `silent` about states and are not known, these pay for curiosity alone."""
@@ -472,28 +424,30 @@ class MBAC(BaseAgent):
         if silent:
             environment = eqx.tree_at(lambda e: e.paid, environment, replace_fn=jnp.zeros_like)
         with self.precision():
-            environment, normaliser = self._in_jax(to_numpy((environment, _units(model))))
+            environment, actor, units = self._in_jax(to_numpy((environment, actor, _units(model))))
             improved = simulated.improve(
-                environment, policy, normaliser, self._values, values, key, UPDATES,
-                self._effort.paths, limited=where.horizon <= LONGEST,
-            )  # fmt: skip
+                environment,
+                actor,
+                units,
+                self._values,
+                key,
+                UPDATES,
+                self._effort.paths,
+                limited=where.horizon <= LONGEST,
+            )
             return jax.block_until_ready(improved)
 
     def _take(self, state: Any) -> None:
         """Counts and transitions stay NumPy arrays, in the precision that they have."""
 
         def learned(s: State) -> Any:
-            return s.policy, s.normaliser, s.values, s.persistence
+            return s.actor, s.persistence
 
         self._plain._take(state.plain)
         self.state = eqx.tree_at(learned, to_numpy(state), self._in_jax(learned(state)))
         self.reset()
         self._double = self._plain._double and self.state.record.plain
         self._fitted = None
-
-
-def _with_networks(model: Model, learner: Learner) -> Model:
-    return dataclasses.replace(model, networks=learner.networks)
 
 
 def _doubt(data: Transitions) -> str:
@@ -531,8 +485,12 @@ def _refuse_what_is_no_function(**given: Any) -> None:
 
 
 @eqx.filter_jit
-def _divergence(before: Any, after: Any, seen: Float[Array, "N d"]) -> Float[Array, ""]:
-    return jnp.mean(jax.vmap(lambda x: before(x).divergence(after(x)))(seen))
+def _divergence(before: Actor, after: Actor, seen: Float[Array, "N d"]) -> Float[Array, ""]:
+    def apart(x: Any) -> Any:
+        one, other = (actor.policy(actor.normaliser(x)) for actor in (before, after))
+        return one.divergence(other)
+
+    return jnp.mean(jax.vmap(apart)(seen))
 
 
 def _units(model: Model) -> Normaliser:

@@ -55,6 +55,16 @@ def basis(size: int) -> Quadratic:
     return Quadratic(draw_waves(jax.random.key(0), size, WAVES).stretched(LENGTH), SIZES)
 
 
+class Actor(eqx.Module):
+    """A policy, the units in which it gets observations, and the values of states under it."""
+
+    policy: Composed
+    normaliser: Normaliser
+    """A policy keeps the units in which it began: in others it would be another policy."""
+    values: Float[Array, " q"]
+    """Weights of the values of states."""
+
+
 class Progress(eqx.Module):
     """Numbers of each update, measured before it was made."""
 
@@ -67,9 +77,7 @@ class Progress(eqx.Module):
 class Improved(eqx.Module):
     """A policy after some updates."""
 
-    policy: Composed
-    values: Float[Array, " q"]
-    """Weights of the values of states."""
+    actor: Actor
     progress: Progress
     before: Float[Array, " M"]
     """Discounted returns of episodes under the policy before, the first half of them from first
@@ -81,10 +89,9 @@ class Improved(eqx.Module):
 @eqx.filter_jit
 def improve(
     environment: Learned,
-    policy: Composed,
-    normaliser: Normaliser,
+    actor: Actor,
+    units: Normaliser,
     basis: Quadratic,
-    values: Float[Array, " q"],
     key: PRNGKeyArray,
     updates: int,
     paths: int,
@@ -92,19 +99,20 @@ def improve(
 ) -> Improved:
     """The policy after `updates` updates on `paths` simulated episodes each. A policy whose
     simulated advantages are all equal stays as it is. Its features have no parameters, so that they
-    are computed once per state. `limited` says whether episodes of the task end at the horizon of
-    the environment."""
+    are computed once per state; those of values are of states in these `units`. `limited` says
+    whether episodes of the task end at the horizon of the environment."""
+    policy = actor.policy
     theta, rebuild = flatten(policy.head)
     slow = base.slower(policy.head, SLOW)
     bounds = _bounds(environment)
 
     def features(states: Any) -> Any:
-        return jax.vmap(policy.features)(normaliser(states))
+        return jax.vmap(policy.features)(actor.normaliser(states))
 
     def update(carry, episodes, phi, key):
         theta, values, agreement = carry
         head: Any = rebuild(theta)
-        psi = basis(normaliser(jnp.concatenate([episodes.states, episodes.final[None]])))
+        psi = basis(units(jnp.concatenate([episodes.states, episodes.final[None]])))
         weights = episodes.mask.reshape(-1).astype(theta.dtype)
         rows = _spread(key, weights, FITTED)
         advantages, values = _advantages(episodes, psi, values, environment.discount, rows, bounds)
@@ -129,7 +137,7 @@ def improve(
         return jnp.where(sound, new, theta), values, agreement
 
     def judged(values, episodes):
-        last = jnp.clip(basis(normaliser(episodes.final)) @ values, *bounds)
+        last = jnp.clip(basis(units(episodes.final)) @ values, *bounds)
         return _returns(episodes, last, environment.discount, limited)
 
     def play(carry, now):
@@ -149,11 +157,13 @@ def improve(
     keys = jax.vmap(jax.random.split)(jax.random.split(key, updates))
     both = jnp.stack([key_judge, key_judge])
     now = jnp.arange(updates + 2), *(jnp.concatenate([keys[:, k], both]) for k in range(2))
-    (new, values, _), (progress, returns) = jax.lax.scan(play, (theta, values, jnp.ones(())), now)
+    (new, values, _), (progress, returns) = jax.lax.scan(
+        play, (theta, actor.values, jnp.ones(())), now
+    )
     progress = jax.tree.map(lambda x: x[:updates], progress)
     before, after = returns[updates:]
     policy = eqx.tree_at(lambda p: p.head, policy, rebuild(new))
-    return Improved(policy, values, progress, before, after)
+    return Improved(Actor(policy, actor.normaliser, values), progress, before, after)
 
 
 def _step(

@@ -234,6 +234,8 @@ class MonteCarlo(Estimator):
     state_map: StateMap = eqx.field(static=True, default=identity)
     limit_ends: bool = eqx.field(static=True, default=False)
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
+    waves: int = eqx.field(static=True, default=100)
+    """Random features among the Fourier features."""
 
     @property
     def needs(self) -> Needs:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -272,13 +274,18 @@ class MonteCarlo(Estimator):
         rows = steps(
             batch, self.state_map, self.limit_ends, lambda_, by_critic, score=False, timed=timed
         )
-        kernel, units = state_kernel(self.state_kernel, rows, timed), 1.0
+        kernel, units = state_kernel(self.state_kernel, rows, timed, self.waves), 1.0
         if self.state_kernel is None:
             y, units = standardised(rows.y, rows.taken)
             rows = rows._replace(y=y)
         left = monte_carlo.without_state_values(rows, kernel, self.noise, self.rank)
         T, M = batch.paths.mask.shape
         return units * left.reshape(M, T).T
+
+
+WAVES = 20
+"""Random features of the states in `by_returns`: with 100 it would take most of the time of what is
+said about an update (docs/calibration.md)."""
 
 
 def by_returns(of: "MonteCarlo | BAC", batch: Batch) -> Float[Array, "M n"]:
@@ -288,7 +295,7 @@ def by_returns(of: "MonteCarlo | BAC", batch: Batch) -> Float[Array, "M n"]:
     alone = MonteCarlo(
         "states", None, "uniform" if uniform else "discounted", state_kernel=of.state_kernel,
         noise=1.0 if of.noise is None else of.noise, state_map=of.state_map,
-        limit_ends=of.limit_ends, rank=of.rank,
+        limit_ends=of.limit_ends, rank=of.rank, waves=WAVES,
     )  # fmt: skip
     return alone.samples(batch)
 

@@ -94,13 +94,16 @@ def time_left(
     return jnp.broadcast_to((left / whole)[:, None], (T, M)).astype(paths.rewards.dtype)
 
 
-def state_kernel(kernel: Kernel | None, steps: actor_critic.Steps, timed: bool = False) -> Kernel:
+def state_kernel(
+    kernel: Kernel | None, steps: actor_critic.Steps, timed: bool = False, waves: int = 100
+) -> Kernel:
+    """The kernel given, or that of features with this number of waves."""
     if kernel is not None:
         return kernel
     inputs = steps.states.shape[1]
     if timed:
-        return kernels.OfFeatures(Timed(inputs), wide=2)
-    return kernels.OfFeatures(Fourier(inputs))
+        return kernels.OfFeatures(Timed(inputs, waves), wide=2)
+    return kernels.OfFeatures(Fourier(inputs, waves))
 
 
 def like_returns(

@@ -86,10 +86,11 @@ class Timed(Features):
     input, is the share of the time that is left."""
 
     inputs: int = eqx.field(static=True)
+    waves: int = eqx.field(static=True, default=100)
 
     @property
     def size(self) -> int:
-        return Fourier(self.inputs - 1).size + self.products + self.inputs
+        return Fourier(self.inputs - 1, self.waves).size + self.products + self.inputs
 
     @property
     def products(self) -> int:
@@ -99,7 +100,7 @@ class Timed(Features):
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         x, left = x[:-1], x[-1:]
-        phi, bounded = Fourier(len(x))(x), jnp.clip(x, -FARTHEST, FARTHEST)
+        phi, bounded = Fourier(len(x), self.waves)(x), jnp.clip(x, -FARTHEST, FARTHEST)
         i, j = np.triu_indices(len(x) if self.products else 0)
         products = PRODUCTS / np.sqrt(len(x)) * bounded[i] * bounded[j]
         return jnp.concatenate([phi[:-1], products.astype(x.dtype), left * x, left, phi[-1:]])

@@ -41,6 +41,9 @@ class Moments(eqx.Module):
     tr(A^2) / tr(A) with A = B C B' B_0^-1, as the mean of many batches is A times the gradient.
     Intervals are then centred on the mean divided by it instead of by `explained`, and what A
     leaves of the prior is part of their width."""
+    scale_freedom: Float[Array, ""] | None = None
+    """The degrees of freedom of the covariance's scale, where it was estimated from the paths and
+    is the same for all components; the model's region then has quantiles of F."""
     influence_judges: bool = eqx.field(static=True, default=False)
     """Whether `influence` judges the mean too and the smaller probability counts: where paths may
     be those of other policies, `unbiased` has a bias, and the influences of few paths are bold."""

@@ -45,6 +45,8 @@ def _needed(episodes: Episodes, sure: float) -> str:
         return "how many more paths it takes until 0.95 cannot be said yet"
     if upper == 0:
         return "enough paths for 0.95"
+    if more == 0:
+        return f"at most {upper:,.0f} more paths until 0.95, perhaps none, if there is a gradient"
     bounds = f"between {lower:,.0f} and {upper:,.0f}"
     return f"{more:,.0f} more paths until 0.95 ({bounds}) if there is a gradient"
 

@@ -319,7 +319,8 @@ def region_statistics(posterior: Moments, gradient: Float[Array, " n"], robust: 
 
 
 def _ellipsoid(posterior: Moments, gradient: Float[Array, " n"]):
-    """With a singular covariance, what lies outside its range is left out of the comparison."""
+    """With a singular covariance, what lies outside its range is left out of the comparison. If the
+    scale of the covariance was estimated, errors of all components share its uncertainty."""
     S, away = posterior.covariance, gradient - posterior.mean
     if isinstance(S, Covariance):
         raise ValueError("region: the model's covariance is too large to invert; use robust=True")
@@ -328,4 +329,6 @@ def _ellipsoid(posterior: Moments, gradient: Float[Array, " n"]):
     inverse = Dense(jnp.where(jnp.outer(bounded, bounded), S, jnp.eye(away.size)))
     z = jnp.where(bounded, away, 0.0)
     rank = jnp.maximum(jnp.sum(inverse.known), 1).astype(S.dtype)
-    return z @ inverse.solve(z) / rank, jnp.ones(()), rank, jnp.asarray(1e12)
+    shared = posterior.scale_freedom
+    freedom = jnp.asarray(1e12) if shared is None else jnp.maximum(shared, 1.0)
+    return z @ inverse.solve(z) / rank, jnp.ones(()), rank, freedom

@@ -1,12 +1,14 @@
-"""Length, amplitude and noise of the Gaussian process on returns, chosen by evidence.
+"""Length, amplitude and noise of the Gaussian process on returns, by their evidence.
 
 The returns are y ~ N(b 1, a K_l + v I) with a flat prior on the constant b. For each length l of a
 grid, one eigendecomposition of K_l turns the evidence at every ratio a/v into sums over M numbers.
-Rows outside the mask are padding: they are zero in K, in y and in the constant.
+`profile` is that formula, for NumPy and JAX alike; the decisions of a search and its public
+posterior differ in their grids and priors. Rows outside the mask are padding: they are zero in K,
+in y and in the constant.
 """
 
-import functools
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +23,8 @@ LENGTHS = np.geomspace(0.5, 16.0, 9)
 """The lengths that are compared, in units of scale sqrt(n), which is the typical distance of drawn
 parameters from the mean."""
 RATIOS = (-4.0, 6.0)
-"""Decades searched for the ratio of amplitude to noise."""
-GRID, ZOOMS = 21, 3
+"""Decades of the ratio of amplitude to noise."""
+GRID = 31
 
 
 class Model(NamedTuple):
@@ -33,6 +35,31 @@ class Model(NamedTuple):
     amplitude: Float[Array, ""]
     noise: Float[Array, ""]
     log_evidence: Float[Array, ""]
+
+
+def profile(
+    ratios: Float[Array, " r"],
+    eigenvalues: Float[Array, " M"],
+    qy: Float[Array, " M"],
+    q1: Float[Array, " M"],
+    xp: ModuleType = np,
+) -> tuple[Float[Array, " r"], Float[Array, " r"]]:
+    """For each ratio r the quadratic form and the logarithm of the determinant in the evidence of
+    returns with a flat constant, of A = r K + I:
+
+        y'A^-1 y - (1'A^-1 y)^2 / 1'A^-1 1,   log |A| + log 1'A^-1 1.
+
+    `qy` and `q1` are the returns and the constant in the basis of the eigenvectors of K.
+    """
+    w = 1 / (1 + ratios[:, None] * eigenvalues)
+    constant = w @ q1**2
+    quadratic = w @ qy**2 - (w @ (qy * q1)) ** 2 / constant
+    return xp.maximum(quadratic, 0.0), xp.log(constant) - xp.log(w).sum(1)
+
+
+def log_evidence(quadratic: Any, log_det: Any, noise: Any, count: Any, xp: ModuleType = np) -> Any:
+    """Of `count` differences that remain after the constant, from the sums of `profile`."""
+    return -0.5 * (quadratic / noise + log_det + count * (xp.log(noise) + LOG_2PI))
 
 
 def gram(
@@ -83,58 +110,44 @@ def compare(
     amplitude: Float[Array, ""] | None = None,
     noise: Float[Array, ""] | None = None,
 ) -> Model:
-    """For each length the model of greatest evidence, stacked; an amplitude or a noise that is
-    given stays fixed."""
-    return jax.vmap(functools.partial(_best, y, taken.astype(y.dtype), amplitude, noise))(*of)
+    """The models of all lengths and ratios, with their evidence. The noise of each is that of
+    greatest evidence; an amplitude or a noise that is given stays fixed."""
+    ones = taken.astype(y.dtype)
+    count, size = jnp.maximum(jnp.sum(ones) - 1, 1), jnp.sum(y**2) / jnp.sum(ones) + TINIEST
+    if amplitude is not None and noise is not None:
+        ratios = jnp.reshape(amplitude / noise, (1,))
+    else:
+        ratios = _ratios(amplitude, noise, size, jnp.sum(ones))
+
+    def each(length, eigenvalues, Q) -> Model:
+        eigenvalues, qy, q1 = jnp.maximum(eigenvalues, 0.0), Q.T @ y, Q.T @ ones
+        quadratic, log_det = profile(ratios, eigenvalues, qy, q1, jnp)
+        v = jnp.maximum(quadratic / count, FLOOR * size)
+        v = amplitude / ratios if amplitude is not None else v
+        v = jnp.broadcast_to(noise, ratios.shape) if noise is not None else v
+        lengths = jnp.broadcast_to(length, (ratios.size, *length.shape))
+        return Model(lengths, ratios * v, v, log_evidence(quadratic, log_det, v, count, jnp))
+
+    models = jax.vmap(each)(*of)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), models)
+
+
+def _ratios(amplitude: Any, noise: Any, size: Any, M: Any) -> Float[Array, " r"]:
+    """With few episodes the evidence may favour no signal at all, and the estimate and its error
+    bars would vanish; the lower bound prevents that. Where the amplitude or the noise is given, the
+    bounds of the other are relative to the size of the returns."""
+    low, high = RATIOS
+    shift = jnp.zeros(())
+    if amplitude is not None:
+        shift = jnp.log10(amplitude / size)
+    elif noise is not None:
+        shift = jnp.log10(size / noise)
+    else:
+        low = jnp.maximum(low, jnp.log10(SIGNAL / M))
+    return 10.0 ** (shift + low + (high - low) * jnp.linspace(0, 1, GRID))
 
 
 def best_of(models: Model) -> Model:
     """The model of greatest evidence."""
     best = jnp.argmax(models.log_evidence)
     return jax.tree.map(lambda leaf: leaf[best], models)
-
-
-def _best(y, ones, amplitude, noise, length, eigenvalues, Q) -> Model:
-    """Amplitude and noise of greatest evidence, given the length."""
-    M = jnp.sum(ones)
-    l, qy, q1 = jnp.maximum(eigenvalues, 0.0), Q.T @ y, Q.T @ ones
-    least = FLOOR * jnp.sum(y**2) / M + TINIEST
-
-    def at(ratio):
-        """Evidence and noise at a = ratio v. Where both are free, v maximises the evidence in
-        closed form."""
-        w = 1 / (1 + ratio * l)
-        constant = jnp.sum(w * q1**2)
-        quadratic = jnp.sum(w * qy**2) - jnp.sum(w * qy * q1) ** 2 / constant
-        v = jnp.maximum(quadratic / jnp.maximum(M - 1, 1), least)
-        v = amplitude / ratio if amplitude is not None else v
-        v = noise if noise is not None else v
-        log_det = (M - 1) * (jnp.log(v) + LOG_2PI) - jnp.sum(jnp.log(w)) + jnp.log(constant)
-        return -0.5 * (quadratic / v + log_det), v
-
-    if amplitude is not None and noise is not None:
-        ratio = amplitude / noise
-    else:
-
-        def zoom(box, _):
-            centre, half = box
-            tried = jnp.clip(centre + half * jnp.linspace(-1, 1, GRID), *bounds)
-            best = tried[jnp.argmax(jax.vmap(lambda r: at(10.0**r)[0])(tried))]
-            return (best, half * 3 / GRID), None
-
-        # With few episodes the evidence may favour no signal at all, and the estimate and its error
-        # bars would vanish; the lower bound prevents that. Where the amplitude or the noise is
-        # given, the bounds of the other are relative to the size of the returns.
-        size = jnp.log10(jnp.sum(y**2) / M + TINIEST)
-        if amplitude is not None:
-            bounds = jnp.log10(amplitude) - size + jnp.asarray(RATIOS)
-        elif noise is not None:
-            bounds = size - jnp.log10(noise) + jnp.asarray(RATIOS)
-        else:
-            bounds = jnp.asarray(RATIOS)
-            bounds = jnp.stack([jnp.maximum(bounds[0], jnp.log10(SIGNAL / M)), bounds[1]])
-        start = (jnp.mean(bounds), (bounds[1] - bounds[0]) / 2)
-        (best, _), _ = jax.lax.scan(zoom, start, None, ZOOMS)
-        ratio = 10.0**best
-    value, v = at(ratio)
-    return Model(length, ratio * v, v, value)

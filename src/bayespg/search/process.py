@@ -18,6 +18,7 @@ from jaxtyping import Float
 from scipy.linalg import get_lapack_funcs
 
 from bayespg.evidence import FLOOR
+from bayespg.search.hyperparameters import log_evidence, profile
 
 Array = np.ndarray
 _POTRF, _POTRI = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
@@ -187,14 +188,11 @@ def weigh(X: Float[Array, "M n"], y: Float[Array, " M"], unit: float) -> Weights
     density = np.empty((len(LENGTHS), len(RATIOS), 2))
     for i, length in enumerate(LENGTHS):
         values, Q = np.linalg.eigh(np.exp(-0.5 * away / length**2))
-        w = 1 / (1 + np.outer(RATIOS, np.maximum(values, 1e-12)))
-        q = Q.T @ columns
-        z, one = q[:, :-1], q[:, -1:]
-        ones = w @ one**2
-        square = np.maximum(w @ z**2 - (w @ (one * z)) ** 2 / ones, 0.0)
-        noise = np.maximum(square / (M - 1), FLOOR)
-        log_det = (np.log(ones[:, 0]) - np.log(w).sum(1))[:, None]
-        density[i] = jacobian - 0.5 * (square / noise + (M - 1) * np.log(noise) + log_det)
+        values, q = np.maximum(values, 1e-12), Q.T @ columns
+        for view in (0, 1):
+            square, log_det = profile(RATIOS, values, q[:, view], q[:, 2])
+            noise = np.maximum(square / (M - 1), FLOOR)
+            density[i, :, view] = log_evidence(square, log_det, noise, M - 1) + jacobian[view]
     density += PRIOR[..., None]
     density = np.exp(density - density.max())
     view = int(np.argmax(density.sum((0, 1))))

@@ -11,6 +11,7 @@ several,
     B_0 = a |l| |l^2 + 2 s^2|^(-1/2) / (l^2 + 2 s^2)
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -41,6 +42,8 @@ from bayespg.search.hyperparameters import Model, best_of, compare, gram, spectr
 
 BLOCK = 32
 """Episodes are padded to a multiple of this number, so that few programs are compiled."""
+NEGLIGIBLE = 0.01
+"""Lengths and ratios of less evidence than this share of the greatest are left out."""
 
 
 def scores(
@@ -67,11 +70,12 @@ def gradient_posterior(
     distribution. The returns have a Gaussian process prior with an unknown constant (flat prior)
     and the kernel ``kernels.Gaussian(length)``, or ``kernels.Scaled(kernels.Gaussian(length),
     amplitude)``, with one length or one per parameter; `noise` is the variance of returns of the
-    same parameters. Where the kernel is None, the posterior is averaged over lengths with their
-    evidence as weights, and its covariance is that of Student's t where the noise is None too: the
-    scale of the returns is then unknown. `info` reports the length, amplitude and noise of greatest
-    evidence. The cost is of the order M^3 + M^2 n. Beyond 2048 parameters the covariance is an
-    operator, and the length of greatest evidence is used alone.
+    same parameters. Where the kernel is None, the posterior is averaged over lengths, and over
+    ratios of amplitude to noise unless both are given, with their evidence as weights; its
+    covariance is that of Student's t where the noise is None too: the scale of the returns is then
+    unknown. `info` reports the length, amplitude and noise of greatest evidence. The cost is of the
+    order M^3 + M^2 n. Beyond 2048 parameters the covariance is an operator, and the length of
+    greatest evidence is used alone.
     """
     given = (parameters, returns, mean, scale, kernel, noise)
     if traced(given):
@@ -212,7 +216,11 @@ def _posterior(X, y, taken, m, s, length, amplitude, noise) -> GradientPosterior
         posterior = averaged(away, y / unit, taken, s, models, posterior)
         if amplitude is None and noise is None:  # the variance of Student's t with M - 1 degrees
             wider = (M - 1) / jnp.maximum(M - 3, 1)
-            posterior = eqx.tree_at(lambda p: p.covariance, posterior, wider * _matrix(posterior))
+            posterior = dataclasses.replace(
+                posterior,
+                covariance=wider * _matrix(posterior),
+                scale_freedom=posterior.freedom,
+            )
     posterior = rescaled(posterior, unit)
     posterior.info.update(amplitude=model.amplitude * unit**2, noise=model.noise * unit**2)
     posterior.info["evidence"] -= (M - 1) * jnp.log(unit)
@@ -227,28 +235,33 @@ def averaged(
     models: Model,
     best: GradientPosterior,
 ) -> GradientPosterior:
-    """The posterior averaged over lengths, each weighted by its evidence: few returns cannot tell
-    lengths apart, and the best of them alone is far too sure of itself."""
+    """The posterior averaged over lengths and ratios, each weighted by its evidence: few returns
+    cannot tell them apart, and the best of them alone is far too sure of itself."""
 
     def add(total, of):
         weight, model = of
         posterior = conditioned(away, y, taken, s, model)
         d = jnp.asarray(posterior.mean - best.mean)
         own = (d, _matrix(posterior) + jnp.outer(d, d), *_shared(posterior))
-        return jax.tree.map(lambda a, b: a + weight * b, total, own), None
+        return jax.tree.map(lambda a, b: a + weight * b, total, own)
+
+    def add_if_any(total, of):
+        return jax.lax.cond(of[0] > 0, add, lambda total, _: total, total, of), None
 
     zero = jax.tree.map(jnp.zeros_like, (best.mean, best.covariance, *_shared(best)))
-    weights = jax.nn.softmax(models.log_evidence)
-    (d, covariance, *shared), _ = jax.lax.scan(add, zero, (weights, models))
+    weights = jnp.exp(models.log_evidence - jnp.max(models.log_evidence))
+    weights = jnp.where(weights < NEGLIGIBLE, 0.0, weights)
+    weights /= jnp.sum(weights)
+    (d, covariance, *shared), _ = jax.lax.scan(add_if_any, zero, (weights, models))
     return eqx.tree_at(
         lambda p: (p.mean, p.covariance, *_shared(p)), best,
         (best.mean + d, covariance - jnp.outer(d, d), *shared),
     )  # fmt: skip
 
 
-def _shared(posterior: GradientPosterior) -> tuple[Any, Any, Any]:
-    """What is averaged over lengths as it is."""
-    return posterior.influence, posterior.unbiased, posterior.explained
+def _shared(posterior: GradientPosterior) -> tuple[Any, ...]:
+    """What is averaged as it is."""
+    return posterior.influence, posterior.unbiased, posterior.explained, posterior.freedom
 
 
 def _matrix(posterior: GradientPosterior) -> jax.Array:
