@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rivals import sb3
-from uphill_tasks import BEYOND, DOUBT, TASKS, Continued
+from uphill_tasks import DOUBT, TASKS
 
 import bayespg
 from bayespg import estimators, training, updates
@@ -41,13 +41,19 @@ from bayespg._support.precision import to_float64
 from bayespg.calibration import brute_force
 from bayespg.environments import observe
 from bayespg.environments.base import Wrapper
+from bayespg.environments.trajectories import returns_to_go
+from bayespg.learning import values
 from bayespg.learning.advance import _criticise
 from bayespg.learning.batch import draw
-from bayespg.learning.estimators import MonteCarlo
+from bayespg.learning.estimators import Estimator, MonteCarlo
 from bayespg.learning.values import start
+from bayespg.monte_carlo import average
+from bayespg.paths import scores
 from bayespg.policies import flatten
 from bayespg.policies.features import Fourier
 
+BEYOND = 300
+"""Steps after the time limit, for the gradient of the task that goes on; 0.99^300 = 0.05."""
 STAGES = (4, 10, 30)
 BEFORE = 3
 """Earlier policies whose batches are there too."""
@@ -63,6 +69,20 @@ OURS = {
 }
 """Of the actor-critic, with value scale 10 if no other is named."""
 RIVALS = {f"GAE, λ = {lambda_:g}": MonteCarlo("mean", lambda_, **STEPS) for lambda_ in LAMBDAS}
+
+
+class Continued(Estimator):
+    """The mean over the first steps of u times the return-to-go of a task that goes on."""
+
+    first: int = eqx.field(static=True)
+
+    def __call__(self, batch):
+        paths = batch.steps
+        T, M = paths.mask.shape
+        counted = paths.mask & (jnp.arange(T) < self.first)[:, None]
+        credit, _ = values.centred(returns_to_go(paths, batch.discount), counted)
+        weights = counted * (M / jnp.sum(counted)).astype(batch.dtype)
+        return average(scores.of_paths(batch.policy, batch.paths, credit * weights))
 
 
 class Normalised(Wrapper):

@@ -99,6 +99,11 @@ def scores(said: np.ndarray, up: np.ndarray) -> float:
     return float(np.mean(up * (1 - said) ** 2 + (1 - up) * said**2))
 
 
+def _of(found: list[lines.Line], column: str) -> np.ndarray:
+    """A column of all runs."""
+    return np.concatenate([np.array(x["rows"])[:, x["columns"].index(column)] for x in found])
+
+
 def table(found: list[lines.Line]) -> str:
     """For each task and all, stated / observed by the size of the statement, and the Brier score,
     beside that of an oracle that states the observed frequency of each third of a task's runs."""
@@ -108,11 +113,12 @@ def table(found: list[lines.Line]) -> str:
     )  # fmt: skip
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name in (*names, "all"):
-        of = [np.array(x["rows"]) for x in found if x["task"] == name or name == "all"]
-        each, ideal = np.concatenate(of), _oracle(found, name)
-        up = each[:, -1]
-        for i, what in enumerate(found[0]["columns"][3:-1], 3):
-            said = each[:, i]
+        of = [x for x in found if x["task"] == name or name == "all"]
+        up, ideal = _of(of, "uphill"), _oracle(found, name)
+        for what in of[0]["columns"][3:-1]:
+            if not all(what in x["columns"] for x in of):
+                continue
+            said = _of(of, what)
             cells = []
             for low, high in ENDS:
                 inside = (said > low) & (said <= high)
@@ -139,19 +145,18 @@ def _oracle(found: list[lines.Line], name: str) -> float:
 
 def draw(found: list[lines.Line]) -> Any:
     """A reliability diagram over all tasks, with two standard errors of what was observed."""
-    each = np.concatenate([np.array(x["rows"]) for x in found])
-    up = each[:, -1]
+    up = _of(found, "uphill")
     with plots.styled():
         figure, axes = plots.sheet(1, 1, width=5.2, height=4.4)
         axis = axes[0, 0]
         axis.plot([0, 1], [0, 1], color="black", lw=0.8, ls=(0, (4, 3)), label="right")
-        for i, (name, look) in enumerate(zip(STATED, LOOKS, strict=True), 3):
-            points = []
+        for name, look in zip(STATED, LOOKS, strict=True):
+            points, said = [], _of(found, name)
             for low, high in itertools.pairwise(BINS):
-                inside = (each[:, i] > low) & (each[:, i] <= high)
+                inside = (said > low) & (said <= high)
                 if inside.sum() >= FEW:
                     p, k = up[inside].mean(), inside.sum()
-                    points.append((each[inside, i].mean(), p, np.sqrt(p * (1 - p) / k)))
+                    points.append((said[inside].mean(), p, np.sqrt(p * (1 - p) / k)))
             x, y, error = np.array(points).T
             plots.curve(axis, x, y, error, label=name, look=look)
         axis.set(xlabel="stated probability of going uphill", ylabel="observed frequency")

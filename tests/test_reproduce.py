@@ -84,7 +84,7 @@ def test_error_bars_on_tasks_report_every_cell(tmp_path, monkeypatch):
     import uphill_tasks
 
     def judged(environment, policy, judged, truth, paths, keys):
-        n, runs, rng = truth.size, 5, np.random.default_rng(0)
+        n, runs, rng = truth.size, 40, np.random.default_rng(0)
         followed = [(*rng.uniform(size=(2, runs)), rng.normal(size=runs)) for _ in range(2)]
         components = (rng.normal(size=(runs, n)), np.ones((runs, n)), np.full((runs, n), 3.0))
         return [
