@@ -48,7 +48,7 @@ def main() -> None:
     if options.do == "run":
         run(options)
     else:
-        print(table([line for path in options.files for line in sb3.read(path)]))
+        print(table(options.files))
 
 
 class Order(NamedTuple):
@@ -782,11 +782,11 @@ LEADS: dict[str, Lead] = {
 }
 
 
-def table(lines: list[Any]) -> str:
+def table(files: Sequence[Path]) -> str:
     """Differences in score from the default, paired by task, seed and budget: the mean over tasks
     with the standard error of its means over seeds, and that of each task."""
     scores: dict[str, dict[tuple[Any, ...], float]] = {}
-    for line in filter(_scored, lines):
+    for line in filter(_scored, (line for path in files for line in sb3.read(path))):
         key = line["task"], line["seed"], line["budget"]
         scores.setdefault(line["label"], {})[key] = suite_report.score(line)
     base, rows = scores.pop(DEFAULT), []

@@ -76,7 +76,7 @@ def maker(name: str) -> Callable[[], gymnasium.Env]:
         return navigation
     head, _, seed = name.partition("/")
     if head != "random" or not seed.isdigit():
-        raise ValueError(f"expected a task of the suite, navigation or random/N, found {name!r}")
+        raise ValueError(f"expected a task of Gymnasium, navigation or random/N, found {name!r}")
     return functools.partial(make, int(seed))
 
 

@@ -32,6 +32,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "narrows from 0.3": {"LOW": 0.3},
         "steps of 0.3": {"STEP": 0.3},
         "two standard deviations": {"OPTIMISM": 2.0},
+        "one standard deviation": {"OPTIMISM": 1.0},
         "distances of 0.25 to 1": {"DISTANCES": (0.25, 1.0)},
     },
     "ars": {USUAL: {}}

@@ -79,7 +79,10 @@ def goals(found: Runs) -> Iterator[Goal]:
     kept = {task: float(np.mean([*map(suite_report.kept, of)])) for task, of in ours.items()}
     yield _everywhere(
         f"{KEEPS:.0%} of runs keep what they learned",
-        {task: (f"{share:.0%}", share >= KEEPS) for task, share in kept.items()},
+        {
+            task: (f"{share:.0%}{_constant(ours[task])}", share >= KEEPS)
+            for task, share in kept.items()
+        },
     )
     below = [line for of in found[OURS].values() for line in of if _below(line)]
     total = sum(map(len, found[OURS].values()))
@@ -110,6 +113,12 @@ def _everywhere(asked: str, by_task: dict[str, tuple[str, bool]]) -> Goal:
     missed = [f"{task} {said}" for task, (said, met) in by_task.items() if not met]
     count = f"on {len(by_task) - len(missed)} of {len(by_task)}"
     return Goal(f"{len(by_task)} tasks", asked, "; ".join([count, *missed]), not missed)
+
+
+def _constant(lines: list[Line]) -> str:
+    """What the errors of the evaluations alone leave of the goal."""
+    share = np.mean([suite_report.constant_kept(line) for line in lines])
+    return f" (a constant policy {share:.0%})"
 
 
 def _end(task: str, lines: list[Line]) -> float:

@@ -111,9 +111,23 @@ def final(line: Line, form: str) -> float:
 def kept(line: Line) -> bool:
     """Whether the mean of the last three evaluations is at least 0.9 of the best such mean, in
     normalised return that is not clipped above."""
-    of = level(line).clip(0)
-    three = np.convolve(of, np.ones(3) / 3, "valid") if of.size >= 3 else of
+    return _lasting(level(line).clip(0))
+
+
+def _lasting(level: np.ndarray) -> bool:
+    three = np.convolve(level, np.ones(3) / 3, "valid") if level.size >= 3 else level
     return bool(three[-1] >= KEPT * three.max())
+
+
+def constant_kept(line: Line, curves: int = 2000) -> float:
+    """How often `kept` would be true of a policy that never changes: of curves with the mean
+    return of the last fifth and normal errors as large as those of its evaluations."""
+    rng, last, level = np.random.default_rng(0), last_part(line), 0.0
+    for form in FORMS:
+        mean, error = (np.array(line[name])[last] for name in (form, f"{form}_errors"))
+        noise = rng.standard_normal((curves, len(line["steps"]) - 1))
+        level = level + normalised(line["task"], mean.mean() + np.median(error) * noise) / 2
+    return float(np.mean([_lasting(of) for of in np.clip(level, 0, None)]))
 
 
 def first_met(line: Line, form: str) -> tuple[float, float]:

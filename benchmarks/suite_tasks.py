@@ -1,5 +1,6 @@
 """The tasks of benchmarks/suite.py: budgets, thresholds and the returns of random actions."""
 
+import functools
 from typing import Any, NamedTuple
 
 
@@ -43,9 +44,13 @@ def steps_of(task: str) -> int:
 
 
 def maker(task: str) -> Any:
-    """What makes an environment of the task: its id, or a function."""
+    """What makes an environment of the task: its id, or a function for those without a score."""
     if task in TASKS:
         return task
+    import gymnasium
+
+    if task in gymnasium.registry:
+        return functools.partial(gymnasium.make, task)
     import random_tasks
 
     return random_tasks.maker(task)

@@ -300,6 +300,7 @@ def with_runs(page):
 def tables_of_runs():
     """Tables by the names of their comments."""
     import front
+    import leads
     import learning
     import suite_goals
     import suite_report
@@ -316,6 +317,7 @@ def tables_of_runs():
         "suite-sac": "\n".join(row for row in early if not row.endswith("|  |")),
         "goals": suite_goals.table(of("suite", "suite-rivals", "suite-sac", "suite-random")),
         "generated": "\n".join(f"    {line}" for line in below),
+        "leads": leads.table([RESULTS / "leads.jsonl"]),
         "learning": learning.table(RESULTS / "ours.jsonl", RESULTS / "rivals.jsonl"),
         "first table": front.table(front.scores()),
     }

@@ -22,6 +22,7 @@ import experiments
 import front
 import matplotlib as mpl
 import model_based
+import model_parts
 import numpy as np
 import pytest
 import time_limits
@@ -556,6 +557,11 @@ def test_the_table_of_learned_models_is_that_of_the_stored_runs(capsys):
     for name, mark in (("table", ""), ("fallback", " fallback"), ("ends", " ends")):
         model_based.TABLES[name](RESULTS / "model-based.jsonl")
         table = f"<!-- model-based{mark} -->\n{capsys.readouterr().out}<!-- /model-based{mark} -->"
+        assert table in page
+    parts = ("table", "parts", "parts"), ("calibrated", "calibrated", "parts")
+    for name, mark, file in (*parts, ("costs", "costs", "parts"), ("units", "units", "units")):
+        model_parts.TABLES[name](RESULTS / f"model-{file}.jsonl")
+        table = f"<!-- model {mark} -->\n{capsys.readouterr().out}<!-- /model {mark} -->"
         assert table in page
 
 

@@ -254,6 +254,22 @@ def test_a_policy_is_replaced_only_by_one_that_returns_more_in_the_same_episodes
     assert not mbac._better(returns, returns)
 
 
+def test_a_policy_that_is_not_improved_stays_the_same_in_its_own_units(monkeypatch):
+    monkeypatch.setattr(mbac, "_better", lambda *_: False)
+    agent = bayespg.MBAC("jax/CartPole-v1", seed=3)
+    given = np.linspace(-1, 1, agent.parameter_count)
+    agent = agent.with_parameters(given)
+    agent.update()
+    before, units = agent.state.actor, agent.model.states
+    found = np.concatenate([x.ravel() for x in agent.parameters.values()])
+    np.testing.assert_allclose(found, given, rtol=1e-6)
+    np.testing.assert_allclose(before.normaliser.mean, units.mean, rtol=1e-5, atol=1e-6)
+    row = agent.update()
+    assert not np.array_equal(agent.model.states.mean, units.mean)
+    assert serialise.equal(agent.state.actor, before)
+    assert row["divergence"] == 0
+
+
 @pytest.mark.slow
 def test_the_model_s_gradient_is_the_prior_of_the_real_one(trained):
     agent, *_ = trained

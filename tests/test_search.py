@@ -6,7 +6,7 @@ import numpy as np
 import oracle
 import pytest
 from scipy.integrate import quad
-from scipy.stats import norm
+from scipy.stats import chi2, f, norm
 
 from bayespg import fisher, kernels, quadrature, search
 from bayespg.search import hyperparameters, smoothed
@@ -142,6 +142,33 @@ def test_without_a_kernel_it_averages_over_lengths_and_ratios():
     covariance = covariance + np.einsum("k,ki,kj", weights, means - mean, means - mean)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
     np.testing.assert_allclose(found.covariance, covariance * (M - 1) / (M - 3), rtol=1e-5)
+
+
+def test_numpy_and_jax_share_the_formula_of_the_evidence():
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, -1))
+    values, Q = np.linalg.eigh(K)
+    given = np.array([0.5, 20.0]), np.maximum(values, 0.0), Q.T @ Y, Q.T @ np.ones(M)
+    one, other = hyperparameters.profile(*given), hyperparameters.profile(*given, jax.numpy)
+    for here, there in zip(one, other, strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-3)
+    for ratio, quadratic, log_det in zip(given[0], *one, strict=True):
+        C = np.linalg.inv(ratio * K + np.eye(M))
+        P = C - np.outer(C.sum(1), C.sum(1)) / C.sum()
+        np.testing.assert_allclose(quadratic, Y @ P @ Y, rtol=1e-8)
+        np.testing.assert_allclose(log_det, np.log(C.sum()) - np.linalg.slogdet(C)[1], rtol=1e-8)
+
+
+def test_errors_share_the_scale_if_it_is_estimated():
+    """The region is that of F, which is larger than that of the normal distribution."""
+    found = search.gradient_posterior(X, Y, mean=MEAN, scale=S)
+    freedom, root = float(found.scale_freedom), np.linalg.cholesky(found.covariance)
+    assert 1 < freedom < M
+    normal, shared = chi2.ppf(0.95, n) / n, f.ppf(0.95, n, freedom)
+    between = found.mean + root @ np.full(n, np.sqrt((normal + shared) / 2))
+    assert found.contains(between, 0.95, robust=False)
+    kernel = kernels.Scaled(kernels.Gaussian(0.8), 2.5)
+    known = search.gradient_posterior(X, Y, mean=MEAN, scale=S, kernel=kernel, noise=0.01)
+    assert known.scale_freedom is None
 
 
 def test_units_do_not_matter():

@@ -77,6 +77,14 @@ class TestCurve:
         assert suite_report.kept(line([0, 1, 2, 2, 2, 1.9, 1.9, 1.9]))
         assert not suite_report.kept(line([0, 1, 2, 2, 2, 1.7, 1.7, 1.7]))
 
+    def test_a_policy_that_never_changes_is_kept_unless_evaluations_are_noisy(self):
+        exact, noisy = (
+            line([1] * 21) | {f"{f}_errors": [error] * 21 for f in suite_tasks.FORMS}
+            for error in (0.0, 0.3 * (THRESHOLD - RANDOM))
+        )
+        assert suite_report.constant_kept(exact) == 1
+        assert 0.1 < suite_report.constant_kept(noisy) < 0.5
+
     def test_a_point_has_the_policy_with_which_its_step_was_taken(self):
         policy = 0
         curve = suite.Curve(np.array([0, 10, 20, 30]), lambda *_: [policy, policy])

@@ -363,8 +363,9 @@ class MBAC(BaseAgent):
         has just begun. A policy that has `missed` what was promised is replaced in any case."""
         old, units = self.state, _units(model)
         scratch = eqx.tree_at(lambda x: x.normaliser, self._fresh, units)
-        first = int(old.updates) == 0
-        starts = [scratch if missed or first else old.actor]
+        first = bool(old.actor.normaliser.count < 1)
+        now = eqx.tree_at(lambda x: x.normaliser, old.actor, units) if first else old.actor
+        starts = [scratch if missed else now]
         if again and not first and not missed:
             starts.append(scratch)
         with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:

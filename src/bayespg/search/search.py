@@ -61,7 +61,7 @@ DIRECTIONS, LENGTHS = 8, 7
 DISTANCES = (0.5, 1.5)
 """The least and the greatest distance in units of scale sqrt(n). Candidates close to the mean would
 return nearly the same, and noise would hide the difference."""
-OPTIMISM = 1.0
+OPTIMISM = 3.0
 """A candidate's promise is its mean plus this many standard deviations."""
 WON, LOW, HIGH = 12, 0.05, 0.8
 """The scale follows the share of the latest `WON` episodes that returned more than is expected of
@@ -94,7 +94,7 @@ class Search:
     The first parameters to try are `start`. Then a Gaussian process models the returns. After every
     episode the mean makes a short step along the most probable ascent. The next parameters lie some
     way from it, in a direction drawn from the posterior of the gradient: of a few directions and
-    distances the one whose return is highest by the posterior's mean plus a standard deviation.
+    distances the one whose return is highest by the posterior's mean plus three deviations.
     Parameters that were asked for and not told yet are taken into account: their returns are
     unknown, but another episode near them would say little. So any number of episodes may be under
     way.
