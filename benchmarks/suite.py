@@ -25,8 +25,8 @@ Seeds 0 to 99 are for choosing settings, seeds from 100 on for reporting.
 
 Methods besides `bayespg` are those of benchmarks/rivals/sb3.py, with the tuned settings of RL
 Baselines3 Zoo; they need its requirements. Tasks are those of `TASKS`, any other of Gymnasium, and
-`navigation` and `random/N` of benchmarks/random_tasks.py; the others are not part of the score. `start-end` judges whether any run
-ended below the return of its untrained policy.
+`navigation` and `random/N` of benchmarks/random_tasks.py; the others are not part of the score.
+`start-end` judges whether any run ended below the return of its untrained policy.
 """
 
 import argparse
