@@ -10,9 +10,10 @@ of the same linear policy with a constant, from zero, with one setting for all t
 actions are the corners of a simplex, as in `bayespg.PGPE`. Ours is `bayespg.search.Search` with the
 units and the first scale of `bayespg.PGPE`; its settings were chosen on seeds below 1,000. The
 rivals see observations in units that they get for free: the root mean square over 20 episodes of
-small random gains, which are not counted. The settings of ARS (version 1) are the best of 15 on the
-tasks without MuJoCo, with seeds from 100; CMA-ES is that of the package `cma`; GIBO, MPD, MinUCB
-and TuRBO are in `rivals/local_bo.py`. `ours-8` keeps eight episodes under way, which end in random
+small random gains, which are not counted. Their settings, too, are the best on seeds below 1,000 by
+the score of `search_settings.py`. ARS is version 1; CMA-ES is that of the package `cma`; GIBO, MPD,
+MinUCB and TuRBO are in `rivals/local_bo.py`. On Pendulum all are linear in `PRODUCTS` too.
+`ours-8` keeps eight episodes under way, which end in random
 order.
 
 After each iteration the method's own recommendation is evaluated on episodes that no method learns
