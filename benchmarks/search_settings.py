@@ -25,7 +25,7 @@ from search import NAMES, TASKS, cell, every, met
 from bayespg.search import process, search
 
 MODULES = (process, search, local_bo, benchmark)
-USUAL = "as it is"
+USUAL, NOT_CHOSEN = "as it is", "one draw, not chosen"
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "ours": {
         USUAL: {},
@@ -34,6 +34,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "two standard deviations": {"OPTIMISM": 2.0},
         "one standard deviation": {"OPTIMISM": 1.0},
         "distances of 0.25 to 1": {"DISTANCES": (0.25, 1.0)},
+        NOT_CHOSEN: {"DIRECTIONS": 1, "LENGTHS": 1, "DISTANCES": (1.0, 1.0)},
     },
     "ars": {USUAL: {}}
     | {
@@ -126,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--methods", nargs="+", default=["ours"], choices=SETTINGS)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--settings", nargs="+", help="some of a method's; all are the default")
     parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--first", type=int, default=FROM, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -134,7 +136,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.table:
         seeds = range(given.first, given.first + given.seeds)
-        settings = [(m, s) for m in given.methods for s in SETTINGS[m]]
+        settings = [(m, s) for m in given.methods for s in given.settings or SETTINGS[m]]
         jobs = [(m, s, t, seed) for seed in seeds for t in given.tasks for m, s in settings]
         every(changed, jobs, given.jobs, given.out)
     print(table(given.out))

@@ -62,12 +62,23 @@ def test_what_was_stated_stands_beside_what_the_next_update_returned():
     run = metrics(1.0, 7)
     run["sure"] = np.array([0.5, 0.95, 0.7, np.nan, 0.99, 0.6, 0.8])
     run["return"] = np.array([0.0, 1.0, 3.0, 2.0, 2.0, 6.0, 0.0])
-    run["slope"], run["confirmed"] = np.full(7, 2.0), np.full(7, 0.5)
+    run |= {"slope": np.full(7, 2.0), "confirmed": np.full(7, 0.5), "length": np.full(7, 3.0)}
     columns, rows = certainty.counted([run, run])
     assert [row[:4] for row in rows] == [
         ["up to 0.7", "6", "0.60", "0.33"], ["0.9 to 1", "4", "0.97", "1.00"],
     ]  # fmt: skip
     changed = columns.index("return changed by, 95 %")
     assert [float(row[changed].split(" ± ")[0]) for row in rows] == [-2.0, 3.0]
-    assert {row[-1] for row in rows} == {"1"}
+    assert {row[-1] for row in rows} == {"3"}
     assert certainty.counted([metrics(1.0, 2)])[1]
+
+
+def test_the_picture_shows_the_predicted_and_the_real_improvement_of_an_update():
+    run = metrics(1.0, 40) | {"length": np.full(40, 10.0), "slope": np.full(40, 0.4)}
+    run["return"] = 2.0 * np.arange(40)  # 0.5 of 0.4 in each of 10 steps
+    figure = certainty.draw([run], "run")
+    above = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    for label in ("predicted, with its 95 % interval", "real (1 seed)"):
+        np.testing.assert_allclose(above[label], 2.0)
+    del run["confirmed"]
+    assert len(certainty.draw([run], "run").axes[0].lines) == 2  # what is real, and zero

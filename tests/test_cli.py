@@ -10,13 +10,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import equinox as eqx
 import experiments
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from bayespg._support.version import with_jax
-from bayespg.cli import app, common, main
+from bayespg.cli import app, common, demo, main
 from bayespg.cli.common import bars, some_columns
 from bayespg.reproduce import EXPERIMENTS, bandit
 from bayespg.reproduce.samples import Samples
@@ -33,6 +38,23 @@ def test_help_names_the_commands():
     assert done.exit_code == 0
     for command in app.registered_commands:
         assert command.callback.__name__ in done.output
+
+
+def test_the_demo_judges_a_direction_by_a_short_step():
+    class State(eqx.Module):
+        policy: jax.Array
+
+    class Judge:  # the return is highest a third of a step ahead
+        state = State(jnp.zeros(2))
+
+        def evaluate(self, episodes, seed):
+            return SimpleNamespace(mean=-abs(float(self.state.policy[0]) - 1 / 3))
+
+    before = State(jnp.zeros(2))
+    found = [demo.uphill(Judge(), before, State(jnp.array([x, 2.0]))) for x in (1.0, -1.0, 10.0)]
+    assert found == [1.0, 0.0, 0.0]
+    assert demo.uphill(Judge(), before, State(jnp.array([0.0, 2.0]))) == 0.5
+    assert np.isnan(demo.uphill(Judge(), before, before))
 
 
 def test_reproduce_without_a_name_lists_the_experiments():

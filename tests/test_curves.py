@@ -70,3 +70,15 @@ def test_a_legend_shows_a_name_as_it_is():
     figure.canvas.draw()
     (text,) = figure.legends[0].get_texts()
     assert text.get_text() == r" _\$x^2\$ (1 seed)"
+
+
+def test_directions_that_went_uphill_are_counted_beside_what_was_stated():
+    found = curves.of_metrics([metrics([1, 2], [0, 0])])
+    stated, went = [0.95, 0.97, 0.8, 0.5], [1.0, 0.5, 0.0, np.nan]  # 3 of 0.8 are few
+    updates = metrics([1, 2, 3, 4], [0] * 4, stated) | {curves.UPHILL: np.array(went)}
+    figure = curves.draw_judged([("one", found)], "A-v0", 475, 3 * [updates])
+    *_, counted = figure.axes
+    heights = [bar.get_height() for bar in counted.patches]
+    np.testing.assert_allclose(heights, [0.96, 0.75])
+    (label,) = counted.get_xticklabels()
+    assert label.get_text() == "0.9 to 1\n6 updates"

@@ -1,6 +1,6 @@
 """How certain a run was of its gradients: slopes with intervals, how probable it was that steps
-went uphill, in how many directions the gradient was known, and how many episodes would have made
-that probability 95 %.
+went uphill, in how many directions the gradient was known, how many episodes would have made that
+probability 95 %, and by how much updates were predicted to raise the return, and did.
 
 All of it follows from the columns of metrics.csv. `sure` is the probability of going uphill of one
 update, given how far episodes have agreed in this and in earlier updates.
@@ -109,7 +109,7 @@ def counted(seeds: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: what was stated about updates, and what the next update returned."""
     columns = [
         "stated", "updates", "mean stated", "next return higher", "return changed by, 95 %",
-        "predicted along the step",
+        "predicted",
     ]  # fmt: skip
     each = [_pairs(m) for m in seeds]
     sure, change, predicted = (np.concatenate(of) for of in zip(*each, strict=True))
@@ -131,13 +131,23 @@ def counted(seeds: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
 
 
 def _pairs(m: Metrics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each update but the last: `sure`, the next return less this one, and the confirmed share
-    of the slope along the step."""
+    """Of each update but the last: `sure`, the next return less this one, and what was predicted of
+    that."""
     change = np.diff(m[Column.RETURN].astype(float))
-    share = m.get(Column.CONFIRMED, np.ones(m[Column.SLOPE].size))
-    sure, predicted = m[Column.SURE][:-1], (share * m[Column.SLOPE])[:-1]
+    sure, predicted = m[Column.SURE][:-1], _predicted(m)[0][:-1]
     sound = np.isfinite(sure) & np.isfinite(change)
     return sure[sound], change[sound], predicted[sound]
+
+
+def _predicted(m: Metrics) -> tuple[np.ndarray, np.ndarray]:
+    """By how much each update is predicted to raise the return, and the variance of that: with k
+    the share that is confirmed, the slope s along the step is given the episodes normal about k s
+    with k times its variance. The gradient of estimators that measure k is a mean over steps: times
+    the length of an episode it is about the change of the return. NaN where k is not measured."""
+    k, length = m.get(Column.CONFIRMED), m.get(Column.LENGTH)
+    if k is None or length is None or np.all(k == 1):
+        return (np.full(m[Column.SLOPE].size, np.nan),) * 2
+    return k * length * m[Column.SLOPE], k * (length * m[Column.SLOPE_ERROR]) ** 2
 
 
 def _mean(values: np.ndarray) -> float:
@@ -147,37 +157,43 @@ def _mean(values: np.ndarray) -> float:
 
 
 def draw(seeds: Sequence[Metrics], title: str) -> Figure:
-    """Above, the slope along the step with its 95 % interval; below, the probability of going
-    uphill."""
+    """Above, by how much an update was predicted to raise the return, with the 95 % interval, and
+    by how much it did; below, the probability of going uphill."""
     steps = np.linspace(
         max(m[Column.STEPS][0] for m in seeds), min(m[Column.STEPS][-1] for m in seeds), POINTS
     )
-    slopes, errors, sure = map(np.stack, zip(*(_along(m, steps) for m in seeds), strict=True))
+    predicted, variances, real, sure = map(
+        np.stack, zip(*(_along(m, steps) for m in seeds), strict=True)
+    )
     with plots.styled():
         figure, axes = plots.sheet(2, 1, width=6.4, height=4.6, sharex=True)
         above, below = axes[:, 0]
-        mean = slopes.mean(0)
-        reach = 1.96 * np.sqrt(np.mean(errors**2, 0) / len(seeds))
-        plots.curve(
-            above, steps, mean, label="slope along the step", look="ours", markers=False,
-            band=(mean - reach, mean + reach),
-        )  # fmt: skip
+        if np.isfinite(predicted).any():
+            mean = predicted.mean(0)
+            reach = 1.96 * np.sqrt(np.mean(variances, 0) / len(seeds))
+            plots.curve(
+                above, steps, mean, label="predicted, with its 95 % interval",
+                look="MC, best baseline", markers=False, band=(mean - reach, mean + reach),
+            )  # fmt: skip
+        plots.mean_over_seeds(above, steps, real, "real", "ours")
         plots.dotted(above, 0.0)
-        above.set_title(plots.plain(f"{title}: slope along the step, with its 95 % interval"))
+        above.legend()
+        above.set_title(plots.plain(f"{title}: by how much an update raises the return"))
         plots.mean_over_seeds(below, steps, sure, "sure", "BAC")
         plots.dotted(below, 0.5)
         below.set_ylim(0, 1.02)
-        below.set_title("probability that a step goes uphill (dotted: nothing to learn)")
+        below.set_title("how sure it was that its direction is uphill (dotted: a coin toss)")
         plots.environment_steps(below)
         return figure
 
 
-def _along(m: Metrics, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slope, its error and `sure` at these steps, as running means over a tenth of the updates; the
-    error is that of the mean."""
-    squares = m[Column.SLOPE_ERROR].astype(float) ** 2
-    width = max(1, int(np.isfinite(squares).sum()) // 10)
-    slope, mean, sure = (
-        along(steps, m[Column.STEPS], x, 10) for x in (m[Column.SLOPE], squares, m[Column.SURE])
+def _along(m: Metrics, steps: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What was predicted, its variance, what became of the return, and `sure` at these steps, as
+    running means over a tenth of the updates; the variance is that of the mean."""
+    predicted, variances = _predicted(m)
+    width = max(1, int(np.isfinite(variances).sum()) // 10)
+    real = np.append(np.diff(m[Column.RETURN].astype(float)), np.nan)
+    predicted, variance, real, sure = (
+        along(steps, m[Column.STEPS], x, 10) for x in (predicted, variances, real, m[Column.SURE])
     )
-    return slope, np.sqrt(mean / width), sure
+    return predicted, variance / width, real, sure

@@ -2,9 +2,12 @@
 uphill."""
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayespg.runs import plots
@@ -14,6 +17,13 @@ from bayespg.runs.store import METRICS, Run
 
 POINTS = 100
 LOOKS = ("ours", "BAC", "MC", "compatible", "eNAC", "BQ variant")
+STATED = "stated probability that the direction is uphill"
+UPHILL = "uphill"
+"""What further episodes say about the direction of an update: 1 uphill, 0 downhill, NaN where the
+update made no step."""
+SIZES = (-0.01, 0.5, 0.7, 0.9, 1.0)
+FEW = 5
+"""Statements between these are counted together, where there are no fewer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +109,70 @@ def draw(drawn: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
         above.set_title(plots.plain(title))
         above.set_ylabel("return of an episode")
         plots.legend_below(figure, above)
-        below.set_title("how sure the learner was that its step raises the return")
-        plots.dotted(below, 0.5)
-        below.set_ylim(0.3, 1.02)
-        below.set_yticks([0.5, 0.75, 1.0], ["0.5 (coin toss)", "0.75", "1 (certain)"])
-        plots.environment_steps(below)
+        _stated(below)
         return figure
+
+
+def _stated(axes: Axes) -> None:
+    axes.set_title(STATED)
+    plots.dotted(axes, 0.5)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_yticks([0.0, 0.5, 1.0], ["0 (downhill)", "0.5 (coin toss)", "1 (uphill)"])
+    plots.environment_steps(axes)
+
+
+def draw_judged(
+    drawn: Sequence[tuple[str, Curves]],
+    title: str,
+    threshold: float,
+    updates: Sequence[dict[str, np.ndarray]],
+) -> Figure:
+    """Above, the return; below, what was stated about each update of one of the runs, and how often
+    directions went uphill (`UPHILL`) among statements of each size."""
+    with plots.styled():
+        figure, axes = plots.mosaic(
+            [["return", "return"], ["stated", "counted"]], width=7.2, height=5.6,
+            height_ratios=(1.6, 1), width_ratios=(1.25, 1),
+        )  # fmt: skip
+        for (name, curves), look in zip(drawn, LOOKS, strict=False):
+            plots.mean_over_seeds(axes["return"], curves.steps, curves.returns, name, look)
+        plots.dotted(axes["return"], threshold)
+        axes["return"].set_title(plots.plain(title))
+        axes["return"].set_ylabel("return of an episode")
+        plots.environment_steps(axes["return"])
+        plots.legend_below(figure, axes["return"])
+        steps, sure, uphill = (
+            np.concatenate([m[k] for m in updates]) for k in (Column.STEPS, Column.SURE, UPHILL)
+        )
+        color = plots.LOOKS[LOOKS[0]]["color"]
+        axes["stated"].scatter(steps, sure, s=9, color=color, alpha=0.6, lw=0)
+        _stated(axes["stated"])
+        axes["stated"].set_title("stated: the direction is uphill")
+        axes["stated"].locator_params(axis="x", nbins=4)
+        _counted(axes["counted"], sure, uphill, color)
+        return figure
+
+
+def _counted(axes: Axes, sure: np.ndarray, uphill: np.ndarray, color: str) -> None:
+    """Pairs of bars: the mean of what was stated, and how often directions went uphill, with two
+    standard errors."""
+    labels = []
+    for low, high in itertools.pairwise(SIZES):
+        inside = np.isfinite(uphill) & (sure > low) & (sure <= high)
+        count = int(inside.sum())
+        if count < FEW:
+            continue
+        said, went = float(sure[inside].mean()), float(uphill[inside].mean())
+        for place, height, alpha, ink in ((-0.2, said, 0.35, "black"), (0.2, went, 1.0, "white")):
+            x = len(labels) + place
+            axes.bar(x, height, 0.38, color=color, alpha=alpha, lw=0)
+            axes.text(x, 0.03, f"{height:.2f}", ha="center", fontsize=7, color=ink)
+        reach = 2 * math.sqrt(went * (1 - went) / count)
+        ends = [[min(reach, went)], [min(reach, 1 - went)]]
+        axes.errorbar(len(labels) + 0.2, went, ends, color="#222222", lw=1)
+        labels.append(f"{max(low, 0):g} to {high:g}\n{count:,} updates")
+    axes.set_title("stated (pale) and counted")
+    axes.set_xticks(range(len(labels)), labels, fontsize=7)
+    axes.set_ylim(0, 1.03)
+    axes.set_yticks([0.0, 0.5, 1.0])
+    axes.grid(visible=False, axis="x")

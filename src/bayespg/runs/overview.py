@@ -64,12 +64,12 @@ def _certainty(name: str, logged: Logged) -> list[Markup]:
         page.note(note),
         page.table(*certainty.counted(metrics)),
         page.note(
-            "What was stated about the step of an update, and by how much the return of the next "
-            "update differed. Both returns are means of a few episodes, so the share of higher "
-            "ones is nearer to 0.5 than the share of steps that went uphill; the mean change has "
-            "no such error. Predicted: the confirmed share of the slope along the step, in units "
-            "of what the estimator's gradient is of (by default a mean over steps: times the "
-            "length of an episode it is about the change of the return)."
+            "What was stated about the direction of an update, and by how much the return of the "
+            "next update differed. Both returns are means of a few episodes, so the share of "
+            "higher ones is nearer to 0.5 than the share of steps that went uphill; the mean "
+            "change has no such error. Predicted: the confirmed share of the slope along the "
+            "step, times the length of an episode. It supposes that the slope is the same all "
+            "along the step: a step that is too long gains less, or loses."
         ),
     ]
 

@@ -64,10 +64,20 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 def sheet(rows: int, columns: int, width: float = 8.0, height: float | None = None, **kwargs: Any):
     """A figure and its axes, in this module's style; use inside `styled()`."""
-    figure = Figure(figsize=(width, height or 2.6 * rows), dpi=160)
+    figure = _figure(width, height or 2.6 * rows)
+    return figure, figure.subplots(rows, columns, squeeze=False, **kwargs)
+
+
+def mosaic(layout: list[list[str]], width: float, height: float, **kwargs: Any):
+    """A figure and its axes by name, laid out as the names are; use inside `styled()`."""
+    figure = _figure(width, height)
+    return figure, figure.subplot_mosaic(layout, **kwargs)
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=160)
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False, **kwargs)
-    return figure, axes
+    return figure
 
 
 def styled() -> Any:
