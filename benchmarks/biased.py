@@ -2,11 +2,16 @@
 
     python benchmarks/biased.py --out docs/results/biased.jsonl
     python benchmarks/biased.py --table docs/results/biased.jsonl
+    python benchmarks/biased.py --normal --out docs/results/biased-normal.jsonl
 
 The random walk of the paper and a linear-quadratic regulator, whose gradients are known. How often
 intervals of 50 and 95 % hold a component of the gradient, and their width relative to that of Monte
 Carlo with fitted values at the same coverage. "Without bias" are the same estimates with
 intervals from their spread alone. One line of JSON for each task, number of episodes and estimator.
+
+With `--normal` the same rule where all errors are normal with known variances: an estimate c with
+a bias and an error of variance `spread`^2, and h, without a bias, whose difference has variance 1.
+The bias, the same in all components, is in standard deviations of c - h.
 """
 
 import argparse
@@ -22,6 +27,7 @@ from bayespg._support.precision import to_float64
 from bayespg.environments import LQR, RandomWalk, exact_gradient
 from bayespg.learning.estimators import BACPaper, Estimator, MonteCarlo, steps_integrated_out
 from bayespg.policies import LinearGaussian, Tabular, flatten
+from bayespg.posterior.statistics import weight_of_biased
 from bayespg.reproduce import random_walk as rw
 
 TASKS = {
@@ -60,7 +66,43 @@ def judged(kernel) -> dict[str, Estimator]:
     return found
 
 
+BIASES, SPREADS, COMPONENTS, DRAWS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0), (0.3, 1.0), (1, 2, 9), 20_000
+
+
+def normal(rng: np.random.Generator):
+    for n in COMPONENTS:
+        for spread in SPREADS:
+            for bias in BIASES:
+                apart = rng.normal(size=(DRAWS, n))
+                w, more = map(np.asarray, weight_of_biased(np.mean((bias - apart) ** 2, 1), n))
+                error = spread * rng.normal(size=(DRAWS, n)) + apart
+                error += w[:, None] * (bias - apart)
+                deviation = np.sqrt(spread**2 + (1 - w) ** 2 + w**2 * more)[:, None]
+                holds = {
+                    f"interval_{level}": float(np.mean(np.abs(error) <= z * deviation))
+                    for level, z in ((50, 0.6745), (95, 1.96))
+                }
+                yield {"components": n, "spread": spread, "bias": bias} | holds
+
+
+def table_of_normal(found: list[lines.Line]) -> str:
+    biases = list(dict.fromkeys(x["bias"] for x in found))
+    heads = ["components", "error of c", *(f"bias {bias:g}" for bias in biases)]
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for n, spread in dict.fromkeys((x["components"], x["spread"]) for x in found):
+        cells = [
+            f"{100 * x['interval_50']:.0f}, {100 * x['interval_95']:.0f}"
+            for x in found
+            if (x["components"], x["spread"]) == (n, spread)
+        ]
+        rows.append(f"| {n} | {spread:g} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def measure(options: argparse.Namespace):
+    if options.normal:
+        yield from normal(np.random.default_rng(options.seed))
+        return
     for task in options.tasks:
         environment, policy, kernel = TASKS[task]
         with jax.enable_x64(True):
@@ -82,6 +124,8 @@ def measure(options: argparse.Namespace):
 
 def table(found: list[lines.Line]) -> str:
     """For each estimator the per cent that intervals of 50 and 95 % hold, and the width."""
+    if "bias" in found[0]:
+        return table_of_normal(found)
     found = [x for x in found if not x["estimator"].endswith("without bias")]
     estimators = list(dict.fromkeys(x["estimator"] for x in found))
     rows = [f"| task | M | {' | '.join(estimators)} |", "|---|---" + "|---" * len(estimators) + "|"]
@@ -101,6 +145,7 @@ def main() -> None:
     parser.add_argument("--paths", type=int, nargs="*", default=[4, 16, 64])
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--normal", action="store_true", help="normal errors, no tasks")
     lines.run(parser, measure, table)
 
 

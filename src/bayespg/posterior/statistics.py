@@ -133,11 +133,16 @@ def _less_bias(centre: Float[Array, " n"], of_c: Float[Array, "M n"], left: Any,
     count = jnp.maximum(jnp.sum(some), 1).astype(v.dtype)
     f = jnp.clip(count**2 / jnp.maximum(jnp.sum((Z @ Z.T) ** 2), 1.0), 1.0, MOST_DIRECTIONS)
     squared = jnp.sum(jnp.where(some, (away / unit) ** 2 / jnp.where(some, v, 1.0), 0.0)) / count
+    w, more = weight_of_biased(squared, f)
+    return h + w * away, of_h + w * apart, w**2 * (left + more * unit**2 * v)
+
+
+def weight_of_biased(squared: Float[Array, "*k"], f: Any):
+    """The expectations of w and of 1 / w - 1, from the mean square of f independent
+    (c - h) / sqrt(v) (see `_less_bias`)."""
     x, a = f / 2 * jnp.clip(squared, 0.25, 1e4), f / 2 + 1
     low, middle, high = (jax.scipy.special.gammainc(a + k, x) for k in (-1, 0, 1))
-    w = a / x * high / middle
-    more = jnp.maximum(x / (a - 1) * low / middle - 1, 0.0)
-    return h + w * away, of_h + w * apart, w**2 * (left + more * unit**2 * v)
+    return a / x * high / middle, jnp.maximum(x / (a - 1) * low / middle - 1, 0.0)
 
 
 def _silent(posterior: Moments, D: Float[Array, "M n"]) -> Bool[Array, ""]:
