@@ -61,7 +61,7 @@ def test_a_figure_has_a_curve_for_each_run_a_line_for_each_seed_and_the_threshol
     both, _ = curves.draw([("one", found), ("two", found)], "A-v0").axes
     assert len(both.lines) == 2
     assert below.lines[0].get_ydata()[0] == 0.75
-    assert "raises the return" in below.get_title(loc="left")
+    assert "uphill" in below.get_title(loc="left")
 
 
 def test_a_legend_shows_a_name_as_it_is():

@@ -92,7 +92,7 @@ def smoothed(x: np.ndarray, share: int = 30) -> np.ndarray:
 
 def draw(drawn: Sequence[tuple[str, Curves]], title: str, threshold: float | None = None) -> Figure:
     """Above, the return; below, the probability that a step goes uphill. Bands are 95 % bootstrap
-    intervals of the mean over seeds."""
+    intervals of the mean over seeds; below, those of several runs would cover each other."""
     with plots.styled():
         figure, ((above,), (below,)) = plots.sheet(
             2, 1, width=6.4, height=5.2, sharex=True, height_ratios=(2, 1)
@@ -101,7 +101,8 @@ def draw(drawn: Sequence[tuple[str, Curves]], title: str, threshold: float | Non
             seeds = len(curves.returns)
             for axes, each in ((above, curves.returns), (below, curves.sure)):
                 markers = len(curves.steps) == 1
-                plots.mean_over_seeds(axes, curves.steps, each, name, look, markers)
+                shown = each if axes is above or len(drawn) == 1 else each.mean(0, keepdims=True)
+                plots.mean_over_seeds(axes, curves.steps, shown, name, look, markers)
                 if 1 < seeds <= 20 and len(drawn) == 1:
                     axes.plot(curves.steps, each.T, color="#888888", lw=0.4, alpha=0.5, zorder=0)
         if threshold is not None:
