@@ -146,7 +146,8 @@ def _predicted(m: Metrics) -> tuple[np.ndarray, np.ndarray]:
     the length of an episode it is about the change of the return. NaN where k is not measured."""
     k, length = m.get(Column.CONFIRMED), m.get(Column.LENGTH)
     if k is None or length is None or np.all(k == 1):
-        return (np.full(m[Column.SLOPE].size, np.nan),) * 2
+        unknown = np.full(m[Column.SLOPE].size, np.nan)
+        return unknown, unknown
     return k * length * m[Column.SLOPE], k * (length * m[Column.SLOPE_ERROR]) ** 2
 
 
