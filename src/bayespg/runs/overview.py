@@ -68,8 +68,9 @@ def _certainty(name: str, logged: Logged) -> list[Markup]:
             "next update differed. Both returns are means of a few episodes, so the share of "
             "higher ones is nearer to 0.5 than the share of steps that went uphill; the mean "
             "change has no such error. Predicted: the confirmed share of the slope along the "
-            "step, times the length of an episode. It supposes that the slope is the same all "
-            "along the step: a step that is too long gains less, or loses."
+            "step, times the length of an episode. It supposes that the slope and the length of "
+            "episodes stay the same all along the step: where they grow a step gains more, and "
+            "where it is too long less."
         ),
     ]
 
