@@ -16,6 +16,7 @@ three in a row, in units of the difference between the first evaluation and the 
 
 import argparse
 import dataclasses
+import math
 import multiprocessing
 import os
 import sys
@@ -66,6 +67,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "independent noise": {"persistence": 0.0},
     "discount 0.97": {"discount": 0.97},
     "discount 0.999": {"discount": 0.999},
+    "waves of one length": {"waves": (1.0, math.inf)},
+    "waves of half that length": {"waves": (0.5, math.inf)},
+    "waves of a quarter of it": {"waves": (0.25, math.inf)},
 }
 EVERY = 5
 
@@ -95,7 +99,8 @@ def run(options: argparse.Namespace) -> None:
         if (task, _label(name, options.policy)) not in done
     ]
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share a GPU
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, spawn, max_tasks_per_child=1) as pool:
         arguments = (options.seeds, options.seed, options.updates)
         started = [pool.submit(cell, *case, *arguments) for case in missing]
         for finished in as_completed(started):
@@ -125,7 +130,7 @@ def cell(
     from bayespg.learning import estimators, training, trust
     from bayespg.paths.rollout import rollout
     from bayespg.paths.worlds import world
-    from bayespg.policies import named
+    from bayespg.policies import features, named
 
     class PendulumChoices(Pendulum):
         choices = 3
@@ -135,6 +140,8 @@ def cell(
             return super().step(key, states, torques[:, None])
 
     begun, changed, label = time.perf_counter(), SETTINGS[name], _label(name, policy)
+    if "waves" in changed:  # the only setting that no agent has; the process ends with its cell
+        features.LENGTH, features.FREEDOM = changed["waves"]
     if task == CHOICES:
         task_of = PendulumChoices()
     else:
