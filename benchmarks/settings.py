@@ -1,7 +1,7 @@
 """Steps to a threshold with the defaults and with other fixed settings, on tasks in JAX.
 
     python benchmarks/settings.py run [--tasks ...] [--seeds 32] [--jobs 4]
-    python benchmarks/settings.py table
+    python benchmarks/settings.py table [--mean]
 
 Each cell trains `--seeds` runs of the default agent in one compiled program, with one setting
 changed. After every fifth update each run plays 20 episodes with independent exploration noise. A
@@ -11,11 +11,13 @@ minutes, on two cores hours.
 
 `table` shows the median steps over seeds and, in brackets, how many seeds met the threshold and how
 many ended within 5 % of their best: the mean of the last three evaluations against the best mean of
-three in a row, in units of the difference between the first evaluation and the best.
+three in a row, in units of the difference between the first evaluation and the best. With `--mean`
+it shows the mean return over the steps of a run, with its standard error over seeds.
 """
 
 import argparse
 import dataclasses
+import math
 import multiprocessing
 import os
 import sys
@@ -66,6 +68,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "independent noise": {"persistence": 0.0},
     "discount 0.97": {"discount": 0.97},
     "discount 0.999": {"discount": 0.999},
+    "waves of one length": {"waves": (1.0, math.inf)},
+    "waves of half that length": {"waves": (0.5, math.inf)},
+    "waves of a quarter of it": {"waves": (0.25, math.inf)},
 }
 EVERY = 5
 
@@ -80,6 +85,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2, help="of the whole cell")
     parser.add_argument("--updates", type=int, help="fewer than the task's")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
+    parser.add_argument("--mean", action="store_true", help="mean returns instead of steps")
     parser.add_argument("--out", type=Path, default=Path("results/settings.jsonl"))
     options = parser.parse_args()
     (run if options.do == "run" else table)(options)
@@ -95,7 +101,8 @@ def run(options: argparse.Namespace) -> None:
         if (task, _label(name, options.policy)) not in done
     ]
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share a GPU
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, spawn, max_tasks_per_child=1) as pool:
         arguments = (options.seeds, options.seed, options.updates)
         started = [pool.submit(cell, *case, *arguments) for case in missing]
         for finished in as_completed(started):
@@ -125,7 +132,7 @@ def cell(
     from bayespg.learning import estimators, training, trust
     from bayespg.paths.rollout import rollout
     from bayespg.paths.worlds import world
-    from bayespg.policies import named
+    from bayespg.policies import features, named
 
     class PendulumChoices(Pendulum):
         choices = 3
@@ -135,6 +142,8 @@ def cell(
             return super().step(key, states, torques[:, None])
 
     begun, changed, label = time.perf_counter(), SETTINGS[name], _label(name, policy)
+    if "waves" in changed:  # the only setting that no agent has; the process ends with its cell
+        features.LENGTH, features.FREEDOM = changed["waves"]
     if task == CHOICES:
         task_of = PendulumChoices()
     else:
@@ -180,10 +189,12 @@ def table(options: argparse.Namespace) -> None:
     the threshold and those that kept what they learned."""
     lines = {(line["task"], line["name"]): line for line in sb3.read(options.out)}
     tasks = [task for task in options.tasks or TASKS if any(task == of for of, _ in lines)]
-    print("\n| | " + " | ".join(f"{task}, {TASKS[task].threshold:g}" for task in tasks) + " |")
+    heads = (task if options.mean else f"{task}, {TASKS[task].threshold:g}" for task in tasks)
+    print("\n| | " + " | ".join(heads) + " |")
     print("|" + "---|" * (1 + len(tasks)))
+    shown = _mean if options.mean else _cell
     for name in dict.fromkeys(name for _, name in lines):
-        cells = [_cell(lines[task, name]) if (task, name) in lines else "" for task in tasks]
+        cells = [shown(lines[task, name]) if (task, name) in lines else "" for task in tasks]
         print(f"| {name} | {' | '.join(cells)} |")
 
 
@@ -194,6 +205,12 @@ def _cell(line: dict[str, Any]) -> str:
     median = np.quantile(first, 0.5, method="inverted_cdf")
     steps = f"{median:,.0f}" if np.isfinite(median) else "never"
     return f"{steps} ({np.isfinite(first).sum()}, {sum(map(sb3.kept, line['returns']))})"
+
+
+def _mean(line: dict[str, Any]) -> str:
+    steps, returns = np.array(line["steps"], float), np.array(line["returns"])
+    means = np.trapezoid(returns, steps) / (steps[:, -1] - steps[:, 0])
+    return f"{means.mean():.4g} ± {means.std(ddof=1) / np.sqrt(len(means)):.2g}"
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.paths.persistence import informed
 from bayespg.policies import remembers
-from bayespg.policies.features import Fourier, Timed
+from bayespg.policies.features import Timed, of_values
 from bayespg.posterior import GradientPosterior, rescaled
 
 __all__ = [
@@ -245,7 +245,7 @@ class MonteCarlo(Estimator):
         )
 
     def values(self, size: int, dtype: DTypeLike) -> Values | None:
-        return None if self.lambda_ is None else values.start(Fourier(size))
+        return None if self.lambda_ is None else values.start(of_values(size))
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)
@@ -414,7 +414,7 @@ class BAC(Estimator):
         own = self.state_kernel is not None or self.state_map is not identity
         if self.advantage is None or own:
             return None
-        return values.carried(Timed(size + 1) if self.limit_ends else Fourier(size), dtype)
+        return values.carried(Timed(size + 1) if self.limit_ends else of_values(size), dtype)
 
     def __call__(self, batch: Batch) -> GradientPosterior:
         refuse_memory(self, batch.policy)

@@ -18,7 +18,7 @@ from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, flat
 from bayespg.learning.values import Values
-from bayespg.policies.features import Fourier, Timed
+from bayespg.policies.features import Timed, of_values
 
 StateMap = Callable[[Any], Any]
 """From states, with axes of time and paths in front, to inputs of the state kernel."""
@@ -103,7 +103,7 @@ def state_kernel(
     inputs = steps.states.shape[1]
     if timed:
         return kernels.OfFeatures(Timed(inputs, waves), wide=2)
-    return kernels.OfFeatures(Fourier(inputs, waves))
+    return kernels.OfFeatures(of_values(inputs, waves))
 
 
 def like_returns(

@@ -7,6 +7,7 @@ random features are drawn from its seed.
 import abc
 import functools
 import itertools
+import math
 from typing import Any
 
 import equinox as eqx
@@ -47,11 +48,14 @@ class Linear(Features):
 
 
 class Fourier(Features):
-    """Random Fourier features of a Gaussian kernel (Rahimi and Recht), beside (x, 1):
+    """Random Fourier features of a kernel (Rahimi and Recht), beside (x, 1):
 
-    s sqrt(2/k) cos(w_i'x + b_i),   w_i ~ N(0, I / length_scale^2).
+    s sqrt(2/k) cos(w_i'x + b_i),   w_i ~ N(0, I / length_scale^2),
 
-    The smaller the `scale` s, the more nearly linear are policies learned with a damped gradient.
+    of the Gaussian kernel, or with `freedom` degrees of freedom w_i / sqrt(c_i / freedom), c_i
+    chi-squared: frequencies have Student's distribution, the spectrum of the Matern kernel of
+    smoothness freedom / 2. The smaller the `scale` s, the more nearly linear are policies learned
+    with a damped gradient.
     """
 
     inputs: int = eqx.field(static=True)
@@ -60,16 +64,28 @@ class Fourier(Features):
     """In units of sqrt(d), the typical distance of normalised observations."""
     seed: int = eqx.field(static=True, default=0)
     scale: float = eqx.field(static=True, default=1.0)
+    freedom: float = eqx.field(static=True, default=math.inf)
 
     @property
     def size(self) -> int:
         return self.count + self.inputs + 1
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
-        W, b = _waves(self.inputs, self.count, self.length_scale, self.seed)
+        W, b = _waves(self.inputs, self.count, self.length_scale, self.seed, self.freedom)
         angles = W.astype(x.dtype) @ x + b.astype(x.dtype)
         waves = self.scale * np.sqrt(2 / self.count) * jnp.cos(angles)
         return jnp.concatenate([waves.astype(x.dtype), x, jnp.ones_like(x, shape=(1,))])
+
+
+LENGTH, FREEDOM = 0.5, 3.0
+"""Length scale and degrees of freedom of the waves in values. Values change fast where an episode
+is about to end, and slowly elsewhere: some of these waves are several times shorter than others
+(docs/benchmarks.md)."""
+
+
+def of_values(inputs: int, waves: int = 100) -> Fourier:
+    """Features of the values of states."""
+    return Fourier(inputs, waves, LENGTH, freedom=FREEDOM)
 
 
 PRODUCTS, FARTHEST = 0.3, 5.0
@@ -81,7 +97,7 @@ MOST_PRODUCTS = 210
 
 
 class Timed(Features):
-    """Features of a value that falls to zero at a time limit: those of `Fourier` of all inputs but
+    """Features of a value that falls to zero at a time limit: those `of_values` of all inputs but
     the last, products of these inputs, and s (x, 1) in front of their constant, where s, the last
     input, is the share of the time that is left."""
 
@@ -90,7 +106,7 @@ class Timed(Features):
 
     @property
     def size(self) -> int:
-        return Fourier(self.inputs - 1, self.waves).size + self.products + self.inputs
+        return of_values(self.inputs - 1, self.waves).size + self.products + self.inputs
 
     @property
     def products(self) -> int:
@@ -100,17 +116,20 @@ class Timed(Features):
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         x, left = x[:-1], x[-1:]
-        phi, bounded = Fourier(len(x), self.waves)(x), jnp.clip(x, -FARTHEST, FARTHEST)
+        phi, bounded = of_values(len(x), self.waves)(x), jnp.clip(x, -FARTHEST, FARTHEST)
         i, j = np.triu_indices(len(x) if self.products else 0)
         products = PRODUCTS / np.sqrt(len(x)) * bounded[i] * bounded[j]
         return jnp.concatenate([phi[:-1], products.astype(x.dtype), left * x, left, phi[-1:]])
 
 
 @functools.cache
-def _waves(inputs: int, count: int, length_scale: float, seed: int):
+def _waves(inputs: int, count: int, length_scale: float, seed: int, freedom: float):
     rng = np.random.default_rng(seed)
     W = rng.standard_normal((count, inputs)) / (length_scale * np.sqrt(inputs))
-    return W, rng.uniform(0, 2 * np.pi, count)
+    b = rng.uniform(0, 2 * np.pi, count)
+    if freedom < math.inf:
+        W = W / np.sqrt(rng.chisquare(freedom, (count, 1)) / freedom)
+    return W, b
 
 
 class Gaussians(Features):
