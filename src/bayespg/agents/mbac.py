@@ -320,7 +320,8 @@ class MBAC(BaseAgent):
         numbers = jax.tree.leaves(eqx.filter(actor, eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
-                f"update {int(old.updates) + 1}: the policy or its values are not finite"
+                f"update {int(old.updates) + 1}: the policy or its values are not finite; "
+                "observations or rewards may be too large: a wrapper can divide them"
             )
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
@@ -456,11 +457,11 @@ def _doubt(data: Transitions) -> str:
     n = data.count
     varies = np.ptp(data.following[:n] - data.states[:n], axis=0).any()
     why = (
-        "what the model learns from looks like noise to it"
+        "most of what happens looks like noise to the model"
         if varies
-        else "observations never change, so that there is nothing to predict"
+        else "observations never change, so there is nothing to predict"
     )
-    return f"{why}; training continues with BAC on real episodes as long as that is so"
+    return f"{why}; training continues with BAC on real episodes until this changes"
 
 
 def _columns(known: dict[Any, float]) -> dict[Any, float]:

@@ -257,4 +257,5 @@ def _first_bad(paths: Trajectories) -> str:
     _, words, values, _ = checked[k]
     here = np.ravel(values[t, m])
     value = here[~np.isfinite(here)][0]
-    return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
+    where = f"episode {m + 1} of {len(paths.final)}, step {step}"
+    return f"{where}: the {words} {value}; expected finite numbers"
