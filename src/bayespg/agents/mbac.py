@@ -252,7 +252,7 @@ class MBAC(BaseAgent):
     def gradient(
         self, episodes: int = 20, *, draws: int = 16, seed: int = 0
     ) -> tuple[GradientPosterior, Informed]:
-        """The posterior of the gradient of the expected discounted return at the policy of now,
+        """The posterior of the gradient of the expected discounted return at the current policy,
         from real episodes that are not learned from, and the prior of it: mean and covariance over
         draws of the model. The posterior also allows for a model that is wrong
         (`bayespg.agents.slopes`)."""
@@ -320,8 +320,9 @@ class MBAC(BaseAgent):
         numbers = jax.tree.leaves(eqx.filter(actor, eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
-                f"update {int(old.updates) + 1}: the policy or its values are not finite; "
-                "observations or rewards may be too large: a wrapper can divide them"
+                f"update {int(old.updates) + 1}: the policy or its values are not finite; the "
+                f"agent is as it was after update {int(old.updates)}; scale rewards or "
+                "observations in the environment"
             )
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
@@ -390,7 +391,7 @@ class MBAC(BaseAgent):
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
     def _moved(self, before: Actor, model: Model) -> float:
-        """The divergence from the policy before to that of now, mean over observed states."""
+        """The divergence from the previous policy to the current one, mean over observed states."""
         with self.precision():
             seen = self._in_jax(np.asarray(model.observed.visited))
             return float(_divergence(before, self.state.actor, seen))
