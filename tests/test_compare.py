@@ -78,7 +78,7 @@ def test_each_of_our_three_kinds_of_agents_can_be_compared(monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_page_shows_ours_beside_rivals_and_goes_on_where_it_stopped(
+def test_one_page_shows_ours_beside_rivals_and_continues_where_it_stopped(
     rivals, tmp_path, monkeypatch
 ):
     words = ("compare", "CartPole-v1", "--algorithms", "pgpe", "--rivals", "ppo", "--steps", 200,

@@ -66,7 +66,7 @@ class Lanes(abc.ABC):
         self.open_ended = limit is None and self.horizon >= FALLBACK
         """Whether episodes are likely to be much shorter than the horizon."""
         self.masks = 0
-        """So many numbers at the end of an observation say which actions are allowed."""
+        """The number of entries at the end of an observation that say which actions are allowed."""
 
     def use_masks(self, wanted: bool | None, has_method: Callable[[], bool]) -> None:
         """Use masks if they are wanted, or by default if the environment has the method."""

@@ -38,7 +38,7 @@ class World(abc.ABC):
     actions: Actions | None = None
     """The action space, for policies by name; None if it is not known."""
     masks: int = 0
-    """So many numbers at the end of an observation say which actions are allowed."""
+    """The number of entries at the end of an observation that say which actions are allowed."""
 
     @property
     def real(self) -> bool:
