@@ -273,9 +273,9 @@ class Search:
     def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
         """What episodes returned: one vector and a number, or rows and one number per row.
 
-        NaN or None means that the episode failed: it is recorded and otherwise ignored. Parameters that
-        did not come from `ask` are accepted too, also before the first `ask`. Either all is taken
-        or, with a ValueError, nothing.
+        NaN or None means that the episode failed: it is recorded and otherwise ignored. Parameters
+        that did not come from `ask` are accepted too, also before the first `ask`. Either all is
+        taken or, with a ValueError, nothing.
         """
         X = checks.array("parameters", parameters)
         y = _returns(returns)
