@@ -170,13 +170,13 @@ class MBAC(BaseAgent):
             build.of_world(s, where) | {"persistence": (s["persistence"], "")}
         )
         own = {name: getattr(self.settings, name) for name in SETTINGS}
-        self._plain = BAC(environment, options=options, **own)
-        self._plain.world = where
         size, inputs = where.observation.shape[0], inputs_of(where.actions)
-        self._values = simulated.basis(size)
-        self._effort = MANY if size > WIDE else FEW
         key = host_key(s.seed)
         self._basis = models.basis(child(key, 3), size, inputs.size)
+        self._plain = BAC(environment, options=options, **own)
+        self._plain.world = where
+        self._values = simulated.basis(size)
+        self._effort = MANY if size > WIDE else FEW
         self._fitted: tuple[Experience, Model] | None = None
         features = Fourier(
             size, self._effort.waves, scale=SCALES["choices" if inputs.sizes else "means"]
