@@ -4,7 +4,7 @@
     python benchmarks/gradient_error.py --table docs/results/gradient-error.jsonl
 
 CartPole, Acrobot and Pendulum in JAX with the policy fourier at three stages of training: after 4,
-10 and 30 updates of 8 episodes. The gradient is that of the task that goes on after the time limit,
+10 and 30 updates of 8 episodes. The gradient is that of the task without the time limit,
 a mean over steps, from 10^5 episodes. Each of `--runs` trials draws a batch of the policy of that
 stage, and batches of the same size of the three policies before it: GAE fits its values to
 these. All estimators see the same episodes.
@@ -53,7 +53,7 @@ from bayespg.policies import flatten
 from bayespg.policies.features import Fourier
 
 BEYOND = 300
-"""Steps after the time limit, for the gradient of the task that goes on; 0.99^300 = 0.05."""
+"""Steps after the time limit, for the gradient of the task that continues; 0.99^300 = 0.05."""
 STAGES = (4, 10, 30)
 BEFORE = 3
 """Earlier policies whose batches are there too."""
@@ -72,7 +72,7 @@ RIVALS = {f"GAE, λ = {lambda_:g}": MonteCarlo("mean", lambda_, **STEPS) for lam
 
 
 class Continued(Estimator):
-    """The mean over the first steps of u times the return-to-go of a task that goes on."""
+    """The mean over the first steps of u times the return-to-go of a task that continues."""
 
     first: int = eqx.field(static=True)
 

@@ -181,7 +181,7 @@ def disturbed(path: Path, reference: Undisturbed, moments: Any, full: bool) -> t
 def trials(
     kills: int, reference: Undisturbed, folder: Path, seed: int = 0
 ) -> tuple[int, list[str]]:
-    """At least so many kills; their number, and for each run what was wrong, or nothing."""
+    """At least this many kills; their number, and for each run what was wrong, or nothing."""
     done, problems, rng = 0, [], np.random.default_rng(seed)
     for number in itertools.count():
         if done >= kills:

@@ -549,7 +549,7 @@ STEPS_EACH = 8.0
 
 
 def _by_directions(task: str, **settings: Any) -> Any:
-    """At least so many episodes that there are `STEPS_EACH` steps for each direction."""
+    """The fewest episodes that have `STEPS_EACH` steps or more for each direction."""
     from bayespg.learning import trust
 
     class ByDirections(_observing()):  # pyright: ignore

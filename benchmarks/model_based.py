@@ -107,7 +107,7 @@ class Seen(gymnasium.ObservationWrapper):
 
 
 class Late(gymnasium.Wrapper):
-    """Rewards are paid together, every so many steps and where an episode ends."""
+    """Rewards are paid together, every `every` steps and where an episode ends."""
 
     def __init__(self, task: str, every: int):
         super().__init__(gymnasium.make(task))

@@ -324,7 +324,7 @@ class Curve:
         return float(left[0]) if len(left) else np.inf
 
     def record(self, before: float, seconds: float) -> None:
-        """Evaluate the policy of now, once, for all points before so many steps; `seconds` of
+        """Evaluate the current policy, once, for all points below `before` steps; `seconds` of
         training led to it."""
         due = [int(at) for at in self.points[len(self.steps) :] if at < before]
         if not due:

@@ -886,7 +886,7 @@ def wait_for_rows(path, count, process):
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_it_goes_on_and_ctrl_c_says_how(tmp_path):
+def test_killed_at_any_moment_it_continues_and_ctrl_c_says_how(tmp_path):
     metrics = tmp_path / "run" / "seed-0" / "metrics.csv"
     small = ("--episodes", "2", "--steps", "1000000", "--out", "run")
     process = started("train", "CartPole-v1", *small, cwd=tmp_path)

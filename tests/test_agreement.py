@@ -75,7 +75,7 @@ def test_it_is_the_average_over_the_ratio_of_signal_to_noise(M):
 
 
 @pytest.mark.parametrize("M", [2, 8])
-def test_paths_that_all_agree_say_as_much_as_so_many_can(M):
+def test_paths_that_all_agree_say_no_more_than_coin_tosses(M):
     most = 1 - 2.0**-M
     assert most - 0.01 < agreement(jnp.ones((M, M))) <= most
 

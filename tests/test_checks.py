@@ -92,6 +92,8 @@ def test_a_key_is_a_seed_or_a_key_of_jax():
 def test_the_first_bad_entry_is_located_and_all_are_counted():
     with pytest.raises(ValueError, match=r"x: 2 of 6 .* first at index \(1, 0\) \(nan\)"):
         checks.array("x", [[0, 1], [np.nan, 3], [4, np.inf]])
+    with pytest.raises(ValueError, match=r"^x: expected a finite number, found nan"):
+        checks.array("x", float("nan"))
     with pytest.raises(ValueError, match=r"x: 1 of 3 .* first at index 2 \(-inf\)"):
         checks.array("x", [0, 1, -np.inf])
 

@@ -84,7 +84,7 @@ def test_a_command_s_typo_gets_a_suggestion():
         (["--judge", "--runs", "5"], "--judge: takes a name and --out only"),
         (["--judge", "--out", "nowhere"], "--judge: nowhere does not hold both"),
         (["--only", "bandit"], "--only: works with 'all' only"),
-        (["--quick", "--out", "/dev/null/x"], "/dev/null/x: cannot be made a directory (Not a d"),
+        (["--quick", "--out", "/dev/null/x"], "/x: this directory cannot be created (Not a d"),
     ],
 )
 def test_an_error_is_one_sentence(options, says, monkeypatch, capsys):

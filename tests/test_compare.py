@@ -78,7 +78,7 @@ def test_each_of_our_three_kinds_of_agents_can_be_compared(monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_page_shows_ours_beside_rivals_and_goes_on_where_it_stopped(
+def test_one_page_shows_ours_beside_rivals_and_continues_where_it_stopped(
     rivals, tmp_path, monkeypatch
 ):
     words = ("compare", "CartPole-v1", "--algorithms", "pgpe", "--rivals", "ppo", "--steps", 200,
@@ -200,8 +200,8 @@ def test_equal_returns_say_one_half_and_bad_ones_are_named():
 
 def test_agents_are_compared_on_the_same_episodes_until_it_is_clear():
     class Plays:
-        def __init__(self, better):
-            self.better, self.asked = better, []
+        def __init__(self, better, task="Push"):
+            self.better, self.asked, self.world = better, [], types.SimpleNamespace(name=task)
 
         def evaluate(self, episodes, *, deterministic, seed):
             self.asked.append((episodes, seed))
@@ -217,6 +217,10 @@ def test_agents_are_compared_on_the_same_episodes_until_it_is_clear():
     assert paired.compare(cast(Any, bad), cast(Any, good), episodes=3).episodes == 3
     with pytest.raises(ValueError, match=r"^level"):
         paired.compare(cast(Any, good), cast(Any, bad), level=0.4)
+    with pytest.raises(ValueError, match=r"^second: expected an agent of Push, found one of Pull"):
+        paired.compare(cast(Any, good), cast(Any, Plays(0, "Pull")))
+    with pytest.raises(ValueError, match=r"^second: expected an agent, found 'runs/a'"):
+        paired.compare(cast(Any, good), cast(Any, "runs/a"))
 
 
 @pytest.mark.slow

@@ -199,7 +199,7 @@ def test_training_ends_once_no_direction_is_uphill_and_says_why():
     assert f"after update {at}, {100 * at:,} steps" in stop.evidence
 
 
-def test_training_goes_on_while_there_is_a_gradient_and_ends_where_returns_are_constant():
+def test_training_continues_while_there_is_a_gradient_and_ends_where_returns_are_constant():
     rng = np.random.default_rng(1)
     assert stopped(callbacks.StopWhenSure(), rng.choice([0.25, 0.75], 300, p=[0.1, 0.9])) is None
     assert stopped(callbacks.StopWhenSure(10, say=None), np.full(30, 0.9), error=0.0) == 10

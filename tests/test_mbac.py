@@ -125,7 +125,7 @@ agent.learn(steps - int(agent.state.steps), run=run, progress=False)
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_with_the_same_numbers(trained, tmp_path):
+def test_a_run_that_was_killed_continues_with_the_same_numbers(trained, tmp_path):
     """By SIGKILL, as soon as two updates are on the disk."""
     folder = tmp_path / "run"
     words = [sys.executable, "-c", RUN, str(folder)]
@@ -154,7 +154,7 @@ def test_another_seed_has_other_numbers(trained):
     assert not np.array_equal(other.state.data.states[:5], agent.state.data.states[:5])
 
 
-def test_a_copy_goes_on_alike(trained):
+def test_a_copy_continues_alike(trained):
     agent, *_ = trained
     other = agent.with_parameters(agent.parameters)
     assert other.state.data.count == agent.state.data.count
@@ -327,7 +327,7 @@ class Picture(Flat):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Flat, Silent])
 def test_one_step_episodes_and_constant_observations_change_nothing(kind):
-    """Nothing can be learned, and the run goes on."""
+    """Nothing can be learned, and training continues."""
     agent = bayespg.MBAC(kind, seed=0, horizon=5)
     for _ in range(2):
         agent.update()
@@ -356,6 +356,14 @@ def test_what_has_no_effect_or_does_not_fit_is_refused(environment, given, says)
 def test_what_is_not_finite_is_named(kind, what):
     with pytest.raises(EnvironmentFailure, match=what):
         bayespg.MBAC(kind, seed=0, horizon=5).update()
+
+
+def test_observations_of_hundreds_of_numbers_are_refused():
+    class Wide(Flat):
+        observation_space = spaces.Discrete(900)
+
+    with pytest.raises(ValueError, match=r"^observations: a model of 900 numbers and 1 of actions"):
+        bayespg.MBAC(Wide)
 
 
 def test_a_model_needs_an_episode():

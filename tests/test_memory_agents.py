@@ -160,7 +160,7 @@ def test_predict_remembers_until_told_to_forget():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [MAZE, Maze], ids=["jax", "gymnasium"])
-def test_saved_loaded_and_resumed_it_goes_on_exactly(tmp_path, environment):
+def test_saved_loaded_and_resumed_it_continues_exactly(tmp_path, environment):
     policy = POLICIES["controller"]
 
     def made():

@@ -239,6 +239,18 @@ def test_angles_stay_on_their_circle():
     assert np.all(np.asarray(model.observed.circles.pairs)[2] == 0)
 
 
+def test_numbers_on_a_circle_are_paired_and_memory_grows_with_their_number_only():
+    rng = np.random.default_rng(0)
+    angle, noise = rng.uniform(0, 6, 64), rng.normal(size=64)
+    x = jnp.asarray(np.stack([2 * np.cos(angle), noise, 2 * np.sin(angle), 0 * noise], 1))
+    found = features.circles_of(x, jnp.ones(64))
+    np.testing.assert_allclose(found.squares, [4, 0, 4, 0], rtol=1e-6)
+    np.testing.assert_array_equal(found.pairs[0], [1, 0, 1, 0])
+    many = jax.ShapeDtypeStruct((10_000, 100), jnp.float32), jnp.ones(10_000)
+    size = jax.jit(features.circles_of).lower(*many).compile().memory_analysis()
+    assert size.temp_size_in_bytes < 50e6
+
+
 def test_the_oldest_transitions_are_replaced():
     found = data.empty(1, models.numbers(1), 4)
     for k in range(6):

@@ -18,6 +18,8 @@ def test_numbers_have_as_many_decimals_as_the_largest_needs():
     assert shown(1234.56, 0.5) == ["1,234.6", "0.5"]
     assert shown(0.0, float("nan")) == ["0.0", "nan"]
     assert Column.RETURN.show(0.5) == "0.500"
+    assert shown(-1.7e-5, 2.5e-6, 0.0) == ["-1.7e-05", "2.5e-06", "0"]
+    assert shown(-1.32e31, 1.0) == ["-1.32e+31", "1"]
 
 
 def test_two_seeds_are_shown_themselves_and_three_with_an_interval():

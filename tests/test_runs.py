@@ -759,7 +759,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path):
     np.testing.assert_array_equal(run.metrics()["return"], [1.0, 2.0])
 
 
-def test_a_resumed_run_goes_on_in_the_same_table(tmp_path):
+def test_a_resumed_run_continues_in_the_same_table(tmp_path):
     with Run.create(tmp_path, {}) as run:
         for update in range(1, 6):
             run.log({"update": update, "return": update / 7})
@@ -958,7 +958,7 @@ def survives(path, before):
 
 
 @pytest.mark.filterwarnings("error")
-def test_killed_at_any_moment_a_run_goes_on(tmp_path, nursery):
+def test_killed_at_any_moment_a_run_continues(tmp_path, nursery):
     Run.create(tmp_path, {})
     moments = random.Random(0)
     update = 0
@@ -974,7 +974,7 @@ def test_killed_at_any_moment_a_run_goes_on(tmp_path, nursery):
 
 
 @pytest.mark.filterwarnings("error")
-def test_killed_before_any_call_that_changes_the_disk_a_run_goes_on(tmp_path, nursery):
+def test_killed_before_any_call_that_changes_the_disk_a_run_continues(tmp_path, nursery):
     Run.create(tmp_path, {})
     update = 0
     for last in range(1, 15):

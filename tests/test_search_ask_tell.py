@@ -18,7 +18,7 @@ def bowl(theta, noise=0.0):
 
 
 def play(search, episodes, f=bowl, k=1):
-    """Tell the returns of so many episodes, k at a time."""
+    """Tell the returns of `episodes` episodes, k at a time."""
     for _ in range(episodes // k):
         tried = search.ask(k)
         search.tell(tried, [f(theta) for theta in tried])
@@ -327,7 +327,7 @@ def test_on_a_solved_task_the_perturbations_become_small():
     assert choice.scale < 0.5 * choice._widest
 
 
-def test_resumed_from_a_file_it_goes_on_exactly(tmp_path):
+def test_resumed_from_a_file_it_continues_exactly(tmp_path):
     search, X = Search(3, seed=5), np.random.default_rng(0).normal(size=(100, 3))
     search.tell(X, [bowl(x) for x in X])  # more than decisions use
     play(search, 14)

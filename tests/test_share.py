@@ -30,6 +30,15 @@ def test_a_folder_gets_the_file_and_its_card(saved, tmp_path):
         share.pull(where, back)
 
 
+def test_a_place_that_is_none_is_named(saved, tmp_path):
+    with pytest.raises(ValueError, match=r"^to: expected .*found ftp://there"):
+        share.push(saved, "ftp://there")
+    with pytest.raises(ValueError, match=r"^source: expected .*found ftp://there"):
+        share.pull("ftp://there")
+    with pytest.raises(ValueError, match=r"^source: .*nothing does not exist; give a file"):
+        share.pull(str(tmp_path / "nothing"))
+
+
 def test_a_run_is_sent_with_its_last_row(tmp_path):
     agent = bayespg.PGPE("CartPole-v1", seed=1)
     agent.learn(episodes=1, run=tmp_path / "run", progress=False)

@@ -111,6 +111,16 @@ def test_draws_that_are_not_finite_are_the_policy_s():
             spaces.actions(space).decode(np.array([[0.0, np.nan]]))
 
 
+@pytest.mark.parametrize(
+    "space", [gym.Box(-1, 1, ()), gym.Box(-1, 1, (2,)), gym.Box(0, 9, (), int)]
+)
+def test_a_space_contains_the_actions_that_are_drawn_in_it(space):
+    drawn = np.array([[0.5] * spaces.actions(space).size, [-3.0] * spaces.actions(space).size])
+    for action in spaces.actions(space).decode(drawn):
+        assert isinstance(action, np.ndarray)
+        assert space.contains(action)
+
+
 UNSUPPORTED = {
     "Text": gym.Text(5),
     "Sequence": gym.Sequence(gym.Discrete(2)),

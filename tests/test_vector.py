@@ -184,7 +184,7 @@ def test_what_goes_wrong_after_an_episode_s_end_is_not_looked_at():
 
 
 @pytest.mark.slow
-def test_an_agent_learns_and_goes_on_exactly(tmp_path):
+def test_an_agent_learns_and_continues_exactly(tmp_path):
     def made():
         return Agent(sync("CartPole-v1", 4), "linear", episodes=8, seed=0)
 

@@ -11,8 +11,8 @@ settings of RL Baselines3 Zoo.
 thread, and appends a line of JSON per finished run to results/rivals.jsonl. Started again, it skips
 the runs it finds there. `throughput` times whole trainings with eight environments, nothing else.
 
-Steps are those of the training environments, summed over the parallel ones. Every so many of them
-the policy of the moment plays 20 episodes in environments of its own, once with its most probable
+Steps are those of the training environments, summed over the parallel ones. At regular intervals
+the current policy plays 20 episodes in environments of its own, once with its most probable
 actions (`deterministic`, as SB3 evaluates by habit) and once as it explores (`stochastic`); returns
 are undiscounted and not normalised. Neither the steps nor the seconds of evaluations count, and
 they draw from a random stream of their own: training is the same with and without them. PPO and
@@ -653,7 +653,8 @@ def learn(task: str, algorithm: str, seed: int, budget: int) -> dict[str, Any]:
     from stable_baselines3.common.callbacks import BaseCallback
 
     class Recorder(BaseCallback):
-        """Evaluates at step 0 and every so many after it; ends training where it should end."""
+        """Evaluates at step 0 and at regular intervals after it; ends training where it should
+        end."""
 
         def _on_training_start(self) -> None:
             self.evaluation = Evaluation(self.model, task, seed)

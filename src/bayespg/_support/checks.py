@@ -35,6 +35,8 @@ def array(name: str, value: Any) -> Float[Array, "..."]:
     values = numbers(name, value)
     bad = ~np.isfinite(values)
     if bad.any():
+        if not values.ndim:
+            raise ValueError(f"{name}: expected a finite number, found {values}")
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
             f"{name}: {int(bad.sum())} of {values.size} entries are NaN or infinite, "

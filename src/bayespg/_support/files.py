@@ -136,7 +136,7 @@ def make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        advice = f"cannot be made a directory ({problem.strerror}); choose another"
+        advice = f"this directory cannot be created ({problem.strerror}); choose another"
         raise OSError(problem.errno, advice, str(path)) from problem
 
 
@@ -207,7 +207,7 @@ def write_error(path: Path, problem: OSError) -> OSError:
     if problem.errno in FULL:
         advice += "make room, then resume"
     elif problem.errno == errno.ENOENT:
-        advice = "its directory is not there, or no longer; make it or choose another"
+        advice = "its directory does not exist; create it or choose another"
     else:
         advice += "choose another place or repair this one"
     return OSError(problem.errno, f"not written ({problem.strerror}), {advice}", str(path))

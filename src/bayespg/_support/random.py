@@ -53,7 +53,7 @@ def child(key: PRNGKeyArray, number: int) -> PRNGKeyArray:
 
 
 def host_uniform(key: PRNGKeyArray, count: int) -> Float[np.ndarray, " count"]:
-    """`jax.random.uniform(key, (count,))` of a `host_key`, in JAX's precision of now."""
+    """`jax.random.uniform(key, (count,))` of a `host_key`, in JAX's current precision."""
     k0, k1 = np.asarray(jax.random.key_data(key)).tolist()
     x, y = _threefry(k0, k1, np.zeros(count, np.uint64), np.arange(count, dtype=np.uint64))
     if jax.config.read("jax_enable_x64"):

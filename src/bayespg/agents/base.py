@@ -277,7 +277,7 @@ class BaseAgent(abc.ABC):
             if keep == "best":
                 with self.precision():
                     stored = run.best(self.state) if run else None
-                # With the counts of now, so that further training draws new episodes.
+                # With the current counts, so that further training draws new episodes.
                 best_state = stored[0] if stored else best_state
                 self._take(eqx.tree_at(_counts, best_state, _counts(self.state)))
         return self

@@ -170,13 +170,13 @@ class MBAC(BaseAgent):
             build.of_world(s, where) | {"persistence": (s["persistence"], "")}
         )
         own = {name: getattr(self.settings, name) for name in SETTINGS}
-        self._plain = BAC(environment, options=options, **own)
-        self._plain.world = where
         size, inputs = where.observation.shape[0], inputs_of(where.actions)
-        self._values = simulated.basis(size)
-        self._effort = MANY if size > WIDE else FEW
         key = host_key(s.seed)
         self._basis = models.basis(child(key, 3), size, inputs.size)
+        self._plain = BAC(environment, options=options, **own)
+        self._plain.world = where
+        self._values = simulated.basis(size)
+        self._effort = MANY if size > WIDE else FEW
         self._fitted: tuple[Experience, Model] | None = None
         features = Fourier(
             size, self._effort.waves, scale=SCALES["choices" if inputs.sizes else "means"]
@@ -252,7 +252,7 @@ class MBAC(BaseAgent):
     def gradient(
         self, episodes: int = 20, *, draws: int = 16, seed: int = 0
     ) -> tuple[GradientPosterior, Informed]:
-        """The posterior of the gradient of the expected discounted return at the policy of now,
+        """The posterior of the gradient of the expected discounted return at the current policy,
         from real episodes that are not learned from, and the prior of it: mean and covariance over
         draws of the model. The posterior also allows for a model that is wrong
         (`bayespg.agents.slopes`)."""
@@ -320,7 +320,9 @@ class MBAC(BaseAgent):
         numbers = jax.tree.leaves(eqx.filter(actor, eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
-                f"update {int(old.updates) + 1}: the policy or its values are not finite"
+                f"update {int(old.updates) + 1}: the policy or its values are not finite; the "
+                f"agent is as it was after update {int(old.updates)}; scale rewards or "
+                "observations in the environment"
             )
         ended = np.concatenate([np.asarray(paths.terminated) for paths in played])
         left = (1 - FADE) * (1 - ENDED * np.mean(ended))
@@ -389,7 +391,7 @@ class MBAC(BaseAgent):
         return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
 
     def _moved(self, before: Actor, model: Model) -> float:
-        """The divergence from the policy before to that of now, mean over observed states."""
+        """The divergence from the previous policy to the current one, mean over observed states."""
         with self.precision():
             seen = self._in_jax(np.asarray(model.observed.visited))
             return float(_divergence(before, self.state.actor, seen))
@@ -456,11 +458,11 @@ def _doubt(data: Transitions) -> str:
     n = data.count
     varies = np.ptp(data.following[:n] - data.states[:n], axis=0).any()
     why = (
-        "what the model learns from looks like noise to it"
+        "most of what happens looks like noise to the model"
         if varies
-        else "observations never change, so that there is nothing to predict"
+        else "observations never change, so there is nothing to predict"
     )
-    return f"{why}; training continues with BAC on real episodes as long as that is so"
+    return f"{why}; training continues with BAC on real episodes until this changes"
 
 
 def _columns(known: dict[Any, float]) -> dict[Any, float]:

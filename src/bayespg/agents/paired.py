@@ -90,6 +90,12 @@ def compare(
 
     >>> print(bayespg.compare(agent, other))
     """
+    for name, agent in (("first", first), ("second", second)):
+        if not hasattr(agent, "evaluate"):
+            raise ValueError(f"{name}: expected an agent, found {checks.shown(agent)}")
+    tasks = [agent.world.name for agent in (first, second)]
+    if tasks[0] != tasks[1]:
+        raise ValueError(f"second: expected an agent of {tasks[0]}, found one of {tasks[1]}")
     level = checks.probability("level", level)
     if level <= 0.5:
         raise ValueError(f"level: expected more than 0.5, found {level}")

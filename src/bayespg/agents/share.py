@@ -29,6 +29,8 @@ LARGEST = 2**30
 """The largest file that is fetched, in bytes."""
 TIMEOUT = 60.0
 """Seconds without an answer after which a server is given up."""
+PLACES = "a file or folder, an address with http:// or https://, or hf://"
+"""Where saved agents travel to and from."""
 
 
 def push(saved: Path, to: str, name: str | None = None) -> str:
@@ -47,6 +49,7 @@ def push(saved: Path, to: str, name: str | None = None) -> str:
         for file, what in ((name, content), (CARD, described)):
             api.upload_file(path_or_fileobj=what, path_in_repo=file, repo_id=repository)
         return f"{HUB}{repository}/{name}"
+    _refuse_other_protocols("to", to)
     folder = Path(to)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_whole(folder / name, content)
@@ -63,6 +66,9 @@ def pull(source: str, to: Path | None = None) -> Path:
         owner, name, file = (*source.removeprefix(HUB).split("/", 2), "", "")[:3]
         content = files.read(Path(_hub().hf_hub_download(f"{owner}/{name}", file)), LARGEST)
     else:
+        _refuse_other_protocols("source", source)
+        if not Path(source).exists():
+            raise ValueError(f"source: {source} does not exist; give {PLACES}")
         content = _content(Path(source))[0]
     name = source.partition("?")[0].rstrip("/").rpartition("/")[2].removesuffix(SUFFIX)
     path = Path(f"{name}{SUFFIX}") if to is None else to
@@ -105,6 +111,11 @@ def _content(saved: Path) -> tuple[bytes, dict[str, Any], dict[str, float]]:
     parts = {CONFIG: json.dumps(config).encode(), CHECKPOINT: files.read(saved / CHECKPOINT)}
     last = run.metrics() if (saved / METRICS).exists() else {}
     return store.packed(parts), config, {k: float(v[-1]) for k, v in last.items() if len(v)}
+
+
+def _refuse_other_protocols(name: str, place: str) -> None:
+    if "://" in place:
+        raise ValueError(f"{name}: expected {PLACES}, found {place}")
 
 
 def _ask(request: urllib.request.Request) -> bytes:

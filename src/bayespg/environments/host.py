@@ -66,7 +66,7 @@ class Lanes(abc.ABC):
         self.open_ended = limit is None and self.horizon >= FALLBACK
         """Whether episodes are likely to be much shorter than the horizon."""
         self.masks = 0
-        """So many numbers at the end of an observation say which actions are allowed."""
+        """The number of entries at the end of an observation that say which actions are allowed."""
 
     def use_masks(self, wanted: bool | None, has_method: Callable[[], bool]) -> None:
         """Use masks if they are wanted, or by default if the environment has the method."""
@@ -105,7 +105,7 @@ class Lanes(abc.ABC):
         if it is invalid."""
         reward = _number("reward", reward)
         if not abs(reward) <= LARGEST:
-            raise ValueError(f"the reward is {reward}")
+            raise ValueError(f"the reward is {reward}; expected a finite number, as float32")
         cut = flag("truncated", truncated) or time + 1 >= self.horizon
         seen, ended = self.encode(observation), flag("terminated", terminated)
         return self.masked(seen, None if ended or cut else mask()), reward, ended, cut
@@ -114,7 +114,8 @@ class Lanes(abc.ABC):
         """An observation as a vector; ValueError if it is not finite."""
         row = self.observations.encode(observation)
         if not math.isfinite(row.sum()) and not np.isfinite(row).all():
-            raise ValueError(f"the observation holds {row[~np.isfinite(row)][0]}")
+            bad = row[~np.isfinite(row)][0]
+            raise ValueError(f"the observation holds {bad}; expected finite numbers, as float32")
         return row
 
     def masked(self, seen: np.ndarray, mask: Any = None) -> np.ndarray:

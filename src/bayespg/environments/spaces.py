@@ -172,7 +172,8 @@ class Bounded:
         if not np.isfinite(actions).all():
             bad = actions[~np.isfinite(actions)][0]
             raise ValueError(f"policy: drew an action that holds {bad}")
-        return list(self.within(actions).astype(self._space.dtype))
+        # Rows of a space of shape () would be scalars, which the space does not contain.
+        return [np.asarray(a) for a in self.within(actions).astype(self._space.dtype)]
 
     def within(self, actions: Any, xp: Any = np) -> Any:
         """The environment's actions in one array, computed by `xp`: NumPy or `jax.numpy`."""

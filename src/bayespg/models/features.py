@@ -1,6 +1,7 @@
 """Units of observed numbers, and features in which learned models are linear."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -82,9 +83,15 @@ ROUND = 1e-3
 def circles_of(x: Float[Array, "N d"], weights: Float[Array, " N"]) -> Circles:
     """The pairs of columns whose squares sum to a constant, though each of them varies."""
     d, total = x.shape[1], jnp.maximum(jnp.sum(weights), 1.0)
-    sums = x[:, :, None] ** 2 + x[:, None, :] ** 2
-    mean = jnp.tensordot(weights, sums, 1) / total
-    deviation = jnp.sqrt(jnp.tensordot(weights, (sums - mean) ** 2, 1) / total)
+    squares = x**2
+
+    def with_others(one: Any) -> Any:
+        sums = squares + one[:, None]
+        mean = weights @ sums / total
+        return mean, jnp.sqrt(weights @ (sums - mean) ** 2 / total)
+
+    # One number at a time: all pairs of hundreds of them would take gigabytes.
+    mean, deviation = jax.lax.map(with_others, squares.T)
     own = jnp.diagonal(deviation) > 10 * ROUND * jnp.diagonal(mean)
     off = deviation / jnp.maximum(mean, 1e-12) + jnp.where(jnp.eye(d) > 0, jnp.inf, 0.0)
     partner, best = jnp.argmin(off, 1), jnp.min(off, 1)
@@ -133,6 +140,11 @@ class Terms(eqx.Module):
     """phi(x, a) = (1, x, a, x_i a_j, waves of both)."""
 
     waves: Waves
+
+    @staticmethod
+    def size(states: int, actions: int, waves: int) -> int:
+        """The number of features."""
+        return 1 + states + actions + states * actions + waves
 
     def __call__(
         self, x: Float[Array, "N d"], a: Float[Array, "N k"], farthest: float = FARTHEST

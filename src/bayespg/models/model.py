@@ -52,6 +52,8 @@ LENGTHS = (0.3, 0.6, 1.2, 2.5, 5.0)
 """Length scales to choose from, in units of the square root of the number of inputs."""
 COUNT = 256
 """Number of waves."""
+MOST = 2000
+"""The most features; the time to learn from an episode grows with the cube of their number."""
 JUDGED = 1536
 """Transitions by which the length scale is chosen, evenly spaced among all."""
 CHUNK = 512
@@ -262,6 +264,13 @@ class Basis(NamedTuple):
 
 def basis(key: PRNGKeyArray, states: int, actions: int, count: int = COUNT) -> Basis:
     """`count` waves, for states and encoded actions with this many numbers."""
+    size = Terms.size(states, actions, count)
+    if size > MOST:
+        raise ValueError(
+            f"observations: a model of {states} numbers and {actions} of actions has {size:,} "
+            f"features, and at most {MOST:,} are supported; use a wrapper that observes fewer "
+            "numbers, or bayespg.BAC"
+        )
     with jax.enable_x64(True):
         keys = jax.random.split(key)
         return Basis(

@@ -38,7 +38,7 @@ class World(abc.ABC):
     actions: Actions | None = None
     """The action space, for policies by name; None if it is not known."""
     masks: int = 0
-    """So many numbers at the end of an observation say which actions are allowed."""
+    """The number of entries at the end of an observation that say which actions are allowed."""
 
     @property
     def real(self) -> bool:
@@ -257,4 +257,5 @@ def _first_bad(paths: Trajectories) -> str:
     _, words, values, _ = checked[k]
     here = np.ravel(values[t, m])
     value = here[~np.isfinite(here)][0]
-    return f"episode {m + 1} of {len(paths.final)}, step {step}: the {words} {value}"
+    where = f"episode {m + 1} of {len(paths.final)}, step {step}"
+    return f"{where}: the {words} {value}; expected finite numbers"

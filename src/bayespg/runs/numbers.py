@@ -12,13 +12,17 @@ ENOUGH = 8
 """Seeds from which an interval ends at the lowest and the highest of them: the centre of a
 symmetric distribution lies beyond n values with probability 2^(1-n), less than 1 % here, and a
 return beyond all that were seen may be impossible."""
+PLAIN = 0.01, 1e9
+"""Numbers of these sizes are written in full."""
 
 
 def shown(*values: float) -> list[str]:
     """Numbers that belong together, with as many decimals as the largest needs: one from 10 on,
-    two from 1 on, three below."""
+    two from 1 on, three below. Where the largest is outside `PLAIN`, three digits of each."""
     sizes = [abs(v) for v in values if math.isfinite(v)]
     largest = max(sizes, default=0.0)
+    if largest and not PLAIN[0] <= largest < PLAIN[1]:
+        return [f"{value:.3g}" for value in values]
     decimals = 1 if largest >= 10 or largest == 0 else 2 if largest >= 1 else 3
     return [f"{value:,.{decimals}f}" for value in values]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import eigh, get_lapack_funcs
 
 from bayespg.evidence import FLOOR
 from bayespg.search.hyperparameters import log_evidence, profile
@@ -187,7 +187,8 @@ def weigh(X: Float[Array, "M n"], y: Float[Array, " M"], unit: float) -> Weights
     M, columns = y.size, np.concatenate([both, np.ones((1, y.size))]).T
     density = np.empty((len(LENGTHS), len(RATIOS), 2))
     for i, length in enumerate(LENGTHS):
-        values, Q = np.linalg.eigh(np.exp(-0.5 * away / length**2))
+        # SciPy's OpenBLAS has one thread (`_support.threads`); NumPy's is slow on a busy machine.
+        values, Q = eigh(np.exp(-0.5 * away / length**2), check_finite=False)
         values, q = np.maximum(values, 1e-12), Q.T @ columns
         for view in (0, 1):
             square, log_det = profile(RATIOS, values, q[:, view], q[:, 2])

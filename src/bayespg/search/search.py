@@ -199,7 +199,9 @@ class Search:
         if all their returns are equal."""
         X, y = self._near()
         if y.size < 2:
-            raise ValueError(f"returns: {y.size} episodes that did not fail, two are the least")
+            raise ValueError(
+                f"returns: {y.size} known, and a posterior needs two or more; tell more of them"
+            )
         return gradient_posterior(X, y, mean=self.mean, scale=self.scale)
 
     def certainty(self) -> tuple[float, float]:
@@ -271,9 +273,9 @@ class Search:
     def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
         """What episodes returned: one vector and a number, or rows and one number per row.
 
-        NaN means that the episode failed: it is recorded and otherwise ignored. Parameters that
-        did not come from `ask` are accepted too, also before the first `ask`. Either all is taken
-        or, with a ValueError, nothing.
+        NaN or None means that the episode failed: it is recorded and otherwise ignored. Parameters
+        that did not come from `ask` are accepted too, also before the first `ask`. Either all is
+        taken or, with a ValueError, nothing.
         """
         X = checks.array("parameters", parameters)
         y = _returns(returns)
@@ -304,7 +306,7 @@ class Search:
         `new` episodes that did not fail."""
         self._anchor = self.mean.copy()
         X, y = self._near()
-        if np.ptp(y) == 0:  # equal returns carry no information; look further away
+        if y.min() == y.max():  # equal returns carry no information; look further away
             self._process = None
             if self.sphere:
                 self.mean = self._best = X[-1].copy()
@@ -408,7 +410,7 @@ class Search:
         self._weights = None if view < 0 else process.Weights(view, weights)
         X, y = self._near()
         self._process = None
-        if self._weights is not None and y.size and np.ptp(y) > 0:
+        if self._weights is not None and y.size and y.min() < y.max():
             self._fit(X, y, again=True)
 
     def _remembered(self) -> tuple[Array, Array]:

@@ -92,7 +92,7 @@ def gradient_posterior(
             raise ValueError(
                 "returns: one episode is too few to choose a kernel; give two, or kernel and noise"
             )
-        if np.ptp(y) == 0:
+        if y.min() == y.max():
             raise ValueError(
                 f"returns: all {M} are {y[0]:g}, so the evidence cannot choose; give kernel and "
                 "noise, or try parameters further away"
