@@ -376,45 +376,6 @@ def _entropy() -> None:
     bayespg.agents.agent.names.update = names.update
 
 
-def _scales() -> None:
-    """Waves of values have the length scales 1/2, 1 and 2."""
-    from bayespg.policies import features
-
-    waves = features._waves
-
-    @functools.cache
-    def several(inputs: int, count: int, length_scale: float, seed: int) -> Any:
-        W, b = waves(inputs, count, length_scale, seed)
-        if count >= 100:
-            W = W / np.array([0.5, 1.0, 2.0])[np.arange(count) % 3][:, None]
-        return W, b
-
-    features._waves = several
-
-
-def _more_waves() -> None:
-    """300 waves in values."""
-    from bayespg.policies import features
-
-    def of(x: Any) -> Any:
-        return features.Fourier(x, 300)
-
-    class Timed(features.Timed):
-        @property
-        def size(self) -> int:
-            return of(self.inputs - 1).size + self.products + self.inputs
-
-        def __call__(self, x: Any) -> Any:
-            import jax.numpy as jnp
-
-            phi = super().__call__(x)
-            return jnp.concatenate([of(self.inputs - 1)(x[:-1])[:200], phi])
-
-    from bayespg.learning import estimators, regression
-
-    features.Timed = regression.Timed = estimators.Timed = Timed
-
-
 @functools.cache
 def _compiled(double: bool) -> Any:
     import equinox as eqx
@@ -630,38 +591,6 @@ def _noise() -> None:
     heads.initial_scale = lambda size: heads.SCALE / size
 
 
-def _both(task: str, **settings: Any) -> Any:
-    """Half the noise at the start, and episodes by steps against directions."""
-    _set("bayespg.policies.heads", "SCALE", 0.5)()
-    return _by_directions(task, **settings)
-
-
-def _quietest() -> None:
-    """Half the noise of `_noise`."""
-    _set("bayespg.policies.heads", "SCALE", 0.5)()
-    _noise()
-
-
-def _rough(task: str, **settings: Any) -> Any:
-    """Conjugate gradients of networks end at a relative residual of 0.3."""
-    from bayespg.learning.estimators import BAC
-
-    return _agent(task, estimator=BAC(tolerance=0.3), **settings)
-
-
-def _square() -> None:
-    """The limit is (4 share)^2 of itself: a step is as long as the share of signal in it."""
-    import jax.numpy as jnp
-
-    from bayespg.learning import trust
-
-    def allowed(self: Any, episodes: int) -> Any:
-        share = trust._share(jnp.clip(self.rho, trust.LEAST, 1.0), episodes)
-        return jnp.minimum((4 * share) ** 2, 1.0)
-
-    trust.Trust.allowed = allowed
-
-
 def _sizes() -> None:
     """Up to 64 episodes."""
     from bayespg.learning import trust
@@ -675,18 +604,6 @@ def _shorter() -> None:
 
     _sizes()
     trust.LEAST = 0.002
-
-
-def _wider() -> None:
-    """As many episodes, up to 64, that a seventh of their squared sum is signal."""
-    from bayespg.learning import trust
-
-    def episodes(self: Any, length: float = 0.0) -> int:
-        rho = min(max(float(self.rho), 0.0), 1.0)
-        sizes = [M for M in (*trust.SIZES, 32, 64) if M * length <= trust.STEPS] or [2]
-        return next((M for M in sizes if trust._share(rho, M) >= trust.ENOUGH / 2), sizes[-1])
-
-    trust.Trust.episodes = episodes
 
 
 CARTPOLE, CAR, PENDULUM, LANDER = "CartPole-v1", "MountainCar-v0", "Pendulum-v1", "LunarLander-v3"
@@ -712,13 +629,6 @@ LEADS: dict[str, Lead] = {
         (CARTPOLE, ONE, TWO, HOPPER, LANDER),
         _by_directions,
     ),
-    "both": Lead("both of these", (TWO, HOPPER, ONE), _both),
-    "quietest": Lead("initial noise of 1 / (2 d)", (CHEETAH, HOPPER, SWIMMER), _changed(_quietest)),
-    "square": Lead(
-        "limits that grow with the square of the share of signal",
-        (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR),
-        _changed(_square),
-    ),
     "sizes": Lead(
         "up to 64 episodes instead of 16",
         (CARTPOLE, ONE, TWO, HOPPER, REACHER),
@@ -728,11 +638,6 @@ LEADS: dict[str, Lead] = {
         "up to 64 episodes, and a third of the least length of steps",
         (CARTPOLE, ONE, TWO, HOPPER, REACHER),
         _changed(_shorter),
-    ),
-    "wider": Lead(
-        "up to 64 episodes by their share of signal",
-        (TWO, LANDER, HOPPER, CARTPOLE, PENDULUM, CAR),
-        _changed(_wider),
     ),
     "back": Lead("back to the best policy where returns have fallen", REDUCED, _back),
     "short": Lead(
@@ -751,7 +656,6 @@ LEADS: dict[str, Lead] = {
         _lambda,
     ),
     "clipped": Lead("scores of clipped Gaussians", CONTINUOUS, _changed(_clipped)),
-    "scales": Lead("values with waves of three lengths", (LANDER, *CONTINUOUS), _changed(_scales)),
     "entropy": Lead(
         "only 0.3 of the fall of entropy in each step", (CARTPOLE, CAR, LANDER), _changed(_entropy)
     ),
@@ -763,22 +667,11 @@ LEADS: dict[str, Lead] = {
         (CARTPOLE, LANDER, TWO, HOPPER),
         _until_supported,
     ),
-    "tuned": Lead(
-        "`tuned`",
-        (SWIMMER,),
-        settings={"policy": "fourier", "discount": 0.999, "lambda_": 0.98, "episodes": 2},
-    ),
     "exact": Lead(
         "exact algebra up to 1,000 parameters",
         (ONE, TWO, HOPPER, REACHER, SWIMMER),
         _changed(_set("bayespg.learning.batch", "MOST_DENSE", 1000)),
     ),
-    "rough": Lead(
-        "conjugate gradients to 0.3 instead of 0.1",
-        (TWO, HOPPER, CHEETAH, SWIMMER, REACHER),
-        _rough,
-    ),
-    "waves": Lead("values with 300 waves", (LANDER, HOPPER, CHEETAH), _changed(_more_waves)),
 }
 
 
