@@ -52,7 +52,7 @@ SETTINGS = tuple(settings.GivenToPGPE.__annotations__)
 """The settings that PGPE uses; the others of `Settings` have no effect on it."""
 EPISODES = 5
 """Episodes of an update; as many as there are workers where these are more."""
-LONGEST = 1.5
+LONGEST = 3.0
 """The typical length of the weights of an action at most."""
 
 
