@@ -430,6 +430,7 @@ def test_no_parameters_are_longer_than_the_radius():
     assert bowl(found.best) > -0.04  # the highest is at 0.5 / 0.62 of the centre: -0.0135
     found.tell(10 * CENTRE, 1.0)
     np.testing.assert_allclose(found.parameters[-1], 0.5 * CENTRE / np.linalg.norm(CENTRE))
+    assert len(np.unique(found.parameters, axis=0)) == found.episodes  # what was told is not asked
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ REFIT = 8
 `REFIT` episodes."""
 SEVERAL = 24
 ROUNDING = 1e-12
-"""How far the length of a unit vector may be from one."""
+"""How far lengths may be from the radius, relative to it."""
 MOST = 10**8
 """The most numbers in the covariance of a gradient, 800 MB."""
 FORMAT = "bayespg-search-6"
@@ -261,14 +261,15 @@ class Search:
 
     def placed(self, parameters: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         """The parameters as they are, no longer than the radius, or on the sphere. Zero stays zero,
-        and a unit vector stays exactly what it is."""
+        and what was placed stays exactly what it is."""
         if not self.sphere and self.radius == math.inf:
             return parameters.copy()
         lengths = np.linalg.norm(parameters, axis=-1, keepdims=True)
-        if not self.sphere:
-            return parameters * np.minimum(1.0, self.radius / np.maximum(lengths, self.radius))
-        away = (lengths > 0) & (np.abs(lengths - 1) > ROUNDING)
-        return parameters / np.where(away, lengths, 1.0)
+        limit = 1.0 if self.sphere else self.radius
+        away = lengths - limit > ROUNDING * limit
+        if self.sphere:
+            away |= (lengths > 0) & (1 - lengths > ROUNDING)
+        return parameters / np.where(away, lengths / limit, 1.0)
 
     def tell(self, parameters: Float[Array, "*k n"], returns: float | Float[Array, " k"]) -> None:
         """What episodes returned: one vector and a number, or rows and one number per row.
