@@ -68,7 +68,7 @@ def sheet(rows: int, columns: int, width: float = 8.0, height: float | None = No
     return figure, figure.subplots(rows, columns, squeeze=False, **kwargs)
 
 
-def mosaic(layout: list[list[str]], width: float, height: float, **kwargs: Any):
+def mosaic(layout: Any, width: float, height: float, **kwargs: Any):
     """A figure and its axes by name, laid out as the names are; use inside `styled()`."""
     figure = _figure(width, height)
     return figure, figure.subplot_mosaic(layout, **kwargs)
