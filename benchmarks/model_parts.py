@@ -85,6 +85,11 @@ def one_family(networks: bool) -> Callable[[], None]:
     return patch
 
 
+def no_curiosity() -> None:
+    """As long as rewards say nothing about states the policy stays as it is."""
+    mbac.CURIOSITY = 0.0
+
+
 def more_than_came() -> None:
     """An update is made only if it promises more than the last real episodes returned."""
     chosen, discounted = mbac.MBAC._chosen, mbac.MBAC._discounted
@@ -107,13 +112,15 @@ def more_than_came() -> None:
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
     "no persistence": lambda: None,
+    "no curiosity": no_curiosity,
+    "neither": no_curiosity,
     "one draw of the model": one_draw,
     "no values after the horizon": no_values,
     "regression alone": one_family(False),
     "networks alone": one_family(True),
     "only what promises more than came": more_than_came,
 }
-GIVEN: dict[str, dict[str, Any]] = {"no persistence": {"persistence": 0.0}}
+NOT_PERSISTENT = "no persistence", "neither"
 
 
 def main() -> None:
@@ -157,7 +164,8 @@ def parts(options: argparse.Namespace) -> None:
             continue
         PARTS[name]()
         for task, seed in itertools.product(options.tasks, seeds_of(options)):
-            budget, given = whole.budget_of(task, "MBAC"), GIVEN.get(name, {})
+            given = {"persistence": 0.0} if name in NOT_PERSISTENT else {}
+            budget = whole.budget_of(task, "MBAC")
             line = whole.run(task, seed, budget, limit=options.seconds, given=given)
             keep({"part": name} | line, options.out)
 

@@ -29,7 +29,7 @@ def remember() -> None:
 
 
 @functools.cache
-def fast(platform: str | None = None, double: bool = True) -> dict[str, Any]:
+def fast(platform: str | None = None, double: bool = True, brief: bool = True) -> dict[str, Any]:
     """XLA's options for programs of many small kernels, as those of an agent.
 
     On a CPU they halve the compile time and do not change the run time: LLVM's first level of
@@ -37,6 +37,9 @@ def fast(platform: str | None = None, double: bool = True) -> dict[str, Any]:
     not have that option and refuse its name. On a GPU XLA would compile and time dozens of Triton
     kernels for every product of matrices, which takes minutes and gains nothing for small ones.
     Where JAX was asked for no optimisations, there are none here.
+
+    A program that is not `brief` has kernels made with MLIR: it runs a fifth faster, and compiles
+    longer.
 
     In `double` precision sums are taken term by term: XLA would make each a tree of two or three
     kernels, for the sake of single precision, and a quarter of the compile time is spent on them.
@@ -51,7 +54,7 @@ def fast(platform: str | None = None, double: bool = True) -> dict[str, Any]:
     plain = jax.__version__.startswith("0.10.")
     return (
         {"xla_backend_optimization_level": 1}
-        | ({"xla_cpu_use_fusion_emitters": False} if plain else {})
+        | ({"xla_cpu_use_fusion_emitters": False} if plain and brief else {})
         | ({"xla_disable_hlo_passes": "tree_reduction_rewriter"} if double else {})
     )
 

@@ -108,6 +108,7 @@ def _hash(k0: UInt32[Array, "..."], k1: UInt32[Array, "..."], counter: UInt32[Ar
     return x ^ (x >> 14)
 
 
+@jax.jit
 def _child(key: UInt32[Array, "2"], counter: UInt32[Array, "..."]) -> UInt32[Array, "... 2"]:
     """The key number `counter` derived from `key`; its counters lie far from those of `_bits`."""
     first = _hash(key[0], key[1], counter + jnp.uint32(0x85EBCA6B))

@@ -11,6 +11,7 @@ simulates (`bayespg.agents.simulated`).
 
 import concurrent.futures
 import dataclasses
+import functools
 from typing import Any, NamedTuple, Unpack
 
 import equinox as eqx
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from bayespg._support import checks
+from bayespg._support import checks, compilation
 from bayespg._support.precision import to_numpy
 from bayespg._support.random import child, episode_seeds, fast_key, host_key
 from bayespg._support.types import Array
@@ -30,7 +31,6 @@ from bayespg.agents.base import BaseAgent
 from bayespg.agents.judging import Record
 from bayespg.agents.metrics import Evaluation
 from bayespg.agents.simulated import Actor
-from bayespg.environments import trajectories
 from bayespg.environments.trajectories import Trajectories
 from bayespg.learning.advance import NotFinite
 from bayespg.learning.batch import of_paths
@@ -295,7 +295,7 @@ class MBAC(BaseAgent):
         before = self.model if old.data.count else None
         shares, within = (np.nan, np.nan), np.nan
         if before is not None:
-            shares, within = held_out.shares(before, fresh), inside(before, fresh, STEPS)
+            shares, within = _tested(before, fresh)
         key = jax.random.key_data(child(child(old.key, 2), int(old.updates)))
         key = fast_key(int(np.asarray(key)[0]) << 31 | int(np.asarray(key)[1]) >> 1)
         both = data.states.shape[1] > WIDE or old.record.poor
@@ -311,12 +311,15 @@ class MBAC(BaseAgent):
         actor, promised, begun = old.actor, np.nan, False
         ahead = confirmed = np.nan
         if not record.plain:
-            best, promises, begun = self._chosen(model, silent, key, now.grown, record.missed)
+            # What the next update needs to test the model is compiled beside this one's program.
+            later = None if before else functools.partial(_tested, model, fresh)
+            with compilation.meanwhile(later):
+                best, promises, begun = self._chosen(model, silent, key, now.grown, record.missed)
             actor, progress = best.actor, best.progress
             if not silent:
                 promised = float(np.mean(promises[: len(promises) // 2]))
-            ahead = float(np.mean(progress.lengths))
-            confirmed = float(np.clip(progress.agreement[-1], 0.0, 1.0))
+            ahead = float(np.asarray(progress.lengths).mean())
+            confirmed = float(np.clip(np.asarray(progress.agreement)[-1], 0.0, 1.0))
         numbers = jax.tree.leaves(eqx.filter(actor, eqx.is_inexact_array))
         if not all(np.isfinite(x).all() for x in numbers):
             raise NotFinite(
@@ -387,14 +390,18 @@ class MBAC(BaseAgent):
 
     def _discounted(self, played: list[Trajectories]) -> float:
         """The mean discounted return."""
-        gamma = self.world.discount
-        return float(np.mean([trajectories.returns(paths, gamma) for paths in played]))
+
+        def returns(paths: Trajectories) -> Any:
+            rewards = np.where(paths.mask, paths.rewards, 0.0)
+            return self.world.discount ** np.arange(len(rewards)) @ rewards
+
+        return float(np.mean([returns(paths) for paths in played]))
 
     def _moved(self, before: Actor, model: Model) -> float:
         """The divergence from the previous policy to the current one, mean over observed states."""
         with self.precision():
             seen = self._in_jax(np.asarray(model.observed.visited))
-            return float(_divergence(before, self.state.actor, seen))
+            return float(models.compiled(_divergence)(before, self.state.actor, seen))
 
     def _play(self) -> list[Trajectories]:
         """The real episodes of an update, one after the other."""
@@ -436,7 +443,7 @@ class MBAC(BaseAgent):
                 key,
                 UPDATES,
                 self._effort.paths,
-                limited=where.horizon <= LONGEST,
+                where.horizon <= LONGEST,
             )
             return jax.block_until_ready(improved)
 
@@ -471,6 +478,11 @@ def _columns(known: dict[Any, float]) -> dict[Any, float]:
     return {name: known.get(name, np.nan) for name in COLUMNS}
 
 
+def _tested(model: Model, fresh: Transitions) -> tuple[tuple[float, float], float]:
+    """What the model predicts of new transitions, and the share inside its intervals."""
+    return held_out.shares(model, fresh), inside(model, fresh, STEPS)
+
+
 def _better(returns: Any, others: Any) -> bool:
     """Whether a policy returns more than another, in episodes with the same random numbers."""
     more = np.asarray(returns, float) - np.asarray(others, float)
@@ -487,7 +499,6 @@ def _refuse_what_is_no_function(**given: Any) -> None:
             raise ValueError(f"{name}: expected a function, found {value!r}")
 
 
-@eqx.filter_jit
 def _divergence(before: Actor, after: Actor, seen: Float[Array, "N d"]) -> Float[Array, ""]:
     def apart(x: Any) -> Any:
         one, other = (actor.policy(actor.normaliser(x)) for actor in (before, after))

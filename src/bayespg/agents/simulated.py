@@ -7,6 +7,7 @@ along the natural gradient of GAE as far as a Kullback-Leibler limit allows. Man
 one compiled program in single precision.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, PRNGKeyArray
 
+from bayespg._support import compilation
 from bayespg._support.types import Array
 from bayespg.environments import trajectories
 from bayespg.environments.trajectories import Trajectories
@@ -86,8 +88,7 @@ class Improved(eqx.Module):
     """The same under the policy after, with the same random numbers."""
 
 
-@eqx.filter_jit
-def improve(
+def improved(
     environment: Learned,
     actor: Actor,
     units: Normaliser,
@@ -112,7 +113,8 @@ def improve(
     def update(carry, episodes, phi, key):
         theta, values, agreement = carry
         head: Any = rebuild(theta)
-        psi = basis(units(jnp.concatenate([episodes.states, episodes.final[None]])))
+        seen = jnp.concatenate([episodes.states, episodes.final[None]])
+        psi = basis(units(seen.reshape(-1, seen.shape[-1])))
         weights = episodes.mask.reshape(-1).astype(theta.dtype)
         rows = _spread(key, weights, FITTED)
         advantages, values = _advantages(episodes, psi, values, environment.discount, rows, bounds)
@@ -164,6 +166,17 @@ def improve(
     before, after = returns[updates:]
     policy = eqx.tree_at(lambda p: p.head, policy, rebuild(new))
     return Improved(Actor(policy, actor.normaliser, values), progress, before, after)
+
+
+def improve(*given: Any) -> Improved:
+    """`improved` as a compiled program. Sums over some thousand steps need no tree of kernels."""
+    return _program()(*given)
+
+
+@functools.cache
+def _program() -> Any:
+    options: dict[str, Any] = {"compiler_options": compilation.fast(brief=False)}
+    return eqx.filter_jit(improved, **options)
 
 
 def _step(
@@ -253,7 +266,7 @@ def _spread(key: PRNGKeyArray, weights: Float[Array, " N"], count: int) -> Int[A
 
 def _advantages(
     paths: Trajectories,
-    psi: Float[Array, "T1 M q"],
+    psi: Float[Array, "T1M q"],
     values: Float[Array, " q"],
     discount: float,
     rows: Int[Array, " R"],
@@ -264,14 +277,14 @@ def _advantages(
     T, M = paths.mask.shape
     last = jnp.arange(T)[:, None] == paths.lengths - 1
     ended = last & paths.terminated
-    Psi = psi[:-1].reshape(T * M, -1)[rows]
+    Psi = psi[rows]
     stand = jnp.sum(paths.mask) / len(rows)
     gram = stand * Psi.T @ Psi
     gram = gram + (1 + ROUNDING * jnp.trace(gram)) * jnp.eye(len(gram))
     factor = jax.scipy.linalg.cho_factor(gram)
 
     def judged(values):
-        V = jnp.clip(psi @ values, *bounds)
+        V = jnp.clip(psi @ values, *bounds).reshape(T + 1, M)
         # A path that has ended stays where it is, so the row after its last step is its last state.
         following = jnp.where(ended, 0.0, V[1:])
         rewards = jnp.where(paths.mask, paths.rewards, 0.0)

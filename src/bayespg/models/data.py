@@ -36,12 +36,14 @@ class Inputs(eqx.Module):
         return len(self.bounded) if self.sizes is None else sum(self.sizes)
 
     def __call__(self, actions: Shaped[Array, "N *action"]) -> Float[Array, "N k"]:
+        # JAX would compile programs for every length of an episode.
+        xp: Any = jnp if isinstance(actions, jax.Array) else np
         if self.sizes is None:
             a = actions.reshape(len(actions), len(self.bounded))
-            return jnp.where(np.array(self.bounded), jnp.clip(a, -1.0, 1.0), a)
+            return xp.where(np.array(self.bounded), xp.clip(a, -1.0, 1.0), a)
         a = actions.reshape(len(actions), len(self.sizes))
-        parts = [jax.nn.one_hot(a[:, i], size) for i, size in enumerate(self.sizes)]
-        return jnp.concatenate(parts, 1)
+        parts = [a[:, i, None] == np.arange(size) for i, size in enumerate(self.sizes)]
+        return xp.concatenate(parts, 1).astype(jnp.result_type(float))
 
     def decoded(self, encoded: Float[Array, "N k"]) -> Shaped[Array, "N *action"]:
         """Actions that are encoded like this."""
@@ -125,7 +127,7 @@ class Transitions(eqx.Module):
             states = np.asarray(paths.states)[:T, m].reshape(T, -1)
             last = np.arange(T) == T - 1
             kept = kept.with_rows(
-                states, np.asarray(self.inputs(jnp.asarray(paths.actions)[:T, m])),
+                states, self.inputs(np.asarray(paths.actions)[:T, m]),
                 np.asarray(paths.rewards)[:T, m],
                 np.concatenate([states[1:], final[m].reshape(1, -1)]), last & ended[m],
                 np.arange(T) == 0,
@@ -175,7 +177,7 @@ def transitions(
     if inputs is None:
         whole = a.dtype.kind in "iu" and a.ndim == 1
         inputs = choices(max(int(a.max()) + 1, 2)) if whole else numbers(a.reshape(N, -1).shape[1])
-    a = np.asarray(inputs(jnp.asarray(a)))
+    a = inputs(np.asarray(a))
     if not np.isfinite(a).all():
         raise ValueError("actions: expected finite numbers, found others")
     ended = checks.flags("terminated", terminated, N)

@@ -115,7 +115,10 @@ def robust_weights(
         root = jnp.sqrt(w)[:, None]
         return regress(*statistics(Phi * root, Y * root), jnp.sum(w))
 
-    def again(_: Any, w: Any) -> Any:
-        return used * weight(fitted(w), Phi, Y, rewarded)
+    def again(_: Any, carry: Any) -> Any:
+        fit = fitted(carry[0])
+        return used * weight(fit, Phi, Y, rewarded), fit
 
-    return functools.partial(weight, fitted(jax.lax.fori_loop(0, ITERATIONS, again, used)))
+    shapes = jax.eval_shape(fitted, used)
+    begun = used, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return functools.partial(weight, jax.lax.fori_loop(0, ITERATIONS + 1, again, begun)[1])
