@@ -18,7 +18,7 @@ from bayespg.environments import spaces
 from bayespg.learning.estimators import Needs
 from bayespg.policies import flatten, information_root, named, score, sparse_score, tiles
 from bayespg.policies.distributions import Categoricals, Gaussians
-from bayespg.policies.features import MLP, Fourier, Linear, learns_features
+from bayespg.policies.features import MLP, Fourier, Linear, _waves, learns_features
 from bayespg.policies.features import Gaussians as Bumps
 from bayespg.policies.heads import Choice, Composed, Normals
 from bayespg.policies.masked import masked
@@ -367,3 +367,15 @@ def test_a_grid_covers_few_dimensions_and_says_what_to_take_instead(name, most):
 def test_a_network_needs_a_layer(hidden):
     with pytest.raises(ValueError, match="hidden: expected widths of at least 1, found"):
         named.make("mlp", 2, spaces.actions(gym.Discrete(2)), jax.random.key(0), hidden)
+
+
+def test_waves_with_few_degrees_of_freedom_have_many_lengths():
+    """Of frequencies with Student's distribution more are several times the typical one."""
+    inputs, count = 3, 2000
+    lengths = []
+    for freedom in (np.inf, 3.0):
+        W, _ = _waves(inputs, count, 1.0, 0, freedom)
+        lengths.append(np.linalg.norm(W, axis=1))
+    normal, student = (np.mean(x > 3 * np.median(x)) for x in lengths)
+    assert normal < 0.001
+    assert 0.02 < student < 0.1

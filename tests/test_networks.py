@@ -27,7 +27,7 @@ from bayespg.learning.estimators import (
 from bayespg.learning.metric import SHARE
 from bayespg.paths.observations import Recent
 from bayespg.policies import as_dtype, flatten, information_root, score
-from bayespg.policies.features import MLP, Fourier
+from bayespg.policies.features import MLP, Fourier, of_values
 from bayespg.policies.heads import Choice, Composed, Normals
 from bayespg.posterior import influences
 
@@ -430,7 +430,7 @@ def test_monte_carlo_is_the_average_of_scores_times_what_the_baseline_leaves(ave
         y = y - y.mean()
     if baseline == "states":
         states = np.asarray(batch.paths.states).swapaxes(0, 1)[TAKEN]
-        Psi = np.asarray(values.basis(Fourier(D), jnp.asarray(states)), float)
+        Psi = np.asarray(values.basis(of_values(D), jnp.asarray(states)), float)
         y = exact.scale * np.linalg.solve(np.eye(N) + Psi @ Psi.T, exact.y)
     terms = exact.U * y[:, None]
     mean, influence, covariance = ask(batch)[baseline]

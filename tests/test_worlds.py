@@ -72,7 +72,7 @@ class Broken(Environment):
 def test_a_number_that_is_not_finite_is_located(fault, says):
     agent = Agent(Broken(fault), LinearGaussian(0.1, 1.0), "model2", episodes=3)
     for call in (agent.update, lambda: agent.evaluate(3)):
-        with pytest.raises(EnvironmentFailure, match=f"^Broken, {says}$"):
+        with pytest.raises(EnvironmentFailure, match=f"^Broken, {says}; expected finite numbers$"):
             call()
 
 
