@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import lines
 import numpy as np
+import suite_report
 import uphill_tasks
 
 from bayespg._support.precision import to_float64
@@ -87,16 +88,16 @@ def normal(rng: np.random.Generator):
 
 def table_of_normal(found: list[lines.Line]) -> str:
     biases = list(dict.fromkeys(x["bias"] for x in found))
-    heads = ["components", "error of c", *(f"bias {bias:g}" for bias in biases)]
-    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    heads, rows = ["components", "error of c", *(f"bias {bias:g}" for bias in biases)], []
     for n, spread in dict.fromkeys((x["components"], x["spread"]) for x in found):
-        cells = [
-            f"{100 * x['interval_50']:.0f}, {100 * x['interval_95']:.0f}"
-            for x in found
-            if (x["components"], x["spread"]) == (n, spread)
-        ]
-        rows.append(f"| {n} | {spread:g} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+        same = [x for x in found if (x["components"], x["spread"]) == (n, spread)]
+        rows.append([str(n), f"{spread:g}", *map(held, same)])
+    return suite_report.table(heads, rows)
+
+
+def held(cell: lines.Line) -> str:
+    """The per cent that intervals of 50 and 95 % hold."""
+    return f"{100 * cell['interval_50']:.0f}, {100 * cell['interval_95']:.0f}"
 
 
 def measure(options: argparse.Namespace):
@@ -128,15 +129,11 @@ def table(found: list[lines.Line]) -> str:
         return table_of_normal(found)
     found = [x for x in found if not x["estimator"].endswith("without bias")]
     estimators = list(dict.fromkeys(x["estimator"] for x in found))
-    rows = [f"| task | M | {' | '.join(estimators)} |", "|---|---" + "|---" * len(estimators) + "|"]
+    rows = []
     for task, paths in sorted(dict.fromkeys((x["task"], x["paths"]) for x in found)):
-        cells = [
-            f"{100 * x['interval_50']:.0f}, {100 * x['interval_95']:.0f}, {x['width_95']:.2f}"
-            for x in found
-            if (x["task"], x["paths"]) == (task, paths)
-        ]
-        rows.append(f"| {task} | {paths} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+        same = [x for x in found if (x["task"], x["paths"]) == (task, paths)]
+        rows.append([task, str(paths), *(f"{held(x)}, {x['width_95']:.2f}" for x in same)])
+    return suite_report.table(["task", "M", *estimators], rows)
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def train(order: Order) -> list[dict[str, Any]]:
 
     suite.EPISODES = EPISODES
     lead = LEADS[order.lead]
-    agent = lead.agent(maker(order.task), seed=order.seed, **lead.settings)
+    agent = lead.agent(maker(order.task), seed=order.seed)
     stage = OnHost(Host(maker(order.task), lanes=EPISODES, horizon=agent.settings.horizon))
     shown: dict[str, Any] = {order.lead: lambda agent, row: agent.state}
     if order.lead == DEFAULT:
@@ -173,7 +173,7 @@ def train(order: Order) -> list[dict[str, Any]]:
             for curve in curves.values():
                 curve.record(np.inf, seconds)
     common = {
-        "task": order.task, "method": "bayespg", "seed": order.seed, "settings": lead.settings,
+        "task": order.task, "method": "bayespg", "seed": order.seed, "settings": {},
         "version": order.version, "budget": order.budget, "episodes_per_evaluation": EPISODES,
         "train_seconds": round(seconds, 2), "updates": len(rows), "error": error,
         "confirmed": _mean(rows, "confirmed"), "episodes": int(agent.state.episodes),
@@ -262,7 +262,6 @@ class Lead(NamedTuple):
     words: str
     tasks: Sequence[str]
     agent: Callable[..., Any] = _agent
-    settings: dict[str, Any] = {}
 
 
 def _changed(change: Callable[[], None]) -> Callable[..., Any]:

@@ -389,7 +389,8 @@ class MBAC(BaseAgent):
         return best, np.asarray(best.after, float), begun
 
     def _discounted(self, played: list[Trajectories]) -> float:
-        """The mean discounted return."""
+        """The mean of `trajectories.returns`, by NumPy: JAX would compile a program for every
+        length of an episode."""
 
         def returns(paths: Trajectories) -> Any:
             rewards = np.where(paths.mask, paths.rewards, 0.0)

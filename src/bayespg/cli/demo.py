@@ -18,7 +18,7 @@ from bayespg.runs.columns import Column
 
 OURS = "bac"
 SHOWN = {
-    "bac": "Bayesian actor-critic",
+    OURS: "Bayesian actor-critic",
     "gpomdp": "Monte Carlo",
     "fitted": "Monte Carlo less fitted values",
 }
@@ -34,8 +34,8 @@ def demo(
     seeds: int = option("Independent runs.", 6, min=1),
     steps: int = option("Environment steps per run.", 15_000, min=1000),
 ) -> None:
-    """Learn CartPole from a few dozen episodes, and show how sure each step was, and how often it
-    was right."""
+    """Learn CartPole from a few dozen episodes, and show how sure the learner was of its
+    directions, and how often it was right."""
     make_directory(out)  # fail before the work, not after it
     judge = Agent("jax/CartPole-v1", estimator=OURS, seed=0)
     metrics: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in SHOWN}

@@ -54,7 +54,7 @@ from bayespg.learning.values import Values
 from bayespg.paths import scores
 from bayespg.paths.persistence import informed
 from bayespg.policies import remembers
-from bayespg.policies.features import Timed, of_values
+from bayespg.policies.features import COUNT, Timed, of_values
 from bayespg.posterior import GradientPosterior, rescaled
 
 __all__ = [
@@ -234,7 +234,7 @@ class MonteCarlo(Estimator):
     state_map: StateMap = eqx.field(static=True, default=identity)
     limit_ends: bool = eqx.field(static=True, default=False)
     rank: int = eqx.field(static=True, default=actor_critic.RANK)
-    waves: int = eqx.field(static=True, default=100)
+    waves: int = eqx.field(static=True, default=COUNT)
     """Random features among the Fourier features."""
 
     @property

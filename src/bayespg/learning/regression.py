@@ -18,7 +18,7 @@ from bayespg.kernels import Kernel
 from bayespg.learning import values
 from bayespg.learning.batch import Batch, flat
 from bayespg.learning.values import Values
-from bayespg.policies.features import Timed, of_values
+from bayespg.policies.features import COUNT, Timed, of_values
 
 StateMap = Callable[[Any], Any]
 """From states, with axes of time and paths in front, to inputs of the state kernel."""
@@ -95,7 +95,7 @@ def time_left(
 
 
 def state_kernel(
-    kernel: Kernel | None, steps: actor_critic.Steps, timed: bool = False, waves: int = 100
+    kernel: Kernel | None, steps: actor_critic.Steps, timed: bool = False, waves: int = COUNT
 ) -> Kernel:
     """The kernel given, or that of features with this number of waves."""
     if kernel is not None:

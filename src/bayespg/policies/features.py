@@ -77,13 +77,13 @@ class Fourier(Features):
         return jnp.concatenate([waves.astype(x.dtype), x, jnp.ones_like(x, shape=(1,))])
 
 
-LENGTH, FREEDOM = 0.5, 3.0
-"""Length scale and degrees of freedom of the waves in values. Values change fast where an episode
-is about to end, and slowly elsewhere: some of these waves are several times shorter than others
-(docs/benchmarks.md)."""
+LENGTH, FREEDOM, COUNT = 0.5, 3.0, 100
+"""Length scale, degrees of freedom and number of the waves in values. Values change fast where an
+episode is about to end, and slowly elsewhere: some of these waves are several times shorter than
+others (docs/benchmarks.md)."""
 
 
-def of_values(inputs: int, waves: int = 100) -> Fourier:
+def of_values(inputs: int, waves: int = COUNT) -> Fourier:
     """Features of the values of states."""
     return Fourier(inputs, waves, LENGTH, freedom=FREEDOM)
 
@@ -102,7 +102,7 @@ class Timed(Features):
     input, is the share of the time that is left."""
 
     inputs: int = eqx.field(static=True)
-    waves: int = eqx.field(static=True, default=100)
+    waves: int = eqx.field(static=True, default=COUNT)
 
     @property
     def size(self) -> int:
