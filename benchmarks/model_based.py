@@ -1,7 +1,7 @@
 """Real steps to a threshold with a learned model of the task: `bayespg.MBAC`.
 
     python benchmarks/model_based.py run [--tasks ...] [--seeds 10] [--first-seed 100]
-    python benchmarks/model_based.py run --tasks LQR MountainCar ShipSteering [--algorithm BAC]
+    python benchmarks/model_based.py run --tasks LQR MountainCar ShipSteering [--algorithm BAC]    # or PGPE
     python benchmarks/model_based.py run --tasks CartPole-v1 --algorithm useless    # or noise
     python benchmarks/model_based.py all --first-seed 810 --jobs 5 --limit 480
     python benchmarks/model_based.py table    # or fallback, ends
@@ -90,7 +90,7 @@ CHANGED = tuple(TASKS)[9:15]
 LONG_JOBS, LONGEST = 2, 170
 """Processes of `all` that begin with `WALKERS`, and the seconds after which such a run is cut."""
 USELESS = ("useless", "noise")
-ALGORITHMS = ("MBAC", "BAC", *USELESS, "PETS")
+ALGORITHMS = ("MBAC", "BAC", "PGPE", *USELESS, "PETS")
 
 
 class Seen(gymnasium.ObservationWrapper):
@@ -182,13 +182,16 @@ def keep(line: dict, path: Path) -> None:
     print(*(line[name] for name in names), f"{line['seconds']:.0f} s", flush=True)
 
 
-PLAIN = {"CartPole-v1": 15_000, "Pendulum-v1": 30_000}
-"""Budgets of BAC, and of models that are useless."""
+PLAIN = {
+    "CartPole-v1": 15_000, "Pendulum-v1": 30_000, "MountainCarContinuous-v0": 15_000,
+    "Acrobot-v1": 30_000, "InvertedPendulum-v5": 30_000, "MountainCar-v0": 50_000,
+}  # fmt: skip
+"""Budgets without a model, and with models that are useless."""
 
 
 def budget_of(task: str, algorithm: str) -> int:
     budget = TASKS[task].budget
-    return PLAIN.get(task, budget) if algorithm in ("BAC", *USELESS) else budget
+    return budget if algorithm in ("MBAC", "PETS") else PLAIN.get(task, budget)
 
 
 Job = tuple[str, str, int]
@@ -258,7 +261,7 @@ def run(
     if algorithm == "PETS":
         return about | pets.run(task, seed, budget, TASKS[task].threshold, limit)
     with spoiled(algorithm) if algorithm in USELESS else contextlib.nullcontext():
-        kind = bayespg.BAC if algorithm == "BAC" else bayespg.MBAC
+        kind = getattr(bayespg, algorithm, bayespg.MBAC)
         agent = kind(MADE.get(task, task), seed=seed, **given or {})
         return about | _train(agent, TASKS[task].threshold, budget, verbose, limit)
 
