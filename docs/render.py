@@ -309,12 +309,20 @@ def tables_of_runs():
         return suite_report.stored([RESULTS / f"{name}.jsonl" for name in names])
 
     made = suite_report.tables(of("suite", "suite-rivals"))
-    early = suite_report.tables(of("suite", "suite-sac"))["early"].splitlines()
+    early, whole = (
+        [
+            row
+            for row in suite_report.tables(of("suite", name))[key].splitlines()
+            if not row.endswith("|  |")
+        ]
+        for name, key in (("suite-sac", "early"), ("suite-sac-full", "score"))
+    )
     below = suite_report.below_start(of("suite-random"))
     return {
         "suite": f"{made['all tasks']}\n\n{made['score']}",
         "suite seconds": made["threshold"],
-        "suite-sac": "\n".join(row for row in early if not row.endswith("|  |")),
+        "suite-sac": "\n".join(early),
+        "suite-sac-full": "\n".join(whole),
         "goals": suite_goals.table(of("suite", "suite-rivals", "suite-sac", "suite-random")),
         "generated": "\n".join(f"    {line}" for line in below),
         "leads": leads.table([RESULTS / "leads.jsonl"]),

@@ -346,22 +346,19 @@ def test_the_scores_of_the_readme_are_those_of_the_stored_runs(monkeypatch):
         return [[suite_report.score(line, until) for line in lines] for lines in of_tasks]
 
     early, late = (
-        [suite_report.method_score(scores_of(name, until))[0] for name in ("bayespg", "trpo")]
+        [suite_report.method_score(scores_of(name, until))[0] for name in ("bayespg", "ppo")]
         for until in (suite_report.EARLY, 1.0)
     )
-    says = "ours {:.2f} and TRPO {:.2f}; over the first fifth of the steps {:.2f} and {:.2f}"
+    says = "ours {:.2f} and PPO {:.2f}; over the first fifth of the steps {:.2f} and {:.2f}"
     assert says.format(*late, *early) in readme
     met = {
-        task: sum(np.isfinite(suite_report.first_met(line, "exploring")[0]) for line in lines)
+        task: sum(np.isfinite(suite_report.first_met(line, "deterministic")[0]) for line in lines)
         for task, lines in found["bayespg"].items()
     }
-    assert (met["MountainCar-v0"], met["Swimmer-v5"], len(found["bayespg"]["Swimmer-v5"])) == (
-        1,
-        2,
-        3,
-    )
-    assert "one of three runs reaches −110 on MountainCar" in readme
-    assert "two of three reach 300 on Swimmer" in readme
+    assert (met["MountainCar-v0"], met["Swimmer-v5"]) == (3, 5)
+    assert {len(lines) for lines in found["bayespg"].values()} == {5}
+    assert "three of five runs reach −110 on MountainCar" in readme
+    assert "those of all five 300 on Swimmer" in readme
 
 
 def test_what_runs_keep_is_that_of_the_stored_runs(monkeypatch, capsys):
