@@ -1,8 +1,8 @@
 """The stated probability of going uphill on a Gymnasium task, beside how often it happens: the
 column `sure` of the default agent and what one batch says by itself.
 
-    python benchmarks/uphill_gymnasium.py --task Hopper-v5 --out docs/results/uphill-hopper.jsonl
-    python benchmarks/uphill_gymnasium.py --table docs/results/uphill-hopper.jsonl
+    python benchmarks/uphill_gymnasium.py --task Hopper-v5 [--policy mlp] --out results/uphill.jsonl
+    python benchmarks/uphill_gymnasium.py --table results/uphill.jsonl
 
 At each stage of a run the policy stays as it is and plays many batches of `M` episodes. The
 gradient that judges a batch is that of all other batches: returns-to-go less values fitted to
@@ -138,7 +138,7 @@ def table(found: list[lines.Line]) -> str:
     """Stated by one batch, by a run / observed, and the Brier score of the run relative to that of
     an oracle that states the observed frequency."""
     head = (
-        "task", "steps", "return", "M", "batches", "doubt", "along the mean", "Brier",
+        "task", "parameters", "steps", "return", "M", "batches", "doubt", "along the mean", "Brier",
         "along the natural gradient", "Brier",
     )  # fmt: skip
     text = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -150,21 +150,22 @@ def table(found: list[lines.Line]) -> str:
             score = f"{of['brier_run'] / (p * (1 - p)):.2f}" if 0 < p < 1 else ""
             cells += [f"{of['alone']:.2f}, {of['run']:.2f} / {p:.2f}", score]
         text.append(
-            f"| {x['task']} | {x['steps']:,} | {x['return']:.0f} | {x['M']} | {x['batches']} | "
-            f"{x['doubt']:.2f} | {' | '.join(cells)} |"
+            f"| {x['task']} | {x['parameters']:,} | {x['steps']:,} | {x['return']:.0f} | "
+            f"{x['M']} | {x['batches']} | {x['doubt']:.2f} | {' | '.join(cells)} |"
         )
     return "\n".join(text)
 
 
 def every(options: argparse.Namespace) -> Iterator[lines.Line]:
-    agent = bayespg.BAC(options.task, seed=options.seed, episodes=16)
+    agent = bayespg.BAC(options.task, options.policy, seed=options.seed, episodes=16)
     for steps_ in options.stages:
         while int(agent.state.steps) < steps_:
             agent.update()
         for M in options.episodes:
             agent.settings = type(agent.settings)(**{**vars(agent.settings), "episodes": M})
             yield {
-                "task": options.task, "seed": options.seed, "steps": int(agent.state.steps),
+                "task": options.task, "policy": options.policy or "default", "seed": options.seed,
+                "steps": int(agent.state.steps),
                 "M": M, "parameters": agent.parameter_count,
             } | measured(agent, options.batches, options.seconds)  # fmt: skip
 
@@ -172,6 +173,7 @@ def every(options: argparse.Namespace) -> Iterator[lines.Line]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", default="Hopper-v5")
+    parser.add_argument("--policy", help="the task's default unless given")
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--stages", type=int, nargs="*", default=[0, 5_000, 30_000])
     parser.add_argument("--episodes", type=int, nargs="*", default=[16, 4])

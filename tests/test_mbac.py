@@ -413,9 +413,9 @@ def test_where_observations_never_change_the_sentence_says_so():
 def test_a_model_is_in_doubt_as_long_as_it_counts_most_as_noise():
     record = judging.begin()
     for noise, plain in ((0.1, False), (0.9, True), (0.9, True), (0.1, True), (0.1, False)):
-        record = record.after(0.0, (np.nan, np.nan), 0.0, noise)
+        record = record.after(0.0, (np.nan, np.nan), 0.0, (noise, 0.0))
         assert record.plain == plain
     for _ in range(judging.WINDOW):
         assert not record.useless
-        record = record.after(0.0, (np.nan, np.nan), 0.0, 0.9)
+        record = record.after(0.0, (np.nan, np.nan), 0.0, (0.0, 0.9))
     assert record.useless

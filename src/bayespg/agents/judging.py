@@ -13,10 +13,11 @@ WINDOW = 20
 NOTHING = 0.1
 """A model that predicts a smaller share of the variance of changes of the state, in new
 transitions, is of no use unless returns are rising."""
-NOISY = 0.3
-"""Share of noise in what a model learns from, beyond which it is in doubt: `BAC` plays and learns
-until there is less. It is below 0.1 on tasks without hidden states, and near one where the model is
-useless."""
+NOISY = 0.3, 0.6
+"""Shares of noise in what a model learns from, beyond which it is in doubt: `BAC` plays and learns
+until there is less. In changes of the state it is below 0.1 on tasks without hidden states. In sums
+of rewards it is below one half after an episode or two where they are paid late, and above 0.7
+where they are random; in both it is near one where the model is useless."""
 POOR, JUDGED = 0.8, 5
 """A model that predicts less than this share of the variance of changes of the state, in the median
 over at least `JUDGED` updates, predicts them poorly."""
@@ -76,9 +77,13 @@ class Record(eqx.Module):
         return self.kept < SHARE
 
     def after(
-        self, value: float, predicted: tuple[float, float], came: float, noise: float = 0.0
+        self,
+        value: float,
+        predicted: tuple[float, float],
+        came: float,
+        noise: tuple[float, float] = (0.0, 0.0),
     ) -> "Record":
-        """With another update, its mean return and its discounted one, and the share of noise in
+        """With another update, its mean return and its discounted one, and the shares of noise in
         what the model has learned from. The model is given up after `WINDOW` updates in doubt; if
         `MISSES` policies in a row gained too little of what it promised; or if the second half of
         `WINDOW` updates returned no more than the first, by two standard errors, and it predicted
@@ -96,7 +101,8 @@ class Record(eqx.Module):
             tried=np.concatenate([self.tried[1:], [[self.promise, came]]]),
         )  # fmt: skip
         misses = self.misses + 1 if new.missed else self.misses * np.isnan(new.kept)
-        doubts = self.doubts + 1 if noise > NOISY else max(self.doubts - 1, 0)
+        noisy = noise[0] > NOISY[0] or noise[1] > NOISY[1]
+        doubts = self.doubts + 1 if noisy else max(self.doubts - 1, 0)
         useless = useless or misses >= MISSES or doubts >= WINDOW
         return dataclasses.replace(
             new, misses=np.asarray(misses), doubts=np.asarray(doubts), useless=np.asarray(useless)

@@ -123,7 +123,9 @@ class Ensemble(eqx.Module):
 
 
 class Learned(Environment):
-    """The mean or a draw of a model. Its episodes begin as `Observed.starts` says."""
+    """The mean or a draw of a model. Its episodes begin as `Observed.starts` says. Changes of the
+    state have the noise that the model has found, rewards are those that it expects: noise would
+    not change the expected return, but hide it, and be cut off at the least and largest reward."""
 
     inputs: Inputs
     states: Units
@@ -157,8 +159,8 @@ class Learned(Environment):
         key_noise, key_end = jax.random.split(key)
         M, d = states.shape
         encoded = self.inputs(actions).astype(states.dtype)
-        y, noise, unknown = self.outcome(self.states(states), encoded)
-        y = y + noise * normal(key_noise, y.shape, y.dtype)
+        mean, noise, unknown = self.outcome(self.states(states), encoded)
+        y = mean + noise * normal(key_noise, mean.shape, mean.dtype)
         following = self.observed.states(states + y[:, :d])
 
         def ends() -> Any:
@@ -171,7 +173,7 @@ class Learned(Environment):
         if self.known.terminated is not None:
             ended = self._told(self.known.terminated, states, actions, following).astype(bool)
         if self.known.reward is None:
-            rewards = self.observed.rewards(y[:, d])
+            rewards = self.observed.rewards(mean[:, d])
             rewards = self.paid * (rewards + jnp.where(ended, self.offset + bonus, 0.0))
         else:
             rewards = self._told(self.known.reward, states, actions, following)

@@ -66,6 +66,10 @@ NARROW = 0.3
 """First states are smoothed in a dimension where their standard deviation is less than this share
 of that of all states. Where it is not, they may lie on a curve, such as a circle, and would leave
 it."""
+SUMMED, SUMS = 64, 16
+"""Rewards in a row whose sum is compared with what was expected, or fewer where there would not be
+this many sums. A return is such a sum: the noise of single rewards averages out, and one that is
+paid late is in it."""
 DRAWS = 6
 """Draws of the mean change of a state, whose disagreement measures what is not known."""
 
@@ -102,6 +106,8 @@ class Model(eqx.Module):
     observed: Observed
     length: Int[Array, ""]
     """Which of `LENGTHS`."""
+    unexpected: Float[Array, ""]
+    """The share of the mean square of sums of `SUMMED` rewards that the regression leaves."""
     networks: Networks | None = None
     """What predicts changes of the state and rewards in place of the regressions."""
 
@@ -111,17 +117,18 @@ class Model(eqx.Module):
         return self.states, self.changes, self.payments
 
     @property
-    def noise(self) -> float:
-        """The share that the model counts as noise: of the variance of changes of the state, or of
-        states where that is less, in the median over the numbers that vary; or of the variance of
-        rewards where that is more."""
+    def noise(self) -> tuple[float, float]:
+        """The shares that the model counts as noise: of the variance of changes of the state, or of
+        states where that is less, in the median over the numbers that vary; and of sums of
+        rewards."""
         change, state = (np.asarray(x) for x in (self.changes.scale, self.states.scale))
-        each, reward = np.asarray(self.dynamics.noise), np.asarray(self.rewards.noise)[0]
+        each, paid = np.asarray(self.dynamics.noise), np.asarray(self.unexpected)
         varies = each > 0
         if self.networks is not None:
-            *each, reward = np.asarray(self.networks.noise)
+            *each, one = np.asarray(self.networks.noise)
+            paid = min(paid, one)
         share = (np.array(each) * np.maximum(change / state, 1.0) ** 2)[varies]
-        return float(max(np.median(share) if share.size else 0.0, reward))
+        return float(np.median(share)) if share.size else 0.0, float(paid)
 
     def environment(
         self,
@@ -329,8 +336,7 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
 
     length = jax.lax.cond(choose, best, lambda: length)
     phi = terms(length)
-    counts = jnp.where(ended[rows], 0.0, kept[:, 0])
-    weight = robust_weights(phi(*some[:2]) * kept, some[2], kept[:, 0], counts)
+    weight = robust_weights(phi(*some[:2]) * kept, some[2][:, :-1], kept[:, 0])
 
     def add(j: Any, sums: Any) -> Any:
         """The statistics of another chunk."""
@@ -338,7 +344,7 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
             jax.lax.dynamic_slice_in_dim(part, j * CHUNK, CHUNK) for part in (X, A, Y, used, ended)
         )
         Phi = phi(x, a)
-        w = jnp.where(use, weight(Phi, y, ~end), 0.0)
+        w = jnp.where(use, weight(Phi, y[:, :-1]), 0.0)
         root = jnp.sqrt(w)[:, None]
         shares = jnp.stack([w, w * end])
         fresh = *statistics(Phi * root, y * root), Phi.T @ shares[1], shares.sum(1)
@@ -373,7 +379,20 @@ def _posterior(data: Transitions, basis: Basis, length: Any, choose: Any) -> Mod
             jnp.minimum(many, STARTS), spread * jnp.maximum(many, 1) ** (-1 / (S.shape[1] + 4)),
             S[jnp.arange(STARTS) * count // STARTS],
         ), length=length,
+        unexpected=_unexpected(data.seen, going, r, X, A, lambda x, a: phi(x, a) @ rewards.mean),
     )  # fmt: skip
+
+
+def _unexpected(seen: Any, going: Any, r: Any, X: Any, A: Any, expected: Any) -> Any:
+    """Of the last `JUDGED` rewards; those of steps that end an episode do not count."""
+    at = seen - JUDGED + jnp.arange(JUDGED)
+    use, at = at >= 0, at % len(r)
+    left = jnp.concatenate([r[at] - expected(X[at], A[at]), r[at]], 1)
+    left = jnp.where((use & going[at])[:, None], left, 0.0)
+    many = jnp.clip(jnp.minimum(seen, JUDGED) // SUMS, 1, SUMMED)
+    sums = jax.ops.segment_sum(left, jnp.arange(JUDGED) // many, JUDGED)
+    squares = jnp.sum(sums**2, 0)
+    return jnp.where(squares[1] > 0, squares[0] / squares[1], 0.0)
 
 
 def _bonus(Psi: Any, beyond: Any, is_end: Any) -> Bonus:

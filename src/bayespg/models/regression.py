@@ -95,20 +95,19 @@ def robust_weights(
     Phi: Float[Array, "N p"],
     Y: Float[Array, "N o"],
     used: Float[Array, " N"],
-    rewarded: Float[Array, " N"],
-) -> Callable[[Any, Any, Any], Any]:
-    """A function from rows, their outputs and whether their reward counts to weights of the rows.
+) -> Callable[[Any, Any], Any]:
+    """A function from rows and their outputs to weights of the rows.
 
     With Student's noise of f degrees of freedom a row has the weight (f + 1) / (f + q), where q is
     the square of its residual in units of the noise; here the largest over the outputs, so that a
-    row has one weight. The fit to these rows is iterated. The last output is the reward, which
-    counts in rows that are `rewarded`.
+    row has one weight. The fit to these rows is iterated. Rewards are not among the outputs: a
+    return is a sum of expected rewards, and where one is paid every tenth step those that are paid
+    look like outliers.
     """
 
-    def weight(fit: Regression, Phi: Any, Y: Any, counts: Any) -> Any:
+    def weight(fit: Regression, Phi: Any, Y: Any) -> Any:
         q = (Y - Phi @ fit.mean) ** 2 / jnp.maximum(fit.noise, 1e-12)
         q = jnp.where(jnp.sum(fit.mean**2, 0) > 0, q, 0.0)
-        q = q.at[:, -1].multiply(counts)
         return jnp.minimum((FREEDOM + 1) / (FREEDOM + jnp.max(q, 1)), 1.0)
 
     def fitted(w: Any) -> Regression:
@@ -117,7 +116,7 @@ def robust_weights(
 
     def again(_: Any, carry: Any) -> Any:
         fit = fitted(carry[0])
-        return used * weight(fit, Phi, Y, rewarded), fit
+        return used * weight(fit, Phi, Y), fit
 
     shapes = jax.eval_shape(fitted, used)
     begun = used, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
