@@ -100,6 +100,12 @@ def test_padding_with_zeros_changes_nothing(steps):
     np.testing.assert_allclose(longer.mean, gpomdp(U, r).mean, rtol=1e-12)
 
 
+@pytest.mark.parametrize("baseline", ["none", "mean", "best"])
+def test_equal_returns_do_not_say_which_way_is_uphill(batch, baseline):
+    posterior = monte_carlo.reinforce(batch[0], np.full(M, 5.0), baseline=baseline)
+    assert posterior.probability_uphill() == 0.5
+
+
 def test_one_path_alone_knows_nothing_of_its_spread():
     U, R, _ = problem(1, n)
     posterior = reinforce(U, R)

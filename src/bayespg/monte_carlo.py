@@ -4,6 +4,7 @@ The mean of the first two is an average over paths and their covariance is the s
 that average, which equals the covariance from leaving paths out.
 """
 
+import dataclasses
 from typing import Any, Literal
 
 import equinox as eqx
@@ -64,14 +65,17 @@ def reinforce(
 
 def _reinforce(U, R, fisher, baseline: Baseline) -> GradientPosterior:
     M = R.size
+    y = conditioning.less(R, jnp.mean(R))
     if baseline == "none":
-        return average(R[:, None] * U, fisher)
+        samples = R[:, None] * U
+        # Equal returns say nothing about which way is uphill.
+        told = jnp.where(jnp.any(y != 0), samples / M, 0.0)
+        return dataclasses.replace(average(samples, fisher), added=told)
     if baseline == "mean":
         shares = jnp.ones((M, 1), U.dtype)
     else:
         largest = jnp.max(jnp.abs(U), 0)
         shares = (U / jnp.where(largest > 0, largest, 1.0)) ** 2
-    y = conditioning.less(R, jnp.mean(R))
     posterior = average(conditioning.less(R[:, None], _weighted(R, shares)) * U, fisher)
     if M == 1:
         return posterior
