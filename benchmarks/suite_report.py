@@ -36,13 +36,15 @@ def show(options: argparse.Namespace) -> None:
 
 def stored(files: Sequence[Path], tasks: Sequence[str] | None = None) -> Runs:
     """The runs of some files. Those of a part of the budget have a label of their own, because
-    their scores are those of another task."""
+    their scores are those of another task; so have those of `sb3.py learn`."""
     found: Runs = {}
     for path in files:
         if not path.exists():
             raise SystemExit(f"{path}: no such file")
         for line in sb3.read(path):
-            if tasks is None or line["task"] in tasks:
+            if "algorithm" in line:
+                line = to_its_threshold(line)
+            if line and (tasks is None or line["task"] in tasks):
                 share, label = line["budget"] / steps_of(line["task"]), line["label"]
                 label += f" ({share:.0%} of the budget)" if round(share, 3) != 1 else ""
                 found.setdefault(label, {}).setdefault(line["task"], []).append(line)
@@ -52,6 +54,28 @@ def stored(files: Sequence[Path], tasks: Sequence[str] | None = None) -> Runs:
             if len(set(seeds)) < len(seeds):
                 raise SystemExit(f"{label}, {task}: a seed occurs twice in these files")
     return found
+
+
+def to_its_threshold(run: Line) -> Line | None:
+    """A run of `sb3.py learn` on a task of the suite as a line of the suite. It ended where it met
+    its thresholds, so that its last evaluation stands for the rest of the budget, and whether it
+    keeps what it learned is not known."""
+    if run["task"] not in TASKS or run["budget"] < steps_of(run["task"]):
+        return None
+    budget = steps_of(run["task"])
+    steps = [at for at in run["evaluated_at"] if at <= budget]
+    every = sb3.TASKS[run["task"]].every
+    rest = range(steps[-1] + every, budget + 1, every)
+    label = f"{run['algorithm'].lower()}, stopped when solved"
+    line: Line = {"label": label, "method": run["algorithm"].lower(), "held": True, "error": None}
+    for form, name in zip(FORMS, ("stochastic", "deterministic"), strict=True):
+        seen = run[name][: len(steps)]
+        line[form] = seen + seen[-1:] * len(rest)
+    line["steps"] = [*steps, *rest]
+    line["seconds"] = [run["train_seconds"] * at / run["steps"] for at in line["steps"]]
+    return (
+        line | {name: run[name] for name in ("task", "seed", "train_seconds")} | {"budget": budget}
+    )
 
 
 # The score.
@@ -178,13 +202,18 @@ def _all_tasks(listed: Runs) -> str:
         rows.append([
             label, *_scores(of_tasks), f"{len(of_tasks)} of {len(TASKS)}",
             *(_scores(same) if len(same) == len(of_tasks) else ("", "")),
-            f"{np.mean([kept(line) for line in runs]):.0%}",
+            _kept(runs),
             " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))),
         ])  # fmt: skip
     first = f"first {EARLY:.0%}".replace("%", " %")
     return table(
         ["", "score", first, "tasks", f"{ours} on these tasks", first, "kept", "seeds"], rows
     )
+
+
+def _kept(lines: list[Line]) -> str:
+    known = [kept(line) for line in lines if not line.get("held")]
+    return f"{np.mean(known):.0%}" if known else ""
 
 
 def _by_task(name: str, listed: Runs, cell: Callable[[list[Line]], str]) -> str:
@@ -230,7 +259,7 @@ def _task_table(task: str, found: dict[str, list[Line]]) -> str:
             cells.append(f"{_median([steps for steps, _ in met[form]])} ({count} of {len(lines)})")
         cells.append(_median([seconds for _, seconds in met[FORMS[0]]]))
         cells.append(_median([line["train_seconds"] for line in lines]))
-        cells.append(f"{np.mean([kept(line) for line in lines]):.0%}")
+        cells.append(_kept(lines))
         failed = sum(line["error"] is not None for line in lines)
         rows.append([*cells, f"{len(lines)}" + (f", {failed} ended by an error" * (failed > 0))])
     head = ["", "score", "first 20 %", "final, exploring", "final, deterministic",

@@ -308,7 +308,11 @@ def tables_of_runs():
     def of(*names):
         return suite_report.stored([RESULTS / f"{name}.jsonl" for name in names])
 
-    made = suite_report.tables(of("suite", "suite-rivals"))
+    others = of("rivals")
+    few = {f"{name}, stopped when solved" for name in ("ars", "dqn")}
+    made = suite_report.tables(
+        of("suite", "suite-rivals") | {name: others[name] for name in others if name in few}
+    )
     early, whole = (
         [
             row

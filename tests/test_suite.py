@@ -73,6 +73,20 @@ class TestCurve:
         assert suite_report.first_met(found, "exploring") == (3 * BUDGET / 5, 3 * BUDGET / 5000)
         assert suite_report.first_met(line([0, 1, 0, 1]), "exploring") == (math.inf, math.inf)
 
+    def test_the_last_evaluation_of_a_run_that_ended_when_solved_stands_for_the_rest(self):
+        curve = RANDOM + np.array([0, 0.5, 1, 1]) * (THRESHOLD - RANDOM)
+        run = {
+            "task": TASK, "algorithm": "ARS", "seed": 3, "budget": BUDGET, "steps": 6000,
+            "evaluated_at": [0, 2000, 4000, 6000], "train_seconds": 6.0,
+            "stochastic": curve.tolist(), "deterministic": curve.tolist(),
+        }  # fmt: skip
+        found = suite_report.to_its_threshold(run)
+        many = BUDGET // 2000
+        assert found["steps"][-1] == BUDGET
+        assert suite_report.score(found) == pytest.approx((many - 0.5) / many)
+        assert suite_report.first_met(found, "exploring") == (4000, 4.0)
+        assert suite_report.to_its_threshold(run | {"budget": BUDGET - 1}) is None
+
     def test_kept_is_nine_tenths_of_the_best_also_above_the_threshold(self):
         assert suite_report.kept(line([0, 1, 2, 2, 2, 1.9, 1.9, 1.9]))
         assert not suite_report.kept(line([0, 1, 2, 2, 2, 1.7, 1.7, 1.7]))
