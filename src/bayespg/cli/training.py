@@ -167,11 +167,12 @@ def _announce(agent: BaseAgent, folder: Path) -> None:
     """Say what is trained, and where."""
     config, workers = agent.config, agent.settings.workers
     per_update = agent.episodes
+    episodes = "episode" if per_update == 1 else "episodes"
     growing = " at first" if agent.settings.episodes == "auto" else ""
     say(
         (config["environment"], "bold"),
         f": {config['estimator']}, {config['policy']} policy with {agent.parameter_count:,} "
-        f"parameters, {per_update} episodes per update{growing}. Run: ",
+        f"parameters, {per_update} {episodes} per update{growing}. Run: ",
         (str(folder), "bold"),
     )
     say((describe.settings(config, describe.NAMES), "dim"))
