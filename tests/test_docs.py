@@ -26,6 +26,7 @@ import model_parts
 import numpy as np
 import pytest
 import time_limits
+import uphill_gymnasium
 
 from bayespg import training
 from bayespg.agents import base
@@ -560,6 +561,14 @@ def test_the_table_of_time_limits_is_that_of_the_stored_rows(capsys):
     time_limits.table(RESULTS / "time-limits.jsonl")
     page = (ROOT / "docs" / "findings.md").read_text("utf-8")
     assert f"<!-- time limits -->\n{capsys.readouterr().out}<!-- /time limits -->" in page
+
+
+def test_the_table_of_gymnasium_tasks_that_go_uphill_is_that_of_the_stored_batches():
+    files = [RESULTS / f"uphill-{name}.jsonl" for name in ("hopper", "gymnasium")]
+    found = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    page = (ROOT / "docs" / "calibration.md").read_text("utf-8")
+    table = uphill_gymnasium.table(found)
+    assert f"<!-- uphill gymnasium -->\n{table}\n<!-- /uphill gymnasium -->" in page
 
 
 def test_the_table_of_learned_models_is_that_of_the_stored_runs(capsys):
