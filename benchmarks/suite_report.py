@@ -66,16 +66,18 @@ def to_its_threshold(run: Line) -> Line | None:
     steps = [at for at in run["evaluated_at"] if at <= budget]
     every = sb3.TASKS[run["task"]].every
     rest = range(steps[-1] + every, budget + 1, every)
-    label = f"{run['algorithm'].lower()}, stopped when solved"
-    line: Line = {"label": label, "method": run["algorithm"].lower(), "held": True, "error": None}
-    for form, name in zip(FORMS, ("stochastic", "deterministic"), strict=True):
-        seen = run[name][: len(steps)]
-        line[form] = seen + seen[-1:] * len(rest)
-    line["steps"] = [*steps, *rest]
-    line["seconds"] = [run["train_seconds"] * at / run["steps"] for at in line["steps"]]
-    return (
-        line | {name: run[name] for name in ("task", "seed", "train_seconds")} | {"budget": budget}
-    )
+    method, seen = run["algorithm"].lower(), len(steps)
+    steps = [*steps, *rest]
+    return {
+        "label": f"{method}, stopped when solved", "method": method, "held": True, "error": None,
+        "task": run["task"], "seed": run["seed"], "budget": budget, "steps": steps,
+        "train_seconds": run["train_seconds"],
+        "seconds": [run["train_seconds"] * at / run["steps"] for at in steps],
+        **{
+            form: run[name][:seen] + run[name][seen - 1 : seen] * len(rest)
+            for form, name in zip(FORMS, ("stochastic", "deterministic"), strict=True)
+        },
+    }  # fmt: skip
 
 
 # The score.

@@ -6,9 +6,9 @@
     model.environment(key)                 # a draw of it
 
 The change of the state and the reward are linear in features of state and action
-(`bayespg.models.regression`), with Student's noise: rows far from the others, as where a car hits a
-wall, get little weight. The reward of a step that ends the episode has an offset of its own, since
-goals are paid where episodes end. Termination is in `bayespg.models.termination`.
+(`bayespg.models.regression`). Changes have Student's noise: rows far from the others, as where a
+car hits a wall, get little weight. The reward of a step that ends the episode has an offset of its
+own, since goals are paid where episodes end. Termination is in `bayespg.models.termination`.
 """
 
 import functools
@@ -125,8 +125,8 @@ class Model(eqx.Module):
         each, paid = np.asarray(self.dynamics.noise), np.asarray(self.unexpected)
         varies = each > 0
         if self.networks is not None:
-            *each, one = np.asarray(self.networks.noise)
-            paid = min(paid, one)
+            *each, single = np.asarray(self.networks.noise)  # of changes, and of single rewards
+            paid = min(paid, single)
         share = (np.array(each) * np.maximum(change / state, 1.0) ** 2)[varies]
         return float(np.median(share)) if share.size else 0.0, float(paid)
 
