@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -55,6 +56,11 @@ def test_the_demo_judges_a_direction_by_a_short_step():
     assert found == [1.0, 0.0, 0.0]
     assert demo.uphill(Judge(), before, State(jnp.array([0.0, 2.0]))) == 0.5
     assert np.isnan(demo.uphill(Judge(), before, before))
+    with jax.enable_x64(True):
+        double = [State(jnp.array(x)) for x in ([0.0, 0.0], [1.0, 2.0])]
+    with warnings.catch_warnings():  # JAX would say that it truncates them
+        warnings.simplefilter("error")
+        assert demo.uphill(Judge(), *double) == 1.0
 
 
 def test_reproduce_without_a_name_lists_the_experiments():

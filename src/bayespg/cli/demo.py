@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
@@ -71,11 +72,14 @@ def demo(
 def uphill(judge: Any, before: Any, after: Any) -> float:
     """Whether the return rises along the step between two states of an agent: 1, 0 for no, one half
     if no episode differs, and NaN where no step was made."""
-    old, new = (ravel_pytree(eqx.filter(x.policy, eqx.is_inexact_array)) for x in (before, after))
-    step = new[0] - old[0]
-    if not step.any():
-        return np.nan
-    ahead = eqx.apply_updates(before.policy, old[1](SHORT * step))
+    with jax.enable_x64(True):  # small policies are learned in double precision
+        old, new = (
+            ravel_pytree(eqx.filter(x.policy, eqx.is_inexact_array)) for x in (before, after)
+        )
+        step = new[0] - old[0]
+        if not step.any():
+            return np.nan
+        ahead = eqx.apply_updates(before.policy, old[1](SHORT * step))
     change = 0.0
     for policy, sign in ((ahead, 1), (before.policy, -1)):
         judge.state = eqx.tree_at(lambda state: state.policy, before, policy)
